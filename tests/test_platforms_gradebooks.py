@@ -159,7 +159,7 @@ def test_students_of_one_list_and_two_of_one_name_are_listed(graded: Path, expor
     unknown = "\x1b[2J=1+1 Test,503,,elsewhere"
     export.write_text(canvas_export(22).replace('"Last3, First",503,9003,login3', unknown))
     said = report(graded, canvas=export)
-    assert "submissions of nobody in export.csv (4): login3, " in said and "login23" in said
+    assert "submissions whose student is not in export.csv (4): login3, " in said and "login23" in said
     assert "in export.csv without a submission, left as they were (1): ?[2J=1+1 Test" in said
     assert "\x1b" not in said
     assert (graded / "canvas.csv").read_text().splitlines()[5] == f"{unknown},A,,0"
@@ -267,7 +267,7 @@ def test_cells_are_those_of_the_csv_module() -> None:
 
 def test_moodle_compares_capitals_of_addresses_and_not_of_columns(graded: Path, export: Path) -> None:
     export.write_text(moodle_with("Student0@", "student0@").replace("Maximum Grade", "Maximum grade"))
-    assert "student0@example.edu differs in capitals, which Moodle compares)" in report(graded, moodle=export)
+    assert "student0@example.edu in Moodle has other capitals)" in report(graded, moodle=export)
     assert "Maximum grade" in (graded / "moodle.csv").read_text(encoding="utf-8-sig").splitlines()[0]
 
 
@@ -294,8 +294,8 @@ def test_one_locked_grade_and_extra_credit_stop_no_others_and_a_group_fills_ever
     found = fill("moodle", export, students)
     export.write_bytes(found.content)
     assert [row["Grade"] for row in read(export)] == ["", "100", "60", ""]
-    assert "cannot be changed and are left (1): First Last0 50 (its grade cannot be changed)" in found.notes
-    assert "above the maximum of 100, which is filled in (1): First Last1 104" in found.notes
+    assert "not filled in, as the grade is locked (1): First Last0 50 (locked in Moodle)" in found.notes
+    assert "above the maximum, so that 100 is filled in (1): First Last1 104" in found.notes
     export.write_text(canvas_export(3))
     emails = ("student0@example.edu", "student1@example.edu")
     group = Student("g", "x", matching.identities("g", emails, (), fold=True), 80.0, people=2)
@@ -311,7 +311,7 @@ def test_the_column_may_be_an_id_and_a_link_is_replaced_and_not_followed(graded:
     said = report(graded, canvas=export, column="4711")
     assert target.read_text() == "precious" and not (graded / "canvas.csv").is_symlink()
     assert "grades filled in: 24" in said
-    assert re.search(r"another grade stood there and is replaced \(1\): Last0, First 17\.5 -> [\d.]+\n", said)
+    assert re.search(r"replaced an earlier grade \(1\): Last0, First 17\.5 -> [\d.]+\n", said)
 
 
 ANOTHER_COURSE = canvas_with("example.edu", "other.edu").replace("login", "x").replace(",90", ",80")
@@ -319,8 +319,8 @@ OTHER_SHEET = moodle_with("example.edu", "other.edu").replace("Participant 7", "
 TWO_SUBMISSIONS = canvas_with(",,STUDENT0@", ",9001,STUDENT0@").replace("501,9001", "501,")
 #: Exports of Canvas and of Moodle that are refused, and a part of the message.
 NO_CANVAS = {
-    "another course": (ANOTHER_COURSE.replace(",5", ",6"), "none of the 25 submissions is of one of its 25"),
-    "one id": (canvas_with("9003", "9001"), ":6: two students with one id: '9001' stands in .*:4 too"),
+    "another course": (ANOTHER_COURSE.replace(",5", ",6"), "none of the 25 submissions belongs to one of"),
+    "one id": (canvas_with("9003", "9001"), ":6: two students have the id '9001': .*:4 has it too"),
     "no column": (canvas_with("SIS Login ID", "Login"), ":1: there is no column 'SIS Login ID'"),
     "a column twice": (canvas_with("Section", "ID"), ":1: the column 'ID' .* twice|no column 'Sec"),
     "closed": (canvas_with(",100,", ",100 (read only),"), ":2: 'Attention .* is the assignment closed"),
@@ -328,22 +328,22 @@ NO_CANVAS = {
     "two such": (canvas_with("Final Score", f"{TITLE} (1)"), ":1: several columns .* with --column"),
     "another maximum": (canvas_with(",100,", ",50,"), ":2: the assignment is out of 50 points there"),
     "no points possible": (canvas_with("Points Possible", "x"), "there is no row 'Points Possible'"),
-    "a short row": (canvas_with("A,,0", "A", 1), ":3: 5 cells under 7 columns"),
+    "a short row": (canvas_with("A,,0", "A", 1), ":3: 5 cells, but 7 columns"),
     "semicolons": (canvas_with(",", ";"), "should be separated by commas"),
     "an open quotation": (canvas_with('"Last3', '"""Last3').replace('First",503', "First,503"), "CSV"),
     "not UTF-8": ("\udcff", "not UTF-8 text"),
-    "one submission of two": (TWO_SUBMISSIONS, "is two submissions"),
+    "one submission of two": (TWO_SUBMISSIONS, "matches two submissions"),
 }
 NO_MOODLE = {
     "another course": (OTHER_SHEET.replace(",login", ",x").replace(",90", ",80"), "export of another course"),
-    "one address": (moodle_with("Student4@", "Student5@"), ":7: two students with one id: 'Student5@exam"),
+    "one address": (moodle_with("Student4@", "Student5@"), ":7: two students have the id 'Student5@exam"),
     "no column": (moodle_with("Feedback comments", "x"), ":1: there is no column 'Feedback"),
-    "a column too many": (moodle_with("ID number", "My notes"), ":1: the column 'My notes' is none of Mo"),
-    "a column twice": (moodle_with("ID number", "GROUP,group"), ":1: the column 'Group' stands there twice"),
-    "closed": (moodle_with(",Yes,", ",No,"), "no grade of it can be changed: is the assign"),
+    "a column too many": (moodle_with("ID number", "My notes"), ":1: Moodle does not know the column 'My n"),
+    "a column twice": (moodle_with("ID number", "GROUP,group"), ":1: the column 'Group' occurs twice"),
+    "closed": (moodle_with(",Yes,", ",No,"), "every grade is locked: is the assign"),
     "another maximum": (moodle_with("100.00", "10.00", 1), ":2: the assignment is out of 10 poin"),
-    "nothing": ("", "nothing is in it"),
-    "an identifier": (moodle_with("Participant 701", "701"), ":3: an identifier is like 'Participant 123'"),
+    "nothing": ("", "the file is empty"),
+    "an identifier": (moodle_with("Participant 701", "701"), ":3: expected an identifier like 'Participant"),
 }
 REFUSED = [("canvas", kind) for kind in NO_CANVAS] + [("moodle", kind) for kind in NO_MOODLE]
 

@@ -86,7 +86,7 @@ def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
     listed = {*re.findall(r"^\w+", MAIN.handout["requirements.txt"].content.decode(), re.M)}
     assert third_party(tmp_path, rooms) <= {"yaml", "regex", "torch", *listed}
     (tmp_path / "grader" / "explain" / "oracle.py").unlink()
-    lost = "imports grader.explain.oracle, which is not in it"
+    lost = "imports grader.explain.oracle, which the handout lacks"
     refused(lost, proofs.imports_resolve, tmp_path, of=proofs.Unproved)
 
 
@@ -232,7 +232,7 @@ PLANTED = {
     "a seed in binary": (OBJECT, SEED.to_bytes(8, "little"), "holds a hidden seed, in binary"),
     "a case": ("grader/study/__init__.py", "# hidden tiles of one", "name of the hidden case"),
     "kernels": ("docs/demo.md", REFERENCE_LINES, "holds the reference, module_ref_stub/kernels.cpp"),
-    "the key": ("docs/demo.md", KEY_LINE, "what is for the staff, writeup_key.yaml"),
+    "the key": ("docs/demo.md", KEY_LINE, "a text for the staff, writeup_key.yaml"),
 }
 
 
@@ -245,7 +245,7 @@ def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
     """The staff's file of a lab names parts of the public file; only its additions are secret."""
     text = "parts:\n  - id: softmax_long\n    hidden_cases:\n      - {name: hidden gaps, shape: {lines: 3}}\n"
     found = search.of_staff_text(text, "staff.yaml", ["softmax_long"])
-    assert [secret.what for secret in found] == ["what is for the staff, staff.yaml:4"]
+    assert [secret.what for secret in found] == ["a text for the staff, staff.yaml:4"]
     assert len(search.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
     imports = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
     assert search.of_source(imports, "kernels.py") == []
@@ -281,10 +281,10 @@ def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_cannot_be_released_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused("needs the staff's file", contents.kit, ROOT, ROOT / "configs" / "gpt149.yaml")
+    refused("needs the file with hidden cases", contents.kit, ROOT, ROOT / "configs" / "gpt149.yaml")
     program = "int main() {}\n"
     put(tmp_path, {"starter.cpp": program, "module.cpp": f"// BEGIN SOLUTION\n{program}"})
-    masters = {"starter.cpp": "it is a starter, and not the master", "nowhere.cpp": "no such file"}
+    masters = {"starter.cpp": "it has no line '// BEGIN SOLUTION'", "nowhere.cpp": "no such file"}
     for name, why in {**masters, "module.cpp": "module.cpp: line 1: BEGIN SOLUTION has no END"}.items():
         refused(why, contents.kit, ROOT, MAIN.config, tmp_path / name)
     for name in ("nowhere.o", f"{library.STEM}-darwin-aarch64.o", f"{library.STEM}-linux-x86_64.so"):
@@ -453,7 +453,7 @@ def test_a_handout_has_both_starters_and_what_a_gpu_needs(two: Release) -> None:
 
 REGION = "// BEGIN SOLUTION\nx\n// END SOLUTION\n"
 NO_REGIONS = {
-    "no markers": ("int gelu;\n", "kernels.cu: it has no '// BEGIN SOLUTION': it is a starter"),
+    "no markers": ("int gelu;\n", "kernels.cu: it has no line '// BEGIN SOLUTION'"),
     "no end": ("// BEGIN SOLUTION\nint gelu;\n", "kernels.cu: line 1: BEGIN SOLUTION has no END"),
     "no text": (f"\udcff\n{REGION}", "kernels.cu:1: not UTF-8 text; save it as UTF-8"),
     "no file": (None, "no such file: .*kernels.cu"),
@@ -588,7 +588,7 @@ def test_a_machine_that_judges_everything_leaves_nothing_open(setup: Setup) -> N
 
 NOTHING = judge(TRITON, TRITON, TRITON, cuda=(TRITON, TRITON, TRITON))
 REFUSED = {
-    "bare": (NOTHING, "nothing was written: this machine has no triton, so that it can judge no part of gpu"),
+    "bare": (NOTHING, "nothing was written: without triton this machine cannot judge any part of gpu"),
     # A machine that judged the starter has to judge the solution as well.
     "an open solution": (judge(WRONG, GPU, GPU), "the solution in the handout is unjudged on gelu: no GPU"),
     "a wrong one": (judge(WRONG, WRONG, GPU), "the solution in the handout is wrong on gelu"),
@@ -599,7 +599,7 @@ REFUSED = {
     "a broken one of its own": (judge(part("compile_error"), PASS, PASS), "is compile_error"),
     "no words": (judge(part("wrong", why="no"), PASS, PASS), "is not reported as `not written yet` on gelu"),
     "an exception": ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
-    "a code": ("print('no compiler'); raise SystemExit(3)", "ended with code 3 in handout: no compiler"),
+    "a code": ("print('no compiler'); raise SystemExit(3)", "ended with exit code 3 in handout: no compiler"),
 }
 
 
@@ -639,7 +639,7 @@ LEFT_OPEN = {
     "starter's CUDA": (UNWRITTEN, OPEN + LACKED, "does not judge gelu_cuda of the starter"),
     "untested": (UNWRITTEN + LACKED, UNTESTED + LACKED, "does not judge gelu of the solution"),
     "failed": (UNWRITTEN + LACKED, FAILED + LACKED, "does not judge gelu of the solution"),
-    "unwritten": (UNWRITTEN + LACKED, UNWRITTEN + LACKED, "gives the solution 0 points, and not 10"),
+    "unwritten": (UNWRITTEN + LACKED, UNWRITTEN + LACKED, "gives the solution 0 points instead of 10"),
     "nothing": ([], [], "does not judge gelu of the starter"),
 }
 
@@ -673,7 +673,7 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(two: Release, tmp_p
     if not finding.is_here():
         lacks = f"gelu_cuda (no {'GPU' if devicebuild.nvcc() else 'nvcc'}); the times of gelu (no GPU)"
         assert [line for line in said if "NOT PROVED" in line] == [f"NOT PROVED on this machine: {lacks}"]
-        assert said[-4].endswith("(right, and open until times are judged: gelu; not judged: gelu_cuda)")
+        assert said[-4].endswith("(right, but no grade until times are judged: gelu; not judged: gelu_cuda)")
 
 
 @interpreted

@@ -39,7 +39,7 @@ NOON = datetime(2025, 11, 21, 12, 0, 0)
 LONGEST_WAIT_S = 300.0
 DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
 HANG = 'while (B) __asm__ volatile ("");'
-NOT_THERE = "is not there: it is judged as soon as it is saved"
+NOT_THERE = "does not exist yet: it is judged as soon as it is saved"
 ALIKE = {"int a; // x\n": "int a;\n\n/* y */\n", "f( 1,\t2 );": "f( 1, 2 );", "1'000 // '": "1'000 "}
 ALIKE["c = '/'; // x\n"] = "c = '/';\n"
 OTHER = {'s = "a  b";': 's = "a b";', 's = "//";': 's = "";', "a/**/b": "ab", "a //": "a /"}
@@ -373,7 +373,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         one.wait("Running Part 1", since)
         one.until(lambda: bool(descendants(one.process.pid)), "no process hangs")
         text = one.save(begun_with(right, "__builtin_trap();"), "CRASHED 0 / 10")
-        assert "Saved again: this run is ended." in text
+        assert "Saved again: this run was stopped." in text
         # The right file again: it is judged anew, since the page shows pictures of the last verdict.
         assert "Correctness: right" in one.save(right, "PASS 10 / 10")
         one.until(lambda: not descendants(one.process.pid), "a process is left")
@@ -394,7 +394,7 @@ def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_pat
         text = one.save(right, "same program")
         assert "byte for byte" in text and "Correctness" not in text
         assert "PASS open / 10  back to #1 of " in text
-        assert "Back to #1 of " in text
+        assert "Same source as #1 of " in text
         text = one.save(wrong, "same program")
         assert "0.5 times" in " ".join(text.split()), "the diagnosis stands again"
         assert one.ended_by(signal.SIGTERM) == 1, "as the last verdict"

@@ -72,7 +72,7 @@ BROKEN = {
     "<!-- answer: x -->\n<!-- end -->\n" * 2: "line 3: .* second time",
     "<!-- answer: x --> and so on\n": "line 1: write a marker alone",
     "<!-- Answer: X -->\n": "line 1: write a marker alone",
-    "": "there is no place for the table 'cache': write the lines",
+    "": "there is no region for the table 'cache': write the lines",
     f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n": "line 1: a name has at most 60 letters: aaa",
     MANY: "line 401: more than 200 regions",
 }
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_write_up_is_refused(tmp_path: Path) -> None:
 def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = write(tmp_path, answered(), "writeup.md")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert exporting.export(mine, "pdf").startswith("no PDF is written: pandoc is not installed")
+    assert exporting.export(mine, "pdf").startswith("no PDF was written: pandoc is not installed")
     pandoc = '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho page > "$2"\n'
     put(tmp_path, {"pandoc": pandoc}, 0o755)
     assert exporting.export(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 #: Module and description of each command.
 COMMANDS = {
-    "threads": ("grader.study.threads", "speed-up over the number of OpenMP threads, and with OpenMP off"),
-    "memory": ("grader.study.memory", "profiler bytes, true peak and formula, side by side"),
-    "race": ("grader.study.race", "data races in the OpenMP part"),
-    "machine": ("grader.study.machine", "what this machine is: caches, SIMD, measured peak and bandwidth"),
-    "study": ("grader.study.together", "all of these, filled into the write-up's tables"),
+    "threads": ("grader.study.threads", "speed-up for each number of OpenMP threads, and without OpenMP"),
+    "memory": ("grader.study.memory", "memory of a call: profiler, true peak and formula"),
+    "race": ("grader.study.race", "search for data races in the OpenMP part"),
+    "machine": ("grader.study.machine", "this machine's caches, SIMD, measured peak and bandwidth"),
+    "study": ("grader.study.together", "all studies, written into the write-up's tables"),
 }
 
 
@@ -30,7 +30,7 @@ def commands(lab: Lab) -> dict[str, tuple[str, str]]:
 
 
 def watch_races(*call: Any) -> Watched:
-    """Call `race.words_of`, which is imported only here: most files have no threads."""
+    """Call `race.words_of`. Its module is imported only here, since most submissions have no threads."""
     return cast("Watched", importlib.import_module("grader.study.race").words_of(*call))
 
 

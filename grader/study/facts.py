@@ -69,7 +69,7 @@ class Speed:
         return tuple(dict.fromkeys(level for level, _ in self.peaks))
 
     def bandwidth(self, threads: int) -> float:
-        """Return the better of triad and sum in bytes/s: no access to memory can be faster."""
+        """Return the higher bandwidth of triad and sum, in bytes/s: an upper limit for any access to memory."""
         return max(_of(self.triad, threads), _of(self.read, threads))
 
     def peak(self, level: str, threads: int) -> float:
@@ -78,9 +78,9 @@ class Speed:
 
 
 def _of(by_threads: Mapping[int, float], threads: int) -> float:
-    """Return the best value measured on at most `threads` threads, since more threads can never be slower.
+    """Return the best value measured on at most `threads` threads.
 
-    A busy machine may have measured less on all cores than on one.
+    More threads can never be slower, but a busy machine may have measured less on all cores than on one.
     """
     return max(value for count, value in by_threads.items() if count <= max(threads, min(by_threads)))
 

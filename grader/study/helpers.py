@@ -1,7 +1,7 @@
-"""Small C++ programs of studies, such as native/probe.cpp: compiled on first use and cached.
+"""Small C++ programs of studies, such as native/probe.cpp. They are compiled on first use and cached.
 
-They may include the headers of native/. If a program's source shows loops of the solution, a handout has no source but
-the compiled program, in the folder `prebuilt` beside it (`grader.core.prebuilt`).
+They may include the headers of native/. If a source shows loops of the solution, a handout has only the compiled
+program (`grader.core.prebuilt`). It is in the folder `prebuilt` beside the place of the source.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _executable(program: Path) -> Path:
 
 
 def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
-    """Return the cached file of a recipe. If it is missing, `make` writes it first."""
+    """Return the cached file for `recipe`, the bytes that it depends on. If it is missing, `make` writes it first."""
     entry = cache_root() / "objects" / f"{hashlib.sha256(recipe).hexdigest()[:32]}.{name}"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
@@ -102,7 +102,7 @@ def _checked(command: Sequence[str], cwd: Path, timeout_s: float, what: str) -> 
 
 @dataclass(frozen=True)
 class CacheModel:
-    """A simulated cache (native/cachemodel.h); `ways` 0 is fully associative."""
+    """A cache to simulate (native/cachemodel.h). `ways` 0 means fully associative."""
 
     size_bytes: int
     ways: int = 0
@@ -117,7 +117,7 @@ class CacheModel:
 def cache_models(
     sizes: str | None, ways: str, line_bytes: int, usual: Sequence[int]
 ) -> tuple[CacheModel, ...]:
-    """Return the simulated caches for `--cache` and `--ways`; without them, caches of the `usual` sizes in bytes.
+    """Return the caches to simulate, as `--cache` and `--ways` say; without them, caches of the `usual` sizes in bytes.
 
     Raises UsageError.
     """
@@ -130,7 +130,7 @@ def cache_models(
 
 
 def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[tuple[int, ...]]:
-    """Return the counts that a simulator prints for each walk, given as (arguments, cache). Uses all cores.
+    """Run a simulator once for each walk, given as (arguments, cache), on all cores. Return the counts that it prints.
 
     Raises KitError if the simulator cannot be built or run.
     """

@@ -1,16 +1,16 @@
-"""Laboratory: one source built in variants, which are checked and then timed in turn.
+"""Laboratory: builds one source in several variants, checks them, and times them in turn.
 
 Theory of operation. In each round every variant is called twice: in an order and then in its reverse (A B C C B A, the
 next round B C A A C B). So a drift of the machine affects all variants alike. The ratio of two variants in one round is
 that of the geometric means of their two calls. `grader.judge.timing.measure` gives the ratio's median over the rounds,
 and its order-statistic interval.
 
-Other programs make all times longer but keep the ratios. Variants that are timed one after the other have no such
-protection (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so the best
-of three calls in a row counts.
+Other programs make all times longer but keep the ratios. This is not so for variants that are timed one after the other
+(docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so the best of three
+calls in a row counts.
 
-A variant is timed only if its object is right on every case of its part. Each timed result is checked on rows that are
-drawn afterwards. A wrong variant keeps its row in the table, with the reason in place of a time.
+A variant is timed only if it is right on every case of its part. The result of each timed call is checked on rows that
+are drawn afterwards. A wrong variant keeps its row in the table, with the reason in place of a time.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class BuildFlags:
 
 @dataclass(frozen=True)
 class Variant:
-    """One kernel to be timed, with its build options and sizes.
+    """A kernel to be timed, with its build options and sizes.
 
-    `shape` holds all sizes by name. `reference` is True for the reference kernel of the part in place of the student's.
-    `label` is the variant's name in tables.
+    `shape` has all sizes by name. If `reference`, the kernel is the part's reference, else the student's. `label` is
+    the variant's name in tables.
     """
 
     label: str
@@ -86,7 +86,7 @@ class Outcome:
 
 
 class Laboratory:
-    """Builds and runners of one source under study. `set_up` makes a laboratory and ends its processes."""
+    """Builds and runners of one source. `set_up` makes a laboratory, and ends its processes afterwards."""
 
     def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
         self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
@@ -104,7 +104,7 @@ class Laboratory:
         if not wanted:
             return
         show_progress(f"Building {self.settings.source.name}, {len(wanted)} variants")
-        # The first build is made alone: it makes the precompiled header, which the others share.
+        # The first build runs alone, since it makes the precompiled header for all.
         self._builds[wanted[0]] = self._build(wanted[0])
         with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
@@ -125,7 +125,7 @@ class Laboratory:
         return made
 
     def bench(self, variant: Variant) -> Bench:
-        """Return the judge's `Bench` with this variant's build and sizes."""
+        """Return the judge's context (`Bench`) for this variant's build and sizes."""
         made = self.made(variant.recipe)
         return Bench(
             self.assignment,
@@ -141,7 +141,7 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """Return the reason not to time a variant; "" if its object is right on every case of the part."""
+        """Return the reason why a variant cannot be timed; "" if it is right on every case of the part."""
         if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)
@@ -226,7 +226,7 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
 
 
 def trouble_of(bench: Bench, part: Part) -> str:
-    """Return the reason not to time the bench's object; "" if it is right on every case of the part."""
+    """Return the reason why the bench's build cannot be timed; "" if it is right on every case of the part."""
     from grader.judge.correctness import Correctness
 
     if not bench.build.ok:
@@ -240,21 +240,23 @@ def trouble_of(bench: Bench, part: Part) -> str:
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:
-    """Return `call` or, for a part timed by wall clock, a function that returns the fastest of WALL_TRIES calls."""
+    """Return `call`. For a part timed by wall clock, return a function that makes WALL_TRIES calls, and returns the
+    fastest."""
     if not by_wall_clock(part):
         return call
     return lambda: min((call() for _ in range(WALL_TRIES)), key=lambda sample: sample.wall_s)
 
 
 def by_wall_clock(part: Part) -> bool:
-    """Return True if the wall clock times the part: OpenMP parts, and parts without a rule."""
+    """Return True if a part is timed by wall clock: OpenMP parts, and parts without a time limit in the assignment."""
     return part.time is None or part.time.clock == "wall"
 
 
 def one_round(
     callers: Mapping[int, Callable[[], Sample]], number: int, *, once: bool = False
 ) -> tuple[dict[int, list[Sample]], dict[int, str]]:
-    """Call all callers in turn, beginning with the `number`-th; unless `once`, then all again in reverse order.
+    """Make one round: call all callers in turn, beginning with the `number`-th, then again in reverse order unless
+    `once`.
 
     Returns the samples of each caller, in the order of its calls, and the error messages of the callers that failed. A
     failed caller is not called again.
@@ -275,7 +277,7 @@ def one_round(
 
 
 def words(verdict: str, diagnosis: Diagnosis | None) -> str:
-    """Return a verdict and its reason on one line."""
+    """Describe a verdict and its reason in one line."""
     reason = f": {first_line(diagnosis.message)}" if diagnosis else ""
     return f"{'wrong result' if verdict == 'wrong' else verdict.replace('_', ' ')}{reason}"
 
@@ -407,7 +409,7 @@ def round_times_ms(outcome: Outcome, clock: Clock) -> tuple[float, ...]:
 
 
 def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
-    """Return the median, over the rounds, of the ratios of `these` times to `those`, with its interval."""
+    """Return the median over the rounds of `these` times divided by `those`, with its interval."""
     return intervals.median_estimate([a / b for a, b in zip(these, those, strict=True)])
 
 
@@ -425,7 +427,7 @@ def bounds(estimate: Estimate | None) -> tuple[float | None, ...]:
 
 
 def clock_label(comparison: Comparison) -> str:
-    """Return the label of an axis of times."""
+    """Return the label of an axis that shows times."""
     return f"{'CPU' if comparison.clock == 'cpu' else 'wall-clock'} time, ms"
 
 

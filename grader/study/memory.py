@@ -1,4 +1,4 @@
-"""`memory`: bytes of a call by torch's profiler, by the true peak and by a formula, for all parts over one size.
+"""`memory`: bytes of a call of each part, over one size: by torch's profiler, as true peak, and by a formula.
 
 The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces made outside
 of the scope (if the assignment says so) and memory that is not torch's, such as a std::vector. The true peak covers all
@@ -32,7 +32,7 @@ from grader.study.table import Cell, Table
 
 FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
-"""Runners over which a peak is the median: a single one may include pages that a library touches for the first time."""
+"""Number of runners whose median is the peak: a single peak may include pages that a library touches only once."""
 COLUMNS = (
     "formula (bytes)",
     "profiler (bytes)",
@@ -46,10 +46,10 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One part at one `size`, in bytes.
+    """Memory of one part at one `size`, in bytes.
 
     `formula` and `profiler` cover the part's profiled scope; `all_formula` and `all_profiler` also its workspaces.
-    `peak` is the true peak. Figures are None if a call gave no answer or the system reports no peak.
+    `peak` is the true peak. Values are None if a call failed or the system reports no peak.
     """
 
     part: Part
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """Rows for all parts and all values of the size `over`, sorted by part. `axis` describes that size."""
+    """Memory of all parts at all values of the size `over`, sorted by part. `axis` describes that size."""
 
     rows: tuple[Row, ...]
     over: str
@@ -98,7 +98,7 @@ class MemoryStudy:
         spread = f" (they differ by at most {100 * max(widths):.1f} %)" if widths else ""
         sentences = [
             "The formula is 4 bytes for each element of the result and of the workspaces in the profiled scope.",
-            f"True peaks are medians of {FRESH_RUNNERS} fresh runners{spread}; they hold the std::vectors, too.",
+            f"True peaks are medians of {FRESH_RUNNERS} fresh runners{spread}; they include std::vectors.",
         ]
         sentences += [
             f"The workspaces of {row.part.id}, {row.all_formula - row.formula} bytes at {self.over}={self.largest}, "
@@ -230,9 +230,9 @@ def _median(values: Iterable[int | None]) -> int | None:
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Return (profiler bytes, profiler bytes with workspaces in scope, peak of the first call of this size).
+    """Return profiler bytes, profiler bytes with workspaces in scope, and the peak of the first call of this size.
 
-    Raises Faulty for a call without an answer.
+    Raises Faulty if a call fails.
     """
     part = marker.part
     threads = marker.shape["threads"]
@@ -261,9 +261,9 @@ def _reference_peak(marker: Marker) -> int | None:
 
 
 def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
-    """Make the first call of this size in a runner, and return it with its peak.
+    """Make the first call of this size in a new runner, and return it with its peak.
 
-    A small call before it loads the code's own pages, which would otherwise count.
+    A small call is made first, so that loading the code does not count.
     """
     small_shape, small_inputs = marker.inputs_of(case_order.smallest(marker.part))
     sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)
@@ -290,10 +290,10 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments,
         "memory",
-        "Bytes of a call by the profiler, by the true peak and by the formula, over one size.",
+        "Memory of a call over one size: profiler, true peak and formula.",
         lists=(over.name,),
     )
-    parse.add_argument("parts", metavar="PART", nargs="*", help="the parts to look at (default: all)")
+    parse.add_argument("parts", metavar="PART", nargs="*", help="parts to measure (default: all)")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     assignment = settings.assignment

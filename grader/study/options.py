@@ -54,7 +54,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
     files = parse.add_argument_group("files")
     files.add_argument("--module", metavar="PATH", type=Path, help="the file to study, or its folder")
     files.add_argument(
-        "--out", metavar="DIR", type=Path, default=DEFAULT_OUT, help="where CSV and PNG go (%(default)s/)"
+        "--out", metavar="DIR", type=Path, default=DEFAULT_OUT, help="folder for CSV and PNG (%(default)s/)"
     )
     files.add_argument(
         "--writeup",
@@ -77,9 +77,9 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
         "--rounds",
         metavar="n",
         default=str(DEFAULT_ROUNDS),
-        help="rounds; each times every variant twice (%(default)s)",
+        help="number of rounds; each times every variant twice (%(default)s)",
     )
-    parse.add_argument("--seed", metavar="n", help="make the inputs repeatable")
+    parse.add_argument("--seed", metavar="n", help="seed of the random inputs, to repeat a run")
     parse.add_argument("--show", action="store_true", help="draw the figure in the terminal, too")
     return parse
 

@@ -1,4 +1,4 @@
-"""Output of a study's results: on the screen, as CSV and PNG, and in the write-up's table."""
+"""Output of a study's results: in the terminal, as CSV and PNG files, and in the write-up's table."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class StudyResult(Protocol):
 
 
 def prepare(settings: Settings, *names: str) -> None:
-    """Check, before minutes of measuring, that the tables `names` can be written.
+    """Check that the tables `names` can be written, before a measurement that takes minutes.
 
-    Raises UsageError if the write-up has no place for one of them, OSError if DIR cannot be made.
+    Raises UsageError if the write-up has no region for one of them, OSError if the output folder cannot be made.
     """
     if settings.writeup is not None:
         before = read(settings.writeup)
@@ -37,10 +37,10 @@ def prepare(settings: Settings, *names: str) -> None:
 
 
 def deliver(finding: StudyResult, settings: Settings) -> None:
-    """Print the table (and, if asked to, the figures), write the files, and fill the write-up's table.
+    """Print the table (and, with `--show`, the figures), write the files, and fill in the write-up's table.
 
-    Without matplotlib only the PNG is left out, and a line says so. Raises UsageError if the write-up has no place for
-    the table, OSError if a file cannot be written.
+    Without matplotlib the PNG is left out, and a line says so. Raises UsageError if the write-up has no region for the
+    table, OSError if a file cannot be written.
     """
     table, drawn = finding.table(), finding.figures()
     print(f"\n{table.text()}")

@@ -63,7 +63,8 @@ def compare(
     seed: int,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Call the function `rounds` times on each number of COMPARED_THREADS with equal inputs. Compare the results."""
+    """Search without ThreadSanitizer: make `rounds` calls with equal inputs on each of COMPARED_THREADS, and compare
+    the results."""
     started = time.monotonic()
     threads = tuple(
         count for count in COMPARED_THREADS if count <= max(shape["threads"], max(COMPARED_THREADS))
@@ -99,8 +100,8 @@ def compare(
 
 @dataclass(frozen=True)
 class Run:
-    """One call. `differs`: its result has other bits than that of the first call. `wrong_at`: index of the first
-    element beyond the error budget, or None."""
+    """Result of one call. `differs`: its bits are not those of the first call. `wrong_at`: index of the first element
+    whose error is beyond the budget, or None."""
 
     threads: int
     differs: bool
@@ -116,7 +117,7 @@ def _differences(
     threads: tuple[int, ...],
     rounds: int,
 ) -> str:
-    """Run the calls. Describe a wrong result in words that follow the function's name; "" without one."""
+    """Make the calls. Describe a wrong result in words that continue "FUNCTION ..."; "" if all are right."""
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
@@ -128,7 +129,9 @@ def _differences(
                     raise crashes.call_fault(faults.Broken(part, call, f"{count} threads"))
                 output, refused = outputs_of(part, shape, inputs, call)
                 if output is None:
-                    raise faults.Faulty("wrong", refused or faults.Diagnosis("wrong", "no tensor came back"))
+                    raise faults.Faulty(
+                        "wrong", refused or faults.Diagnosis("wrong", "it returned no tensor")
+                    )
                 if first is None:
                     first, first_wrong_at = output, _wrong_at(expected, output)
                 differs = not all(bool((output[name] == first[name]).all()) for name in output)
@@ -146,20 +149,20 @@ def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tup
 
 
 def differences_text(runs: Sequence[Run]) -> str:
-    """Describe a wrong result among these runs in words that follow the function's name; "" without one."""
+    """Describe a wrong result among these runs in words that continue "FUNCTION ..."; "" if all are right."""
     wrong = [run for run in runs if run.wrong_at is not None]
     alone = [run for run in runs if run.threads == 1]
     wrong_alone = [run for run in wrong if run.threads == 1]
     if wrong_alone:
         often = "" if len(wrong_alone) == len(alone) else f" in {len(wrong_alone)} of {len(alone)} runs"
-        return f"is wrong on one thread already{often}: correct that first"
+        return f"is wrong even on one thread{often}: correct this first"
     if wrong:
         example = f"first at {wrong[0].wrong_at} on {wrong[0].threads} threads"
         return f"is wrong in {len(wrong)} of {len(runs)} runs and right on one thread, {example}: a data race"
     differing = sum(run.differs for run in runs)
     if differing:
-        # A note, since this is not a race.
-        print(f"{differing} of {len(runs)} runs differ in their last bits, as a sum over threads does")
+        # Printed as a note: this is not a race.
+        print(f"{differing} of {len(runs)} runs differ in their last bits, as expected of a sum over threads")
     return ""
 
 
@@ -189,7 +192,9 @@ REGIONS, ALONE = "openmp: regions ", "openmp: alone "
 
 def main(arguments: list[str]) -> int:
     parse = options.parser(arguments, "race", "Find data races in a part that uses OpenMP.")
-    parse.add_argument("part", nargs="?", help="which part (the first that is timed on several threads)")
+    parse.add_argument(
+        "part", nargs="?", help="part to search (default: the first that is timed on several threads)"
+    )
     parse.add_argument(
         "--repeat",
         action="store_true",
@@ -213,7 +218,7 @@ def main(arguments: list[str]) -> int:
 
 
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
-    """Return the sizes of a call under ThreadSanitizer: the lab's, else those of the part's largest case.
+    """Return the sizes of a call under ThreadSanitizer: those that the lab sets, else those of the part's largest case.
 
     They are small, since ThreadSanitizer makes each access about 50 times slower.
     """
@@ -257,9 +262,9 @@ def words_of(
     shape: Mapping[str, int],
     sandbox: Sandbox,
 ) -> Watched:
-    """Run one call under ThreadSanitizer for a verdict.
+    """Search for data races in a part, for the explanation of a verdict.
 
-    If a region starts no threads at the small sizes of that call, run another call with the sizes `shape`.
+    If a region starts only one thread at the small sizes of the first call, a second call has the sizes `shape`.
     """
     small = watched_sizes(assignment, part)
     try:
@@ -270,9 +275,9 @@ def words_of(
     except Unsuitable as why:
         return Watched(unseen=str(why))
     except KitError as error:
-        return Watched(unseen=f"the kit cannot watch it: {error}")
+        return Watched(unseen=f"ThreadSanitizer cannot be used: {error}")
     if not found.races:
-        unfinished = "its report did not arrive" if found.regions is None else ""
+        unfinished = "ThreadSanitizer's report is missing" if found.regions is None else ""
         return Watched(unseen=found.trouble or unfinished)
     shown = found.races[:MOST_SHOWN]
     return Watched("\n".join(line for race in shown for line in racereport.words(race, source.name)))
@@ -298,23 +303,25 @@ def watch(
     program = build_program(source, KIT, defines, sandbox)
     request = binding.request(part, shape, assignment.typical_inputs(part, shape, seed))
     for prefix in ((), _without_randomised_addresses()):
-        with ran(
-            program,
-            request,
-            prefix=prefix,
-            tool_files=tuple(map(Path, prefix[:1])),
-            environment={"TSAN_OPTIONS": TSAN_OPTIONS},
-            threads=shape["threads"],
-            timeout_s=TIMEOUT_S,
-            memory_bytes=None,  # It reserves terabytes of addresses; hard_rss_limit_mb limits its memory.
-            sandbox=sandbox,
-        ) as run:
+        with (
+            ran(
+                program,
+                request,
+                prefix=prefix,
+                tool_files=tuple(map(Path, prefix[:1])),
+                environment={"TSAN_OPTIONS": TSAN_OPTIONS},
+                threads=shape["threads"],
+                timeout_s=TIMEOUT_S,
+                memory_bytes=None,  # It reserves terabytes of addresses; hard_rss_limit_mb limits the memory in use.
+                sandbox=sandbox,
+            ) as run
+        ):
             pass
         # ThreadSanitizer needs fixed addresses, which a randomised mapping may occupy: then it is run again.
         if "unexpected memory mapping" not in run.output:
             break
     else:
-        raise Unsuitable("this Linux gives the program addresses that ThreadSanitizer needs")
+        raise Unsuitable("this Linux places the program at addresses that ThreadSanitizer needs")
     text = source.read_text(errors="replace")
     found = racereport.races(run.output, text)
     return RaceResult(
@@ -352,12 +359,12 @@ def _count(output: str, of: str) -> int | None:
 
 
 def _trouble(run: Ran) -> str:
-    """Describe a failed run in words that follow the function's name; "" if it ended normally."""
+    """Describe how a run failed, in words that continue "FUNCTION ..."; "" if it ended normally."""
     finished = run.finished
     if finished.timed_out:
         return f"did not end within {TIMEOUT_S:.0f} s; no race was found until then"
     if run.call is not None and run.call.status == "exception":
-        return f"cannot be called, or threw an exception: {run.call.message[:200]}"
+        return f"could not be called, or threw an exception: {run.call.message[:200]}"
     if finished.returncode != 0 or run.call is None:
         return "crashed before a race could be found: look for the crash with --sanitize first"
     return ""

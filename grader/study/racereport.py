@@ -1,4 +1,4 @@
-"""Parser for ThreadSanitizer's reports on a student's file: variables and lines of each race, and a description."""
+"""Parser of ThreadSanitizer's reports: the variable and the student's lines of each data race, and words for them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LOCATION = re.compile(
 )
 FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d{1,9})(?::\d+)? \(", re.MULTILINE)
 
-#: `sum += x`, `row[j] = x`, `(*count)++`: the name that is written to. A name after a type is a declaration, so not
-#: shared.
+#: Finds the written name in `sum += x`, `row[j] = x` or `(*count)++`. A name after a type is a new variable, which
+#: threads do not share.
 WRITTEN = re.compile(
     r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
 )
-#: Statements that a reduction may stand for: one that reads the variable elsewhere, or sets it anew, cannot have one.
+#: Statements that an OpenMP reduction can do, by its operator; none if the line uses the variable in another way.
 REDUCTIONS = {
     "+": r"\b{0}\s*\+=",
     "max": r"\b{0}\s*=\s*[\w:]*max\w*\s*\(",
@@ -50,23 +50,25 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of the two accesses. `frames` are the student's own lines, innermost first; empty without any."""
+    """One of a race's two accesses to memory. `frames` are the student's lines on the call stack, innermost first; ()
+    without any."""
 
     is_write: bool
     frames: tuple[Frame, ...]
 
     @property
     def shown_frame(self) -> Frame | None:
-        """Line to show: the call of an accessor, not the accessor's body, which all calls share."""
+        """The line to show. If an accessor such as `at()` was called, it is the caller's line, since all calls share
+        its body."""
         return self.frames[-1] if self.frames else None
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses that nothing orders.
+    """Data race: two threads access one variable without synchronisation, and at least one of them writes.
 
-    `variable` is "" if the report does not name it. `made` is the line that allocated it, for heap memory. `is_static`:
-    it is a static variable inside a function.
+    `variable` is "" if the report does not name it. `made` is the line that allocated heap memory. `is_static`: the
+    variable is static in a function.
     """
 
     variable: str
@@ -89,7 +91,7 @@ class Race:
 
 
 def races(output: str, source_text: str) -> tuple[Race, ...]:
-    """Return the races in a program's output, in the order of their discovery, each variable and pair of lines once."""
+    """Return the races in a program's output, in order; each variable and pair of lines once."""
     rows = source_text.split("\n")
     starts = [match.start() for match in REPORT.finditer(output)]
     found: dict[tuple[str, tuple[int, ...]], Race] = {}
@@ -125,7 +127,7 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
 
 
 def _global_name(name: str) -> tuple[str, bool]:
-    """Return a global variable's name, and True if it is static in a function: then it appears as `f(int)::sum`."""
+    """Return a global variable's name, and True if it is static in a function: the report writes `f(int)::sum` then."""
     name = name.replace("(anonymous namespace)::", "")
     inside, bracket, rest = name.rpartition(")")
     return (rest.rpartition("::")[2], True) if inside and bracket and "::" in rest else (name, False)
@@ -136,7 +138,7 @@ def _stack_after(text: str, start: int) -> str:
 
 
 def _own_frames(stack: str, rows: Sequence[str]) -> tuple[Frame, ...]:
-    """Return the student's lines of one stack, innermost first."""
+    """Return the student's lines of one call stack, innermost first."""
     return tuple(
         dict.fromkeys(
             Frame(int(match["line"]), _row(rows, int(match["line"])), _short(match["function"]))
@@ -151,7 +153,7 @@ def _row(rows: Sequence[str], line: int) -> str:
 
 
 def _short(function: str) -> str:
-    """Return a demangled name without its arguments and the compiler's additions."""
+    """Return the name in a demangled function name, without arguments and the compiler's additions."""
     return harmless(re.split(r"[(<]| \[", function, maxsplit=1)[0])
 
 
@@ -161,7 +163,7 @@ def _made_name(text: str) -> str:
 
 
 def _written_name(sides: Iterable[Access]) -> str:
-    """Return the name that a line in the parallel region assigns to, or "". Lines of accessors are skipped."""
+    """Return the name that one of these lines assigns to, or "". Lines of accessors are skipped."""
     for side in sides:
         if side.is_write and len(side.frames) == 1:
             text = without_comments(side.frames[0].text)
@@ -169,7 +171,7 @@ def _written_name(sides: Iterable[Access]) -> str:
             declared = {name for match, name in found if _is_declared(text[: match.start()])}
             names = [(bool(match["index"]), name) for match, name in found if name not in declared]
             if names:
-                # Used mostly for single numbers: an element of a vector is recognised by its memory block.
+                # Mostly for single numbers: elements of a vector are named after the line that allocated it.
                 return min(names, key=lambda found: found[0])[1]
     return ""
 
@@ -179,9 +181,9 @@ def _is_declared(before: str) -> bool:
 
 
 def words(race: Race, file_name: str) -> list[str]:
-    """Describe a race in lines for a person."""
+    """Describe a race in lines for a student: variable, both accesses, and how to correct it."""
     name = race.variable or f"{race.place[0].upper()}{race.place[1:]}"
-    lines = [f"{name}: {race.kind}, and nothing orders them"]
+    lines = [f"{name}: {race.kind}, without synchronisation"]
     if race.before.shown_frame == race.now.shown_frame and race.now.shown_frame is not None:
         lines.append(f"  both in {_where(race.now, file_name)}")
     else:
@@ -189,7 +191,7 @@ def words(race: Race, file_name: str) -> list[str]:
             does = "writes" if access.is_write else "reads"
             lines.append(f"  {when} a thread {does} it in {_where(access, file_name)}")
     if race.made is not None:
-        lines.append(f"  made, as {race.place}, in {file_name}:{race.made.line}: {race.made.text}")
+        lines.append(f"  allocated ({race.place}) in {file_name}:{race.made.line}: {race.made.text}")
     lines.append(f"  {_advice(race)}")
     return lines
 
@@ -205,31 +207,31 @@ def _where(access: Access, file_name: str) -> str:
 def _advice(race: Race) -> str:
     if race.made is not None:
         return (
-            "Each thread needs a part of its own: index it by omp_get_thread_num() or by the parallel loop's variable, "
+            "Give each thread its own part of it: index it by omp_get_thread_num() or by the parallel loop's variable, "
             "or declare it inside the region."
         )
     if race.is_static:
-        return "It is static, so all threads and all calls share this one: declare it without 'static'."
+        return "A static variable is shared by all threads and calls: declare it without 'static'."
     rows = [access.shown_frame.text for access in (race.before, race.now) if access.shown_frame is not None]
     name = re.escape(race.variable)
     if name and all(re.search(rf"\b{name}\s*\[", row) for row in rows):
         return (
-            f"Threads write the same element of {race.variable}: share out the loop that its index comes from, or give "
-            "each thread an array of its own and add these up."
+            f"Threads write the same element of {race.variable}: make the loop over its index the parallel one, or "
+            "give each thread its own array and add these arrays up."
         )
     alone = "Declare it inside the parallel region (or name it in private(...))"
     for operation, pattern in REDUCTIONS.items():
         if name and all(re.search(pattern.format(name), row) for row in rows):
-            return f"{alone}; if it is one result of all threads: reduction({operation}: {race.variable})."
+            return f"{alone}; if all threads compute one result together: reduction({operation}: {race.variable})."
     return f"{alone}."
 
 
 @dataclass(frozen=True)
 class RaceResult:
-    """Result of the search in one part.
+    """Result of the search for data races in one part.
 
-    `trouble` describes an abnormal end of the program. `regions` is the number of parallel regions with more than one
-    thread that it entered, `alone` of those with one. `method` is the kind of search.
+    `method` describes the search. `trouble` describes an abnormal end of the program. `regions` is the number of
+    entered parallel regions with more than one thread, `alone` the number of those with one thread.
     """
 
     part: Part
@@ -264,7 +266,7 @@ class RaceResult:
         return ()
 
     def summary(self) -> str:
-        """Return the verdict and its basis in one sentence."""
+        """Return the result and the method in one sentence."""
         sizes = " ".join(f"{name}={self.shape[name]}" for name in self.shape)
         how = f"({self.method}, {sizes}, {self.wall_s:.1f} s)"
         if self.races:

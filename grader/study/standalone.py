@@ -1,10 +1,10 @@
-"""Standalone programs: a student's file without Python and torch, for tools that watch every instruction.
+"""Standalone programs: a student's file compiled without Python and torch, for tools that watch every instruction.
 
-Theory of operation. ThreadSanitizer must own a process from its start, and valgrind runs everything fifty times slower.
-Neither works with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in for
-torch's tensors (`native.standin`). It is linked with the native runner (inside/runner.cpp), whose requests and replies
-are files here. A file that uses more of torch than the stand-in has does not compile. `native.standin` then names the
-line, and the caller uses a method that works on the usual object.
+Theory of operation. ThreadSanitizer must be active from the start of a process, and valgrind makes a program fifty
+times slower. Neither works with an interpreter that has loaded torch. So the unchanged module.cpp is compiled with a
+stand-in for torch's tensors (`native.standin`). It is linked with the native runner (inside/runner.cpp), which here
+reads requests from a file and writes replies to one. A file that uses more of torch than the stand-in has does not
+compile. `native.standin` then names the line, and the caller uses another method.
 
 The program is untrusted. It runs as a process of its own in the strongest sandbox of this machine, with an empty
 environment. It sees only the system's libraries, itself and the tool around it, starts no other program, and writes
@@ -151,7 +151,7 @@ def _first_error(finished: Finished) -> str:
 
 # ---- running it
 
-#: Shell command that gives the runner files in place of its pipes: it ends after the last request.
+#: Shell command that connects the runner to files instead of pipes. The runner ends after the last request.
 _FROM_FILES = ("/bin/sh", "-c", 'exec "$@" 3<requests 4>replies', "sh")
 _REPLY_BYTES = 1 << 20
 CONFINES_SIGNALS = 6
@@ -160,7 +160,7 @@ CONFINES_SIGNALS = 6
 
 @dataclass(frozen=True)
 class Ran:
-    """One run.
+    """Result of one run.
 
     `output` is the text that the program and the tool around it printed. `call` is the reply to the request, None if
     the program ended before it.
@@ -186,7 +186,7 @@ def ran(
     memory_bytes: int | None = 4 * GIB,
     sandbox: Sandbox = OPEN,
 ) -> Iterator[Ran]:
-    """Run the program behind `prefix` (a tool's command line) and call the function that `request` names.
+    """Run the program under a tool, whose command line is `prefix`, and call the function that `request` names.
 
     With `without_the_call` the call is only prepared. `tool_files` are files that the tool starts or reads. Files that
     the program wrote are in `Ran.folder` until the `with` block ends. If `sandbox` is for untrusted files, the program

@@ -45,8 +45,8 @@ COLUMNS = ("threads", "ms", "ms from", "ms to", "speed-up", "from", "to", "effic
 
 @dataclass(frozen=True)
 class Threads:
-    """A part timed with several thread counts. `comparison` has a line for each of `counts`, and one for OpenMP off if
-    that was timed.
+    """Times of a part with several thread counts. `comparison` has a line for each of `counts`, and one for OpenMP off
+    if that was timed.
 
     `speedups` are T(1) / T of each line. `serial` is the serial share s of Amdahl's law, None with fewer than two
     counts to fit. `core_share` is CPU time divided by wall time of one thread; None without CPU times.
@@ -69,7 +69,7 @@ class Threads:
         ]
         return Table(
             f"threads-{self.part.id}",
-            f"{self.part.title} over the number of threads",
+            f"{self.part.title}: time for each number of threads",
             COLUMNS,
             tuple(rows),
             f"{self.about}. {self.comparison.how()} {self.law()}",
@@ -202,7 +202,7 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments,
         "threads",
-        "Speed-up and efficiency of an OpenMP part over its number of threads, and the same with OpenMP off.",
+        "Speed-up and efficiency of an OpenMP part for each number of threads, and without OpenMP.",
         lists=("threads",),
     )
     parse.add_argument(
@@ -212,7 +212,9 @@ def main(arguments: list[str]) -> int:
     settings = options.settings(given)
     part = options.openmp_part(settings, given.part)
     if part.time is not None and part.time.threads is not None:
-        raise UsageError(f"{part.id} is judged with {part.time.threads} thread: threads is for OpenMP parts")
+        raise UsageError(
+            f"{part.id} is judged with {part.time.threads} thread: this study is for OpenMP parts"
+        )
     counts = options.numbers(given.threads or COUNTS, "--threads", 1, settings.assignment.maxima["threads"])
     outcome.prepare(settings, f"threads-{part.id}")
     with set_up(settings) as laboratory:

@@ -1,7 +1,7 @@
-"""`study`: all studies in sequence, into one folder and one write-up.
+"""`study`: all studies in sequence. Results go to one folder and one write-up.
 
-A study that fails (because a part is wrong, say) does not stop the others. Its error is printed when it occurs, and
-once more at the end.
+If a study fails, for example because a part is wrong, the others still run. Its error is printed when it occurs and
+again at the end.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
         line = [*common(given, fills=step.table in places), *extra]
         print(f"\n=== {' '.join([step.command, *extra])}", flush=True)
         if settings.writeup and step.table not in places:
-            print(f"({settings.writeup} has no place for the table {step.table})")
+            print(f"({settings.writeup} has no region for the table {step.table})")
         try:
             code = study.main(settings.assignment.lab, step.command, line)
         except (UsageError, KitError) as error:
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
             failed.append(f"{step.table}: {error}")
             code = EXIT_KIT if isinstance(error, KitError) else EXIT_SUBMISSION
         worst = max(worst, code)
-    print(f"\n{len(steps) - len(failed)} of {len(steps)} studies made, in {settings.out}/")
+    print(f"\n{len(steps) - len(failed)} of {len(steps)} studies done; results are in {settings.out}/")
     for reason in failed:
         print(f"not made: {reason}")
     return worst
@@ -87,7 +87,7 @@ def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
 
 
 def common(given: argparse.Namespace, *, fills: bool) -> list[str]:
-    """Return the options to pass on to every study, as they were on the command line."""
+    """Return the common options, as command-line arguments for every study."""
     rounds = QUICK_ROUNDS if given.quick and given.rounds == str(options.DEFAULT_ROUNDS) else given.rounds
     line = ["--out", str(given.out), "--config", str(given.config), "--rounds", rounds]
     for option in chosen_options(["--config", str(given.config)]):

@@ -1,9 +1,9 @@
-"""Course platforms: their hand-ins, the results that they want, and the texts for students.
+"""Course platforms, such as Gradescope or Canvas: reading their hand-ins, and giving back grades and feedback.
 
-`table` has a row for each platform. `container` grades in a container that a platform starts (`gradescope`,
-`prairielearn`). `gradebook` fills the export of a platform that keeps grades (`canvas`, `moodle`). `github` names the
-owner of a clone. `grader.report` renders the results for a platform; `grader.staff.release.products` writes a release
-for it.
+`table` has a row for each platform. `container` grades one submission inside a container that the platform starts
+(`gradescope`, `prairielearn`). `gradebook` writes a class's totals into the file that a gradebook exports (Canvas,
+Moodle). `github` finds the student to whom a cloned repository belongs. `grader.report` writes results in each
+platform's format; `grader.staff.release.products` writes the files with which a platform is set up.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from grader.core.places import GRADER_COMMAND
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m grader platforms [NAME]`: a line for each, or all about one."""
+    """Run `python -m grader platforms [NAME]`: list the supported platforms, or describe the platform NAME."""
     from grader.staff.platforms import table
 
     parse = Parser(
-        prog=f"{GRADER_COMMAND} platforms", description="Where courses live, a line for each platform."
+        prog=f"{GRADER_COMMAND} platforms",
+        description="List the supported course platforms, or describe one.",
     )
-    parse.add_argument("name", metavar="NAME", nargs="?", help="all about this one")
+    parse.add_argument("name", metavar="NAME", nargs="?", help="platform to describe")
     given = parse.parse_args(arguments)
     rows = {row.name: row for row in table.PLATFORMS}
     if given.name is not None and given.name not in rows:
-        raise UsageError(f"no platform '{given.name}': there are {', '.join(rows)}")
+        raise UsageError(f"no platform '{given.name}': choose one of {', '.join(rows)}")
     print(table.whole(rows[given.name]) if given.name else "\n".join(map(table.line, rows.values())))
     return EXIT_PASS

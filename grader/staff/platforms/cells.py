@@ -1,7 +1,7 @@
-"""A platform's table (CSV) in which single cells are replaced and every other byte stays as it was.
+"""CSV table in which single cells are replaced while every other byte stays as it was.
 
-The `csv` module would lose quotation marks, line ends and a byte order mark. Here each cell's position in the text is
-known, by the grammar of RFC 4180, and all text outside of the replaced cells is copied.
+The `csv` module would lose quotation marks, line ends and a byte order mark. Here the position of each cell in the text
+is found by the grammar of RFC 4180. All text outside of the replaced cells is copied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text without the quotation marks around it, and its position (with them) in the whole."""
+    """One cell: its text without quotation marks, and where it starts and ends in the file, quotation marks
+    included."""
 
     text: str
     start: int
@@ -35,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One row: the line on which it starts, from 1, and its cells."""
+    """One row: its cells, and the number of the line on which it starts, from 1."""
 
     line: int
     cells: tuple[Cell, ...]
@@ -47,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A whole table. `rows` holds no empty line."""
+    """A parsed table and its text. `rows` has no empty line."""
 
     path: Path
     text: str
@@ -57,8 +58,8 @@ class Table:
         return f"{self.path}:{row.line}"
 
     def replaced(self, values: Mapping[Cell, str]) -> bytes:
-        """Return the table with the texts of these cells replaced; a cell that was quoted stays so. Values hold no
-        quotation mark, comma or line end."""
+        """Return the file's bytes with these cells replaced; a cell that had quotation marks keeps them. The new values
+        must not contain quotation marks, commas or line ends."""
         pieces, at = [], 0
         for cell in sorted(values, key=lambda cell: cell.start):
             value = f'"{values[cell]}"' if cell.quoted else values[cell]
@@ -74,7 +75,7 @@ def read(path: Path) -> Table:
 
 
 def parse(path: Path, text: str) -> Table:
-    """Return the table of a text; a byte order mark belongs to no cell. Raises UsageError."""
+    """Parse a CSV text; a byte order mark at its start belongs to no cell. Raises UsageError, with file and line."""
     rows: list[Row] = []
     count = 0
     at, line = (1, 1) if text.startswith("\ufeff") else (0, 1)
@@ -103,7 +104,7 @@ def parse(path: Path, text: str) -> Table:
 
 
 def _cell(path: Path, text: str, at: int, line: int) -> Cell:
-    """Return the cell that begins at a place of the text."""
+    """Return the cell that begins at the offset `at`. Raises UsageError if it is not CSV."""
     quoted = text[at : at + 1] == '"'
     found = (_QUOTED if quoted else _PLAIN).match(text, at)
     if found is None:
@@ -112,7 +113,7 @@ def _cell(path: Path, text: str, at: int, line: int) -> Cell:
         after = one_line(text[found.end() : found.end() + 40], 20)
         if text[found.end()] in ";\t":
             raise UsageError(f"{path}:{line}: columns should be separated by commas")
-        raise UsageError(f"{path}:{line}: not a row of CSV: '{after}' after a closing quotation mark")
+        raise UsageError(f"{path}:{line}: not a row of CSV: '{after}' follows a closing quotation mark")
     if found.end() - at > LONGEST_CELL:
         raise UsageError(f"{path}:{line}: a cell of more than {LONGEST_CELL} characters")
     content = found[0][1:-1].replace('""', '"') if quoted else found[0]

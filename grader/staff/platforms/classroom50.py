@@ -1,13 +1,13 @@
-"""`autograder.py` of a bundle for Classroom 50: a release puts this file and `handout.zip` beside one another.
+"""`autograder.py` for Classroom 50: a release puts this file and `handout.zip` into one folder, the bundle.
 
-Theory of operation. Classroom 50's runner starts it in the student's checkout. It first removes files of its own names
-that the student handed in. It unpacks the handout, which holds the public cases only, into a folder outside of the
-checkout, and runs the student's command line there: no module of the checkout can be imported. Its results are copied
-into the checkout: `result.json`, `release-body.md` and `verdict.html`. Summary, annotations and outputs are written by
-the kit itself.
+Theory of operation. Classroom 50's runner starts this program in the student's checkout. The program first deletes
+files of the checkout that have the names of its results. It unpacks the handout, which has only public cases, into a
+folder outside of the checkout. It runs the student's command line there, so no module of the checkout can be imported.
+It then copies `result.json`, `release-body.md` and `verdict.html` into the checkout. The kit itself writes GitHub's
+summary, annotations and outputs.
 
-The exit code is 0 if there is a result, and 3 if the kit could not be started: then no `result.json` is left.
-It runs without the kit, on Python 3.10 or newer, and installs the packages that are missing.
+The exit code is 0 if there is a result, and 3 if the kit could not be started: then `result.json` is missing. This
+program does not import the kit. It runs on Python 3.10 or newer, and installs packages that are missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HANDOUT = "handout.zip"
 RESULT = "result.json"
 WRITTEN = (RESULT, "release-body.md", "verdict.html")
 PACKAGES = "packages.txt"
-"""File beside this one with the packages that judging needs, one per line."""
+"""File in this folder with the packages that judging needs, one per line."""
 TIMEOUT_S = 1500
 FAILED = 3
 
@@ -42,14 +42,15 @@ def main() -> int:
             why = str(error)
         if why:
             print(
-                f"autograder.py: no result: {why}. This is not the fault of the submission.", file=sys.stderr
+                f"autograder.py: grading failed: {why}. This is not the fault of the submission.",
+                file=sys.stderr,
             )
             return FAILED
     return 0
 
 
 def grade(checkout: Path, scratch: Path) -> str:
-    """Grade, and copy the results into the checkout. Returns "", or the reason for a missing result."""
+    """Grade the checkout, and copy the results into it. Return "", or the reason for a missing result."""
     bundle = Path(__file__).resolve().parent
     kit, out, packages = (scratch / name for name in ("kit", "out", "packages"))
     out.mkdir()
@@ -63,7 +64,7 @@ def grade(checkout: Path, scratch: Path) -> str:
         wanted = ["--quiet", "--target", str(packages), "--requirement", str(bundle / PACKAGES)]
         install = [sys.executable, "-m", "pip", "install", *wanted]
         if subprocess.run(install, cwd=kit, env=environment, timeout=TIMEOUT_S).returncode != 0:
-            return "pip could not install the packages of the kit"
+            return "pip could not install the packages that grading needs"
     command = ["all", "--no-time", "--no-table", "--github", "--module", str(checkout)]
     command += ["--classroom50", str(out), "--html", str(out / "verdict.html")]
     sys.stdout.flush()
@@ -75,7 +76,7 @@ def grade(checkout: Path, scratch: Path) -> str:
         timeout=TIMEOUT_S,
     )
     if not (out / RESULT).is_file():
-        return f"the kit ended with code {ended.returncode}"
+        return f"the grader ended with exit code {ended.returncode} and without a result"
     for name in WRITTEN:
         remove(checkout / name)
         if (out / name).is_file():
@@ -84,7 +85,7 @@ def grade(checkout: Path, scratch: Path) -> str:
 
 
 def has_packages(kit: Path, environment: dict[str, str]) -> bool:
-    """Return True if this Python has every package of the bundle."""
+    """Return True if this Python has every package that PACKAGES lists."""
     lines = Path(__file__).resolve().with_name(PACKAGES).read_text(encoding="utf-8").splitlines()
     names = [found[0] for line in lines if (found := re.match(r"[A-Za-z0-9_.]+", line))]
     ask = "import importlib.metadata, sys; [importlib.metadata.version(name) for name in sys.argv[1:]]"

@@ -1,18 +1,17 @@
-"""Program in a platform's container: it grades the one submission there and always writes a results file.
+"""Program that grades the one submission in a platform's container, and always writes a results file.
 
-Theory of operation. The platform starts this process, usually as root, with a folder that holds the hand-in. The
-process stays small and does not judge. It first writes a results file which says that grading did not end. So the file
-exists even if the whole container is stopped. Then a child process does the work within a time limit. At the end this
-process writes the child's results, or the reason why they are missing.
+Theory of operation. The platform starts this process, usually as root, with a folder that holds the hand-in. This
+process itself does not judge. It first writes a results file which says that grading did not end: this file remains if
+the container is stopped. Then a child process grades within a time limit. At the end this process writes the child's
+results, or the reason why they are missing.
 
-- The child returns its findings in a folder that only this user may enter. Nothing is read back from the folder of
-  the results or of the submission. A results file that the student hands in, or that the kernel writes, is at best
-  overwritten.
-- The results file is written last, in one step, and never through a link. Its folder is closed to other users
-  meanwhile.
-- A student never sees a traceback: it goes to standard error, which platforms show to the staff.
-- If our fault or a missing program on this machine causes 0 points, the results say so. The process then ends with
-  exit code 3.
+- The child writes its results into a folder that only this user can enter. This process reads nothing from the folders
+  of the results and the submission. So a results file that the student hands in, or that the kernel writes, is only
+  ever overwritten.
+- The results file is written last, in one step, and never through a link. Until then other users cannot enter its
+  folder.
+- Students never see a traceback. It goes to standard error, which platforms show to the staff.
+- If the kit fails, or the container lacks a program, the results say why a grade is missing. The exit code is then 3.
 """
 
 from __future__ import annotations
@@ -44,30 +43,32 @@ Results = dict[str, Any]
 
 
 class Renderer(Protocol):
-    """Functions that convert results to a platform's format, as plain JSON values. A module may implement it, such as
-    `grader.report.gradescope`."""
+    """Functions that convert results to a platform's format, as JSON values. Modules such as `grader.report.gradescope`
+    implement it."""
 
     def results(
         self, assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
     ) -> Results:
-        """Render a judged submission; `seconds` is the time that grading took."""
+        """Render a graded submission; `seconds` is the time that grading took."""
 
     def refused(self, assignment: Assignment, why: str, *, seconds: float) -> Results:
-        """Render a submission that has nothing to judge, by its own fault."""
+        """Render a submission that cannot be judged by its own fault, such as a missing source file."""
 
     def kit_fault(self, details: str, *, seconds: float, max_points: float = 0.0) -> Results:
-        """Render a failure of grading itself: no traceback for the student, and no grade."""
+        """Render a failure of the grader: no grade, and no traceback for the student."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """A platform that starts the kit for one submission, in folders of its own making.
+    """Settings of a platform that starts a container to grade one submission.
 
-    `root` is the folder of all others. In it, `submission` is the hand-in and `results` the results file. `kits` are
-    folders in it that may hold the assignment (`configs/`), in this order, before the kit's own. `late_s` reads the
-    lateness from the root: seconds after the due date, or None. `limit_s` leaves time to report a time-out before the
-    platform stops the container. `limit_variable` names the environment variable that replaces it. `module` is run
-    for the child process; `image` names the place where a missing program is to be installed.
+    Paths are relative to `root`: `submission` is the folder of the hand-in, `results` the results file. `kits` are
+    folders that may hold an assignment (`configs/`); the first one found is used, else the kit's own. `late_s` returns
+    the seconds after the due date, or None if unknown.
+
+    Grading ends after `limit_s` seconds, before the platform stops the container, so that the time-out can be reported;
+    the environment variable `limit_variable` overrides this. `module` is run as the child process. `image` names the
+    file in which the staff installs a missing program.
     """
 
     title: str
@@ -92,10 +93,10 @@ _LARGEST_FOUND_BYTES = 4 << 20
 
 
 def main(container: Container, where: Path | Sequence[str], limit_s: float | None = None) -> int:
-    """Grade the submission in the folder `where` (or, from the command line, in the folder that it names).
+    """Grade the submission in the folder `where`, or in the folder that these command-line arguments name.
 
-    Returns 0 for a grade. Returns 3 if the kit was at fault, with a message on standard error. The results file
-    exists in both cases. Raises UsageError if the folder does not exist: then nothing can be written.
+    Returns the exit code: 0 if there is a grade, 3 if the grader failed, with a message on standard error. The results
+    file is written in both cases. Raises UsageError if the folder does not exist, since nothing can be written then.
     """
     if not isinstance(where, Path):
         if list(where[:1]) == [CHILD]:
@@ -103,7 +104,7 @@ def main(container: Container, where: Path | Sequence[str], limit_s: float | Non
         where = _folder(container, where)
     if not where.is_dir():
         raise UsageError(
-            f"there is no folder {where}: name {container.title}'s {container.root}, or one laid out like it"
+            f"there is no folder {where}: name a folder with the layout of {container.title}'s {container.root}"
         )
     started = time.monotonic()
     limit_s = _limit_s(container) if limit_s is None else limit_s
@@ -122,24 +123,27 @@ def _folder(container: Container, arguments: Sequence[str]) -> Path:
         prog=f"{GRADER_COMMAND} {command}",
         description=f"Grade the submission in {container.title}'s container.",
     )
-    parse.path("root", f"in place of {container.root}", "DIR", nargs="?", default=container.root)
+    parse.path(
+        "root", f"folder to use in place of {container.root}", "DIR", nargs="?", default=container.root
+    )
     return parse.parse_args(arguments).root
 
 
-# ---- this side: small, and always with an answer
+# ---- this process: starts the child and writes the results
 
 
 def _found_by_child(
     container: Container, root: Path, limit_s: float, started: float
 ) -> tuple[dict[str, Any], int]:
-    """Run the child. Return its findings, or a kit fault with the reason why they are missing. Raises nothing."""
+    """Run the child process. Return its results, or a report of why they are missing, and the exit code. Raises
+    nothing."""
     private = Path(tempfile.mkdtemp(prefix="gpt149-container-"))
     try:
         why = run([sys.executable, "-m", container.module, CHILD, str(root), str(private)], limit_s)
         found = None if why else _read_found(private / _FOUND)
         if found is not None:
             return found, EXIT_KIT if found.pop("kit_fault", False) else EXIT_PASS
-        why = why or "the grading process left no findings"
+        why = why or "the grading process left no results"
     except Exception:
         why = traceback.format_exc()
     finally:
@@ -149,7 +153,7 @@ def _found_by_child(
 
 
 def run(command: Sequence[str], limit_s: float) -> str:
-    """Run the child in a process group of its own. Return "" if it ended well, else a description of its end."""
+    """Run the child in a process group of its own. Return "" if its exit code is 0, else how it ended."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
         command,
@@ -166,7 +170,7 @@ def run(command: Sequence[str], limit_s: float) -> str:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    return "" if code == 0 else f"the grading process ended with code {code}"
+    return "" if code == 0 else f"the grading process ended with exit code {code}"
 
 
 def _read_found(path: Path) -> dict[str, Any] | None:
@@ -185,7 +189,7 @@ def _limit_s(container: Container) -> float:
 
 @contextlib.contextmanager
 def _closed_to_others(results: Path) -> Iterator[Path]:
-    """Yield the results folder, made if need be, which no other user may enter until the last results are written."""
+    """Yield the results folder, which is made if missing. Other users cannot enter it inside the `with` block."""
     if results.is_symlink() or (results.exists() and not results.is_dir()):
         results.unlink()
     results.mkdir(parents=True, exist_ok=True)
@@ -198,18 +202,18 @@ def _closed_to_others(results: Path) -> Iterator[Path]:
 
 
 def _write(place: Path, found: Mapping[str, Any]) -> None:
-    """Write the results file in one step. A link or a folder under its name is replaced, not followed."""
+    """Write the results file in one step. A link or a folder of this name is replaced, not followed."""
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
     if place.is_dir() and not place.is_symlink():
         removal.remove(place)
     wholefile.write_bytes(place, [text.encode()], mode=0o644)
 
 
-# ---- the child: judges
+# ---- the child process: grades
 
 
 def _grade_to_file(container: Container, root: Path, private: Path) -> int:
-    """Grade, and write the findings into the private folder; any error is a finding too."""
+    """Grade, and write the results into the private folder; an error is written as a result, too."""
     started = time.monotonic()
     max_points = 0.0
     try:
@@ -232,14 +236,14 @@ def _fault(container: Container, why: str, started: float, max_points: float) ->
 
 
 def grade(container: Container, assignment: Assignment, root: Path, scratch: Path) -> dict[str, Any]:
-    """Return the results of the submission in `root`. Raises KitError or UsageError for faults that are not the
-    student's."""
+    """Grade the submission below `root`. Return the results in the platform's format. Raises KitError or UsageError for
+    faults that are not the student's."""
     from grader import score, submission
 
     started = time.monotonic()
     handed_in = root / container.submission
     if not handed_in.is_dir():
-        raise KitError(f"there is no folder {handed_in}: this is not {container.title}'s layout")
+        raise KitError(f"there is no folder {handed_in}: {container.title} should put the submission there")
     taken = submission.find_one(handed_in, assignment.source, scratch)
     if taken.source is None:
         why = taken.error or f"the submission has no {assignment.source}"
@@ -250,7 +254,7 @@ def grade(container: Container, assignment: Assignment, root: Path, scratch: Pat
     if not scored.waiting:
         return found
     lacked = ", ".join(sorted({part.waits_for for part in result.parts} - {""}))
-    message = f"not judged, for this container has no {lacked}: give it one, in {container.image} or by the platform"
+    message = f"not judged: this container has no {lacked}; add it in {container.image} or in the platform's settings"
     print(f"grader: {message}", file=sys.stderr)
     return {**found, "kit_fault": True}
 
@@ -268,8 +272,8 @@ def _evaluate(container: Container, root: Path, assignment: Assignment, source: 
 
 
 def _assignment(container: Container, root: Path) -> Assignment:
-    """Return the first assignment found in the container's folders, else this kit's own; with hidden cases if the
-    folder has them."""
+    """Return the first assignment in the container's folders, else the kit's own; the version with hidden cases if
+    there is one."""
     return _first_assignment([*(root / name for name in container.kits), ROOT])
 
 
@@ -284,19 +288,22 @@ def _first_assignment(kits: Sequence[Path]) -> Assignment:
 
 
 def prepare(arguments: list[str]) -> int:
-    """`python -m grader.staff.platforms.container [--torch]`, which setup.sh calls when an image is built."""
+    """Run `python -m grader.staff.platforms.container [--torch]`: compile in advance what all submissions need.
+
+    setup.sh calls it when an image is built.
+    """
     from grader.backends.native import nativebuild
     from grader.backends.torch import torchbuild
 
     parse = Parser(
         prog="python -m grader.staff.platforms.container",
-        description="Build ahead what every submission needs.",
+        description="Compile in advance what every submission needs.",
     )
-    parse.add_argument("--torch", action="store_true", help="what a process with torch needs as well")
+    parse.add_argument("--torch", action="store_true", help="also compile what processes with torch need")
     torch = parse.parse_args(arguments).torch
     assignment = _first_assignment([ROOT])
     if all_on_card(assignment.parts):
-        # Kernels for a GPU are compiled for the present GPU, when they are first called.
+        # GPU kernels are compiled at their first call, for the GPU of that machine.
         return EXIT_PASS
     reference = assignment.lab.reference()
     reference.program()

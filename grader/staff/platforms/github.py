@@ -1,15 +1,14 @@
-"""Repositories on GitHub: a folder of clones, one for each student, and the `roster.csv` that names their owners.
+"""Clones of students' repositories on GitHub: the student to whom each belongs, and the time of its last commit.
 
-Clones of Classroom 50 are called `CLASSROOM-ASSIGNMENT-USERNAME`. Its roster has the columns `username`, `first_name`,
-`last_name`, `email`, `section` and `github_id`. A username can change and a `github_id` cannot, so the identity of a
-student is that number. Rosters that GitHub Classroom exported until it was closed in August 2026 are read too; they
-have the columns `identifier`, `github_username`, `github_id` and `name`. A roster is read where it lies among the
-clones, under one of ROSTERS.
+Clones of Classroom 50 are called `CLASSROOM-ASSIGNMENT-USERNAME`. Its roster, `roster.csv`, has the columns `username`,
+`first_name`, `last_name`, `email`, `section` and `github_id`. A username can change and a `github_id` cannot, so the
+latter identifies a student. The kit also reads rosters from GitHub Classroom (closed in August 2026), with the columns
+`identifier`, `github_username`, `github_id` and `name`. A roster must lie in the folder of the clones, under a name in
+ROSTERS.
 
-The last commit gives the time of submission. Git runs in an empty repository of the kit that reads the clone's objects.
-So it ignores the clone's other content, such as its configuration; its time, memory and output are limited. A student
-can choose a commit's date, but not the time at which GitHub received it: a table of these times (`--submitted`) is more
-reliable.
+The time of submission is that of the last commit. Git runs in an empty repository of the kit and reads only the clone's
+objects, so the clone's configuration has no effect. Git's time, memory and output are limited. A student can choose a
+commit's date, but not the time at which GitHub received it. A table of the latter (`--submitted`) is more reliable.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ COLUMNS = ("username", "first_name", "last_name", "email", "github_id")
 FORMER_COLUMNS = ("identifier", "github_username", "name")
 GIT_TIMEOUT_S = 20.0
 GIT_MEMORY_BYTES = 256 << 20
-"""Address space for git, which inflates a whole object before it prints: a small file can name any size."""
+"""Limit in bytes on git's address space. Git inflates a whole object before it prints, so a small file could fill the
+memory."""
 GIT_OUTPUT_BYTES = 1 << 20
-"""Limit on the text of a commit. The committer's line precedes the message."""
-#: By default git maps whole packs, and the packs of honest students exceed the limit.
+"""Limit in bytes on a commit's text. Only its start is needed: the committer's line precedes the message."""
+#: By default git maps whole packs into memory, which exceeds the limit even in ordinary repositories.
 _SMALL_WINDOWS = ("-c", "core.packedGitWindowSize=1m", "-c", "core.packedGitLimit=32m")
 _LARGEST_REF_BYTES = 1 << 20
 _REF = re.compile(r"ref: (refs/[\w./-]{1,200})\n?")
@@ -48,7 +48,7 @@ _COMMITTER = re.compile(rb"(?m)^committer .*> (?P<seconds>\d{1,12}) [-+]\d{4}$")
 
 @dataclass(frozen=True)
 class Enrolled:
-    """One row of the roster."""
+    """One student in the roster."""
 
     identifier: str
     """E-mail address, or the number by which a gradebook knows the student."""
@@ -58,26 +58,28 @@ class Enrolled:
     at: str
 
 
-# ---- whose a clone is
+# ---- the student of a clone
 
 
 def find_roster(submissions: Path) -> Path | None:
-    """Return the roster among the clones, if one is there. Raises UsageError where two are."""
+    """Return the path of the roster in the folder of clones, or None. Raises UsageError if there are two."""
     found = [path for name in ROSTERS if (path := submissions / name).is_file() and _is_roster(path)]
     if len(found) > 1:
-        raise UsageError(f"which roster counts, {found[0]} or {found[1].name}? Take one of them away")
+        raise UsageError(f"there are two rosters, {found[0]} and {found[1].name}: remove one")
     return found[0] if found else None
 
 
 def _is_roster(path: Path) -> bool:
-    """Return True if the table has a column of GitHub accounts. A course's own table may have the same file name."""
+    """Return True if a CSV file has a column of GitHub usernames; another table of the course may have the same
+    name."""
     with explained(f"cannot read {path}"), path.open("rb") as file:
         first = file.readline(4096)
         return b"github_username" in first or b"github_id" in first
 
 
 def read_roster(path: Path) -> list[Enrolled]:
-    """Everybody of the roster; a row without a username has not joined yet. Raises UsageError with file and line."""
+    """Read the roster. A student without a username has not joined the classroom yet. Raises UsageError with file and
+    line."""
     table = cells.read(path)
     header = [cell.text.strip() for cell in table.rows[0].cells] if table.rows else []
     if "github_username" in header:
@@ -106,7 +108,7 @@ def read_roster(path: Path) -> list[Enrolled]:
             if value and (kind, value) in seen:
                 first = seen[kind, value].at
                 raise UsageError(
-                    f"{person.at}: two students with one {kind}: '{one_line(entry)}' stands in {first} too"
+                    f"{person.at}: two students have the {kind} '{one_line(entry)}': {first} has it too"
                 )
             seen[kind, value] = person
     return people
@@ -115,8 +117,10 @@ def read_roster(path: Path) -> list[Enrolled]:
 def named(
     submissions: Sequence[Submission], roster: Sequence[Enrolled]
 ) -> tuple[list[Submission], list[str]]:
-    """Return the submissions with names and identities from the roster, and lines on students who are only in one of
-    the two. Ids stay the folders' names.
+    """Return the submissions with names and identities from the roster, and notes for the user.
+
+    A note lists students without a repository, or repositories without a student in the roster. A submission's id stays
+    its folder's name.
     """
     joined = {person.username.casefold(): person for person in roster if person.username}
     joined |= {
@@ -136,13 +140,13 @@ def named(
     strangers = [item.id for item in submissions if item.id not in found]
     notes = [
         _note(
-            "on the roster without a repository here",
+            "students in the roster without a repository",
             [
                 f"{p.identifier or p.name}{f' ({p.username})' if p.username else ' (not joined)'}"
                 for p in missing
             ],
         ),
-        _note("repositories of nobody on the roster, graded under their own names", strangers),
+        _note("repositories whose student is not in the roster, graded under the folder's name", strangers),
     ]
     return identified, [note for note in notes if note]
 
@@ -166,8 +170,8 @@ def _known(person: Enrolled) -> dict[str, object]:
 
 
 def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
-    """Return the prefix that folder names have before the username, such as "hw1-": the one, up to a hyphen, that
-    leaves usernames for most folders. Of two such prefixes the longer one is chosen."""
+    """Return the prefix that folder names have before the username, such as "hw1-". It ends at a hyphen and leaves
+    usernames of the roster for as many folders as possible. Of equally good prefixes the longest is chosen."""
     first = min(titles, key=len, default="")
     cuts = ["", *(first[: k + 1] for k, char in enumerate(first) if char == "-")]
 
@@ -177,13 +181,12 @@ def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
     return max(cuts, key=lambda cut: (fitting(cut), len(cut)))
 
 
-# ---- when it was handed in
+# ---- the time of submission
 
 
 def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
-    """Return the submissions with the time of each clone's last commit, unless another time is known. Raises UsageError
-    without git, or for a folder that is not a clone.
-    """
+    """Return the submissions, each with the time of its clone's last commit unless its time is known already. Raises
+    UsageError if git is missing, or if no submission has a commit."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("--commit-times needs git, which is not installed here")
@@ -200,7 +203,7 @@ def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[
 
 
 def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
-    """Return the time of a clone's last commit in UTC; None if it is not a clone, or cannot be read."""
+    """Return the time of a clone's last commit in UTC, or None if it cannot be read."""
     if item.folder is None or not (commit := _last_commit(item.folder / ".git")):
         return None
     objects = str(item.folder.absolute() / ".git" / "objects")
@@ -217,7 +220,7 @@ def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
 
 
 def _last_commit(folder: Path) -> str:
-    """Return the name of the commit that HEAD is at, "" where that is not to be found; no link is followed."""
+    """Return the hash of the commit to which HEAD points, or "" if it cannot be read. No link is followed."""
     at = _text(folder / "HEAD")
     if _OBJECT.fullmatch(at.strip()):
         return at.strip()
@@ -239,8 +242,8 @@ def _text(path: Path) -> str:
 
 
 def _git(git: str, cwd: Path, *arguments: str, **variables: str) -> bytes:
-    """Return the start of git's output, b"" where it fails or reaches a limit. Only the kit's configuration is read,
-    and nothing is fetched."""
+    """Run git, and return its output; b"" if it fails or takes too long. Git reads only the kit's configuration and
+    fetches nothing."""
     environment = {
         "PATH": os.environ.get("PATH", ""),
         "GIT_CONFIG_NOSYSTEM": "1",

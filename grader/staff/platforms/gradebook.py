@@ -1,7 +1,7 @@
-"""A class's totals in the export of a platform's gradebook: only the cells of grades change, every other byte is kept.
+"""Entry of a class's totals into a gradebook file that a platform exported. Only the cells of grades change.
 
-This module has the shared part of the formats. `canvas` and `moodle` define their columns, the rows of people, and
-the permitted values. Only numbers are written to the file, never a student's text.
+This module has the code that all formats share. `gradebook_formats` defines each format: its columns, the rows of
+students, and the permitted values. Only numbers are written to the file, never a student's text.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _NUMBER = re.compile(r"[-+]?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})")
 
 @dataclass(frozen=True)
 class Target:
-    """One person's row of an export: the person, the cell of the grade, and the reason why it cannot be changed, or
-    ""."""
+    """One student's row in an export: the student and the cell of the grade. `locked` is the reason why the platform
+    does not let this grade be changed, or ""."""
 
     person: Listed
     cell: Cell
@@ -38,7 +38,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Filled:
-    """The complete file for the platform, and lines for the user."""
+    """The export with its grades filled in, and notes to print for the user."""
 
     content: bytes
     notes: tuple[str, ...]
@@ -46,21 +46,22 @@ class Filled:
 
 @dataclass(frozen=True)
 class Asked:
-    """The assignment to find in an export: its title and maximum, and the column named on the command line, if any."""
+    """The assignment whose column is to be filled: its title, its maximum, and the column's name if `--column` gives
+    it."""
 
     title: str
     max_points: float
     column: str | None = None
 
 
-#: Function (export, assignment to find) -> rows of people, in order. Raises UsageError for any other file.
+#: Function (export, assignment) -> rows of students, in order. Raises UsageError if the file has another format.
 Reader = Callable[[Table, Asked], Sequence[Target]]
 
 
 @dataclass(frozen=True)
 class Gradebook:
-    """Reader and rules of a platform's gradebook. `fold`: capitals are ignored in e-mail addresses. `most`: the
-    platform refuses a total above the maximum, so the maximum is written instead."""
+    """Reader and rules of one gradebook format. `fold`: case is ignored in e-mail addresses. `most`: the platform
+    refuses a total above the maximum, so the maximum is written instead."""
 
     title: str
     read: Reader
@@ -69,10 +70,9 @@ class Gradebook:
 
 
 def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked) -> Filled:
-    """Return the export at `path` with each student's total in it. A person without a total keeps the old value.
+    """Return the export at `path` with each student's total in it. A student without a total keeps the old grade.
 
-    Raises UsageError, in one line with the file and its line, for a cell that cannot be filled; nothing is written
-    here.
+    Writes no file. Raises UsageError, in one line with file and line number, for a cell that cannot be filled.
     """
     table = cells.read(path)
     targets = book.read(table, asked)
@@ -80,8 +80,8 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
     names = _names(targets)
     if students and not matched.pairs:
         raise UsageError(
-            f"{path}: none of the {len(students)} submissions is of one of its {len(targets)} students: is it the "
-            "export of another course?"
+            f"{path}: none of the {len(students)} submissions belongs to one of the {len(targets)} students in this "
+            "file: is it the export of another course?"
         )
     values: dict[Cell, str] = {}
     changed, capped, locked = [], [], []
@@ -105,16 +105,17 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
     pairs = [(targets[row], students[k]) for row, k in matched.pairs]
     notes = [
         f"grades filled in: {len(values)}; left as they were: {sum(t.cell not in values for t, _ in pairs)}",
-        _list("another grade stood there and is replaced", changed),
-        _list("cannot be changed and are left", locked),
-        _list(f"above the maximum of {points(asked.max_points)}, which is filled in", capped),
+        _list("replaced an earlier grade", changed),
+        _list("not filled in, as the grade is locked", locked),
+        _list(f"above the maximum, so that {points(asked.max_points)} is filled in", capped),
         _list("no grade yet, left as they were", [s.submission_id for _, s in pairs if s.total is None]),
         _not_final([s for _, s in pairs if s.total is not None]),
         _list(
-            f"in {path.name} without a submission, left as they were", [names[k] for k in matched.only_listed]
+            f"students in {path.name} without a submission, left as they were",
+            [names[k] for k in matched.only_listed],
         ),
         _list(
-            f"submissions of nobody in {path.name}",
+            f"submissions whose student is not in {path.name}",
             [_unknown(students[k], targets, book) for k in matched.only_graded],
         ),
     ]
@@ -122,7 +123,7 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
 
 
 def _names(targets: Sequence[Target]) -> list[str]:
-    """Return each person's name for a message, with the line of the file if several share the name."""
+    """Return each student's name for a message, followed by the line number if several students have this name."""
     shown = [one_line(target.person.name, 40) for target in targets]
     borne = Counter(shown)
     return [
@@ -136,7 +137,7 @@ def _list(what: str, names: Sequence[str]) -> str:
 
 
 def _not_final(students: Sequence[Student]) -> str:
-    """List students whose total may still change; without their names if all wait for the same."""
+    """List students whose total may still change, by name; only their number if all wait for the same thing."""
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
         return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"
@@ -150,7 +151,7 @@ def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> st
                 own = [
                     each.partition(":")[2] for each in target.person.identities if each.startswith("email:")
                 ]
-                return f"{student.submission_id} ({near}: {own[0]} differs in capitals, which {book.title} compares)"
+                return f"{student.submission_id} ({near}: {own[0]} in {book.title} has other capitals)"
     return student.submission_id
 
 
@@ -158,11 +159,11 @@ def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> st
 
 
 def columns(table: Table, required: Sequence[str], what: str, optional: Sequence[str] = ()) -> dict[str, int]:
-    """Return the position of each column by its name, the first of equal names. Case is ignored in requested names
-    (Moodle's "Maximum Grade" has become "Maximum grade"). Raises UsageError if a required column is missing, or if a
-    column to be read occurs twice."""
+    """Return the index of each column by name; of columns with equal names, the first. Case is ignored in `required`
+    and `optional` names (Moodle's "Maximum Grade" has become "Maximum grade"). Raises UsageError if a required column
+    is missing, or if one of these names occurs twice."""
     if not table.rows:
-        raise UsageError(f"{table.path}: nothing is in it: this is not {what}")
+        raise UsageError(f"{table.path}: the file is empty: this is not {what}")
     header = table.rows[0]
     asked_for = {name.casefold(): name for name in (*required, *optional)}
     names = [asked_for.get(text.casefold(), text) for text in (cell.text.strip() for cell in header.cells)]
@@ -173,14 +174,14 @@ def columns(table: Table, required: Sequence[str], what: str, optional: Sequence
             raise UsageError(f"{table.at(header)}: there is no column '{name}': {hint}")
     for name in (*required, *optional):
         if names.count(name) > 1:
-            raise UsageError(f"{table.at(header)}: the column '{name}' stands there twice")
+            raise UsageError(f"{table.at(header)}: the column '{name}' occurs twice")
     return {name: k for k, name in reversed(list(enumerate(names)))}
 
 
 def cell_of(table: Table, row: cells.Row, column: int) -> Cell:
-    """Return a cell to be filled. Raises UsageError if the row ends before it."""
+    """Return the row's cell in this column. Raises UsageError if the row has fewer cells."""
     if column >= len(row.cells):
-        raise UsageError(f"{table.at(row)}: {len(row.cells)} cells under {len(table.rows[0].cells)} columns")
+        raise UsageError(f"{table.at(row)}: {len(row.cells)} cells, but {len(table.rows[0].cells)} columns")
     return row.cells[column]
 
 
@@ -190,7 +191,7 @@ def number(text: str) -> float | None:
 
 
 def points(value: float) -> str:
-    """Format points so that every gradebook reads them: at most two decimals, such as 12.5 or 40."""
+    """Format a number of points in a form that every gradebook reads: at most two decimals, such as 12.5 or 40."""
     if not math.isfinite(value):
         raise ValueError("no number of points")
     text = f"{value:.2f}".rstrip("0").rstrip(".")
@@ -198,14 +199,14 @@ def points(value: float) -> str:
 
 
 def same_maximum(table: Table, row: cells.Row, text: str, asked: Asked, where: str) -> None:
-    """Raise UsageError if the platform's maximum differs from the assignment's: the same total would then be another
-    share."""
+    """Raise UsageError if the maximum in the export, `text`, is not the assignment's: a total would then be worth
+    another fraction."""
     there = number(text)
     if there is None or abs(there - asked.max_points) > 0.005:
         maximum = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"
         raise UsageError(
-            f"{table.at(row)}: the assignment is {maximum} there and out of {points(asked.max_points)} here: make them "
-            f"equal {where}, and export again"
+            f"{table.at(row)}: the assignment is {maximum} in this file, but out of {points(asked.max_points)} in the "
+            f"assignment's YAML: correct it {where}, and export again"
         )
 
 
@@ -217,8 +218,11 @@ def filled(
     roster: Sequence[Entry],
     column: str | None = None,
 ) -> dict[str, Filled]:
-    """Fill each export; return them by their platform's name. `rows` are those of the roster, in its order; `column`
-    names the assignment in an export that has several. Raises UsageError, in one line; nothing is written here."""
+    """Fill in each export of `exports`. Return the results by platform.
+
+    `rows` are the graded rows of the roster, in its order. `column` names the assignment in an export that has several.
+    Writes no file. Raises UsageError, in one line.
+    """
     graded = [
         (entry, row.total, row.score.pending if row.score else ())
         for entry, row in zip(roster, rows, strict=True)
@@ -231,7 +235,7 @@ def filled(
 
 
 def max_points(assignment: Assignment) -> float:
-    """Return the maximum of a total: parts and items by hand, without extra credit."""
+    """Return the largest total: the points of all parts and of items graded by hand, without extra credit."""
     given = [item.points for item in assignment.manual if not item.extra]
     return math.fsum([*(part.points for part in assignment.parts if part.points > 0), *given])
 

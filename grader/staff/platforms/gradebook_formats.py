@@ -1,11 +1,12 @@
-"""Formats of gradebooks. In Canvas's export (CSV) each student has a row and each assignment a column, `NAME (id)`.
+"""Formats of gradebooks: Canvas's export and Moodle's worksheet, both CSV.
 
-Above the students stands the row `Points Possible` (and above that, in some exports, one on manual posting). Canvas
-ignores read-only columns, such as an assignment in a closed grading period.
+Canvas: each student has a row and each assignment a column, `NAME (id)`. Above the students is the row `Points
+Possible`; some exports have another row above it, on manual posting. Canvas ignores read-only columns, such as an
+assignment in a closed grading period.
 
-Moodle's offline grading worksheet (CSV) has a row for each participant of one assignment. Moodle expects exactly its
-own columns. It compares addresses with case. It takes a grade and a feedback comment from each row: a file without the
-comment could erase it there.
+Moodle: the offline grading worksheet has a row for each participant of one assignment. Moodle accepts only its own
+columns, and compares e-mail addresses with case. It reads a grade and a feedback comment from each row, so a file
+without the comment could erase the one in Moodle.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ASSIGNMENT = re.compile(r"(?P<name>.*\S)\s+\((?P<id>\d{1,20})\)")
 
 
 def read_canvas(table: Table, asked: Asked) -> list[Target]:
-    """Return the students of an export with their cells of the assignment. Raises UsageError."""
+    """Return the students in a Canvas export, each with the cell of this assignment's grade. Raises UsageError."""
     places = gradebook.columns(table, CANVAS_COLUMNS, "a gradebook export of Canvas in English")
     above = next(
         (k for k, row in enumerate(table.rows[:4]) if row.text(places["Student"]) == POINTS_ROW), None
@@ -40,7 +41,7 @@ def read_canvas(table: Table, asked: Asked) -> list[Target]:
     possible = table.rows[above]
     if READ_ONLY in possible.text(column).casefold():
         name = one_line(table.rows[0].text(column), 60)
-        raise UsageError(f"{table.at(possible)}: '{name}' is read-only there: is the assignment closed?")
+        raise UsageError(f"{table.at(possible)}: '{name}' is read-only: is the assignment closed in Canvas?")
     gradebook.same_maximum(table, possible, possible.text(column), asked, "in Canvas")
     return [
         Target(_person(table, row, places), gradebook.cell_of(table, row, column))
@@ -49,7 +50,7 @@ def read_canvas(table: Table, asked: Asked) -> list[Target]:
 
 
 def chosen(table: Table, asked: Asked) -> int:
-    """Return the assignment's column: the named one, else the one with the assignment's title."""
+    """Return the index of the assignment's column: the one that `--column` names, else the one with its title."""
     header = table.rows[0]
     found = {
         k: match for k, cell in enumerate(header.cells) if (match := _ASSIGNMENT.fullmatch(cell.text.strip()))
@@ -67,7 +68,7 @@ def chosen(table: Table, asked: Asked) -> int:
     what = "several columns are" if fitting else "no column is"
     raise UsageError(
         f"{table.at(header)}: {what} called '{one_line(asked.column or asked.title, 60)}': choose one with --column "
-        f"({listed or 'there is no assignment in it'})"
+        f"({listed or 'the file has no assignment'})"
     )
 
 
@@ -94,8 +95,8 @@ MOODLE_COLUMNS = (
     *("Identifier", "Status", "Grade", "Maximum Grade", "Grade can be changed"),
     *("Last modified (submission)", "Last modified (grade)", "Feedback comments"),
 )
-#: Columns that depend on the settings of an assignment or a site. Blind marking leaves out names and addresses.
-#: Addresses are also missing if the user who exports may not see them.
+#: Columns that a worksheet has or lacks, by the settings of the assignment or site. Blind marking leaves out names and
+#: addresses. Addresses are also missing if the user who exports may not see them.
 OPTIONAL = (
     *("Full name", "Email address", "ID number", "Username", "Group"),
     *("Marker", "Marking workflow state", "Online text"),
@@ -104,7 +105,7 @@ _PARTICIPANT = re.compile(r"Participant (?P<number>\d{1,20})")
 
 
 def read_moodle(table: Table, asked: Asked) -> list[Target]:
-    """Return the participants of a worksheet with their cells. Raises UsageError."""
+    """Return the participants in a Moodle worksheet, each with the cell of the grade. Raises UsageError."""
     places = gradebook.columns(
         table, MOODLE_COLUMNS, "an offline grading worksheet of Moodle in English", OPTIONAL
     )
@@ -114,24 +115,24 @@ def read_moodle(table: Table, asked: Asked) -> list[Target]:
     for name in places:
         if name not in MOODLE_COLUMNS and name not in OPTIONAL:
             raise UsageError(
-                f"{table.at(header)}: the column '{one_line(name, 60)}' is none of Moodle's, which takes a worksheet "
-                "only with its own columns: take it out, or export again"
+                f"{table.at(header)}: Moodle does not know the column '{one_line(name, 60)}' and would refuse the "
+                "file: remove the column, or export again"
             )
     targets = []
     for row in table.rows[1:]:
         if len(row.cells) != len(header.cells):
-            raise UsageError(f"{table.at(row)}: {len(row.cells)} cells under {len(header.cells)} columns")
+            raise UsageError(f"{table.at(row)}: {len(row.cells)} cells, but {len(header.cells)} columns")
         gradebook.same_maximum(table, row, row.text(places["Maximum Grade"]), asked, "in Moodle")
         changeable = row.text(places["Grade can be changed"]).casefold() == "yes"
         targets.append(
             Target(
                 _participant(table, row, places),
                 gradebook.cell_of(table, row, places["Grade"]),
-                "" if changeable else "its grade cannot be changed",
+                "" if changeable else "locked in Moodle",
             )
         )
     if targets and all(target.locked for target in targets):
-        raise UsageError(f"{table.path}: no grade of it can be changed: is the assignment closed?")
+        raise UsageError(f"{table.path}: every grade is locked: is the assignment closed in Moodle?")
     return targets
 
 
@@ -139,7 +140,9 @@ def _participant(table: Table, row: Row, places: dict[str, int]) -> Listed:
     participant = _PARTICIPANT.fullmatch(row.text(places["Identifier"]))
     if participant is None:
         identifier = one_line(row.text(places["Identifier"]), 40)
-        raise UsageError(f"{table.at(row)}: an identifier is like 'Participant 123', not '{identifier}'")
+        raise UsageError(
+            f"{table.at(row)}: expected an identifier like 'Participant 123', not '{identifier}'"
+        )
     known = [f"moodle:{participant['number']}"]
 
     def cell(name: str) -> str:

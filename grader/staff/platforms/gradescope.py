@@ -1,5 +1,5 @@
-"""Gradescope: its container starts the kit in `/autograder`, which holds `source/` (this kit), `submission/`,
-`results/` and `submission_metadata.json`, with the times of submission and due date."""
+"""Gradescope's autograder. Its container starts the kit in `/autograder`, which has `source/` (this kit),
+`submission/`, `results/` and `submission_metadata.json`, with the times of submission and due date."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ AUTOGRADER = Path("/autograder")
 
 @dataclass(frozen=True)
 class Metadata:
-    """Data on lateness in submission_metadata.json. `due` is the latest due date of its users."""
+    """Times in submission_metadata.json. If several students handed in together, `due` is the latest of their due
+    dates."""
 
     submitted_at: datetime | None = None
     due: datetime | None = None
@@ -34,13 +35,13 @@ class Metadata:
 
 
 def main(where: Path | Sequence[str] = AUTOGRADER, limit_s: float | None = None) -> int:
-    """`python -m grader gradescope`: as `container.main`."""
+    """Run `python -m grader gradescope [DIR]`; see `container.main`."""
     return container.main(CONTAINER, where, limit_s)
 
 
 def late_s(root: Path, assignment: Assignment) -> float | None:
-    """Return the seconds after Gradescope's due date, which includes extensions; without one, after the
-    assignment's."""
+    """Return the seconds by which a submission is late. Gradescope's due date counts, extensions included; without one,
+    the assignment's."""
     from grader import score
 
     metadata = read_metadata(root / "submission_metadata.json")
@@ -50,10 +51,9 @@ def late_s(root: Path, assignment: Assignment) -> float | None:
 
 
 def read_metadata(path: Path) -> Metadata:
-    """Read the times of submission and due date. A missing or invalid value is None, since grading continues without
-    it.
+    """Read the times of submission and due date. A missing or invalid time becomes None, and grading continues.
 
-    A due date of a user's own (an extension) replaces the assignment's; for a group, the latest counts.
+    A student's own due date (an extension) replaces the assignment's; for a group, the latest counts.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -73,7 +73,8 @@ def _due(values: Mapping[str, object]) -> datetime | None:
 
 
 def _moment(text: object) -> datetime | None:
-    """Parse an ISO time with a zone; None for anything else, since times without a zone cannot be compared."""
+    """Parse an ISO time with a time zone. Return None for other values, since times without a zone cannot be
+    compared."""
     if not isinstance(text, str):
         return None
     with contextlib.suppress(ValueError):
@@ -92,7 +93,7 @@ CONTAINER = Container(
     kits=("source",),
     renderer=renderer,
     late_s=late_s,
-    # Gradescope stops a container after ten minutes unless the staff allows more; this leaves room to say so.
+    # Gradescope stops a container after ten minutes unless the staff allows more; this leaves 30 s to report it.
     limit_s=570.0,
     limit_variable="GPT149_GRADESCOPE_LIMIT_S",
     image="setup.sh",

@@ -1,9 +1,9 @@
-"""Match of a platform's list of students with the submissions of a class.
+"""Matching of the students in a platform's list with the submissions of a class.
 
-A person has *identities*, texts of a kind and a value: `sis:100234` (the number in the university's records),
-`email:ada@example.edu`, `login:ada`, `canvas:4711`, `moodle:123`. Names are never compared: two students may share
-one. A row and a submission belong together when they share an identity. Where a class came as plain folders, nothing
-but a folder's name is known: it counts as an identity too (`folder:ada`), for rows that share no other.
+A student has *identities*, texts of the form KIND:VALUE: `sis:100234` (the number in the university's records),
+`email:ada@example.edu`, `login:ada`, `canvas:4711`, `moodle:123`. A row of the list matches a submission if they share
+an identity. Names are never compared, since two students may have the same. If a class came as plain folders, only the
+folder's name is known. It is an identity too (`folder:ada`), but is used only for rows that match by no other.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Student:
-    """One submission of a class, as a gradebook needs it. `total` is the final one (with late days and points by
-    hand), None without a grade (yet). `people` is the number of people who handed it in together, at least 1."""
+    """One graded submission. `total` is its final number of points, with late days and points given by hand; None while
+    it has no grade. `people` is the number of students who handed it in together, at least 1."""
 
     submission_id: str
     name: str
@@ -34,7 +34,7 @@ class Student:
 
 @dataclass(frozen=True)
 class Listed:
-    """One row of a platform's list. `at` is its place in the file, for messages."""
+    """One row of a platform's list of students. `at` is its file and line, for messages."""
 
     name: str
     at: str
@@ -43,8 +43,8 @@ class Listed:
 
 @dataclass(frozen=True)
 class Matched:
-    """Result of a match. `pairs` are positions in the two lists; the other two, in order, are the entries of one list
-    that the other lacks."""
+    """Result of a match, as indices. `pairs` are (row, submission). `only_listed` are rows without a submission,
+    `only_graded` submissions without a row."""
 
     pairs: tuple[tuple[int, int], ...]
     only_listed: tuple[int, ...]
@@ -54,7 +54,7 @@ class Matched:
 def identities(
     submission_id: str, emails: Iterable[str], others: Iterable[str], *, fold: bool
 ) -> frozenset[str]:
-    """Return the identities of a submission. `fold`: the platform ignores case in e-mail addresses."""
+    """Return the identities of a submission. `fold`: case is ignored in e-mail addresses."""
     return frozenset(
         [
             *(email(address, fold=fold) for address in emails if address.strip()),
@@ -70,15 +70,15 @@ def email(address: str, *, fold: bool) -> str:
 
 
 def folder(value: str) -> str:
-    """Return the id that a folder of that name has in a class."""
+    """Return the identity of a submission whose folder has this name."""
     return f"{FOLDER}:{safe_name(value)}"
 
 
 def match(listed: Sequence[Listed], students: Sequence[Student]) -> Matched:
-    """Match rows with submissions. Several people of one submission (a group) may each have a row.
+    """Match rows with submissions. Several students who handed in one submission together may each have a row.
 
-    Raises UsageError, in one line, for every ambiguity: an identity that two rows or two submissions share; a row
-    whose identities belong to two submissions; more rows for a submission than people handed it in.
+    Raises UsageError, in one line, if the match is ambiguous: two rows or two submissions share an identity; a row's
+    identities belong to two submissions; or a submission matches more rows than students handed it in.
     """
     _refuse_equal_rows(listed)
     holders: defaultdict[str, list[int]] = defaultdict(list)
@@ -110,7 +110,7 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
                 continue  # the folder names made from two addresses may be equal
             if identity in seen and seen[identity] is not row:
                 raise UsageError(
-                    f"{row.at}: two students with one id: '{_value(identity)}' stands in {seen[identity].at} too"
+                    f"{row.at}: two students have the id '{_value(identity)}': {seen[identity].at} has it too"
                 )
             seen[identity] = row
 
@@ -118,7 +118,8 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
 def _holder(
     row: Listed, students: Sequence[Student], holders: dict[str, list[int]], *, weak: bool
 ) -> int | None:
-    """Return the submission of a row, by the names of folders (`weak`) or by all other identities."""
+    """Return the index of the row's submission, or None. With `weak` only folder names are compared, else all other
+    identities."""
     found: dict[int, str] = {}
     for identity in row.identities:
         if identity.startswith(f"{FOLDER}:") != weak:
@@ -130,7 +131,7 @@ def _holder(
             f"{students[k].submission_id} (by '{_value(identity)}')"
             for k, identity in list(found.items())[:2]
         )
-        raise UsageError(f"{row.at}: '{one_line(row.name, 40)}' is two submissions: {places}")
+        raise UsageError(f"{row.at}: '{one_line(row.name, 40)}' matches two submissions: {places}")
     return next(iter(found), None)
 
 
@@ -141,22 +142,22 @@ def _refuse_crowds(pairs: dict[int, int], listed: Sequence[Listed], students: Se
     for found, places in rows.items():
         if len(places) > students[found].people:
             raise UsageError(
-                f"{listed[places[1]].at}: the submission {students[found].submission_id} belongs to "
-                f"{len(places)} rows ({', '.join(listed[k].at.rpartition(':')[2] for k in places[:4])}), and "
-                f"{students[found].people} handed it in"
+                f"{listed[places[1]].at}: the submission {students[found].submission_id} matches "
+                f"{len(places)} rows ({', '.join(listed[k].at.rpartition(':')[2] for k in places[:4])}), but "
+                f"only {students[found].people} handed it in"
             )
 
 
 def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
-    """Return a submission's address that differs from a row's in case only, or ""; for platforms that compare case."""
+    """Return the e-mail address of a submission that differs from a row's address only in case, or ""."""
     own = {identity.casefold() for identity in row.identities if identity.startswith("email:")}
     known = (identity for student in students for identity in student.identities)
     return next((_value(each) for each in known if each.startswith("email:") and each.casefold() in own), "")
 
 
 def shown(names: Iterable[str]) -> str:
-    """Join all names, since a list of missing people is useful only in full. The separator occurs in none of them:
-    Canvas writes "Last, First"."""
+    """Join names into one line, all of them, since the staff needs the whole list. Canvas writes "Last, First", so
+    names with a comma are separated by semicolons."""
     lines = [one_line(name, 200) for name in names]
     return ("; " if any("," in name for name in lines) else ", ").join(lines)
 

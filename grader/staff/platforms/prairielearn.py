@@ -1,8 +1,8 @@
-"""PrairieLearn's external grader: its container holds the hand-in under `/grade/student/`, the question's files for
-the staff under `/grade/tests/`, and takes `/grade/results/results.json` back.
+"""PrairieLearn's external grader. Its container has the hand-in in `/grade/student/` and the question's files for the
+staff in `/grade/tests/`, and takes the results from `/grade/results/results.json`.
 
-The kit itself lies in the image. The question's `tests/configs/` holds the assignment, so that a case can be changed
-without building an image. The platform gives no data on lateness: its access rules deduct points by themselves.
+The kit is part of the image. The assignment is in the question's `tests/configs/`, so the staff can change a case
+without building a new image. PrairieLearn gives no data on lateness, since its own access rules deduct points.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from grader.staff.platforms.container import Container
 
 GRADE = Path("/grade")
 TIMEOUT_S = 600
-"""The longest time limit of PrairieLearn for a grader, in seconds; the default is 30 s."""
+"""PrairieLearn's largest time limit for a grader, in seconds; its default is 30 s."""
 
 
 def main(where: Path | Sequence[str] = GRADE, limit_s: float | None = None) -> int:
-    """`python -m grader prairielearn`: as `container.main`."""
+    """Run `python -m grader prairielearn [DIR]`; see `container.main`."""
     return container.main(CONTAINER, where, limit_s)
 
 

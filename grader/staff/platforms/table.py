@@ -1,4 +1,4 @@
-"""The table of platforms: one row each, which commands, releases and tests read."""
+"""Table of the supported course platforms, with one row each. Commands, releases and tests read it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from grader.staff.platforms.gradebook import Gradebook
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a platform: seconds for one submission, bytes of the results, processors. None: unknown, or chosen by
-    the staff."""
+    """Limits of a platform: seconds for one submission, bytes of the results, processors. None if a limit is unknown,
+    or chosen by the staff."""
 
     seconds: float | None = None
     bytes_back: int | None = None
@@ -28,8 +28,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Platform:
-    """One platform: a row of the table. The first five fields after the title are words for people. A feature that is
-    None does not exist on the platform.
+    """One platform. The fields from `hands_in` to `shown` are texts for people. A field is None if the platform has no
+    such feature.
 
     `release` describes the files that `release --platform NAME` writes; `grader.staff.release.products` writes them.
     """
@@ -47,7 +47,7 @@ class Platform:
     release: str = ""
 
 
-AS_FEEDBACK = "as feedback.txt: public cases in full, of hidden ones that one failed"
+AS_FEEDBACK = "the text of feedback.txt: public cases in full, of hidden cases only that one failed"
 
 PLATFORMS = (
     Platform(
@@ -57,30 +57,30 @@ PLATFORMS = (
         wants_back="results/results.json from its container",
         matched_by="Gradescope itself",
         shown=AS_FEEDBACK + "; hidden cases in full and flags in tests that only the staff sees",
-        limits=Limits(seconds=600, cpus="CPUs and memory as configured there"),
-        command="release --out DIST; inside: gradescope",
+        limits=Limits(seconds=600, cpus="CPUs and memory as configured in Gradescope"),
+        command="release --out DIST; in the container: gradescope",
         container=gradescope.CONTAINER,
         release="handout.zip and autograder.zip",
     ),
     Platform(
         name="github",
         title="GitHub Actions",
-        hands_in="one checkout in a workflow; a folder of clones",
-        wants_back="annotations, a summary, outputs",
+        hands_in="one checkout in a workflow; for a class, a folder of clones",
+        wants_back="annotations, a summary and outputs of the workflow",
         matched_by="the clone's folder",
         shown=AS_FEEDBACK + "; the run in a student's repository has only public cases and is not a grade",
-        limits=Limits(cpus="those of the runner"),
+        limits=Limits(cpus="CPUs of GitHub's runner"),
         command="release --platform github; one PATH --github; run CLONES --commit-times",
         release="handout.zip with a workflow in it",
     ),
     Platform(
         name="classroom50",
         title="Classroom 50",
-        hands_in="a folder of clones with roster.csv; one checkout, in which its runner calls autograder.py",
-        wants_back="result.json, a text and a page",
+        hands_in="a folder of clones with roster.csv; one checkout, in which GitHub's runner calls autograder.py",
+        wants_back="result.json, release-body.md, verdict.html",
         matched_by="clone CLASSROOM-ASSIGNMENT-USERNAME, roster.csv's username, github_id and email",
         shown=AS_FEEDBACK + "; the run of a submission has only public cases and is not a grade",
-        limits=Limits(bytes_back=LARGEST_CLASSROOM50_BYTES, cpus="those of the runner"),
+        limits=Limits(bytes_back=LARGEST_CLASSROOM50_BYTES, cpus="CPUs of GitHub's runner"),
         command="release --platform classroom50; run CLONES --commit-times",
         release="handout.zip and a folder with the bundle of autograder.py",
     ),
@@ -92,9 +92,11 @@ PLATFORMS = (
         matched_by="PrairieLearn itself",
         shown=AS_FEEDBACK + "; pictures of where public cases are wrong",
         limits=Limits(
-            seconds=prairielearn.TIMEOUT_S, bytes_back=LARGEST_BYTES, cpus="CPUs as configured there"
+            seconds=prairielearn.TIMEOUT_S,
+            bytes_back=LARGEST_BYTES,
+            cpus="CPUs as configured in PrairieLearn",
         ),
-        command="release --platform prairielearn; inside: prairielearn",
+        command="release --platform prairielearn; in the container: prairielearn",
         container=prairielearn.CONTAINER,
         release="handout.zip and a folder with a question and its image",
     ),
@@ -104,7 +106,7 @@ PLATFORMS = (
         hands_in="a download of submissions; the gradebook's export",
         wants_back="the gradebook's export with the totals in one column",
         matched_by="SIS User ID, SIS Login ID (as an e-mail address), ID; else the folder's name",
-        shown="the total; feedback.txt is given by other means",
+        shown="the total; you send feedback.txt yourself",
         limits=Limits(),
         command="report DIR --canvas EXPORT.csv",
         gradebook=gradebook_formats.CANVAS,
@@ -115,7 +117,7 @@ PLATFORMS = (
         hands_in="a download of submissions; the offline grading worksheet",
         wants_back="the offline grading worksheet with the totals in the column Grade",
         matched_by="the participant's number, the e-mail address with its case; else the folder's name",
-        shown="the total; feedback.txt is given by other means",
+        shown="the total; you send feedback.txt yourself",
         limits=Limits(),
         command="report DIR --moodle WORKSHEET.csv",
         gradebook=gradebook_formats.MOODLE,
@@ -124,17 +126,17 @@ PLATFORMS = (
 
 
 def gradebooks() -> dict[str, Gradebook]:
-    """Return the gradebooks by the names of their platforms."""
+    """Return the gradebook formats by platform name."""
     return {row.name: row.gradebook for row in PLATFORMS if row.gradebook is not None}
 
 
 def line(row: Platform) -> str:
-    """Format a row as one line."""
+    """Describe a platform in one line."""
     return f"{row.name:13} {row.wants_back}: {row.command}"
 
 
 def whole(row: Platform) -> str:
-    """Return a row with all its fields as text."""
+    """Describe a platform in full, one fact per line."""
     facts = {
         "hands in": row.hands_in,
         "wants back": row.wants_back,
@@ -142,6 +144,6 @@ def whole(row: Platform) -> str:
         "students see": row.shown,
         "limits": str(row.limits),
         "commands": row.command,
-        "release": row.release or "none of its own: that of any other platform",
+        "release": row.release or "none of its own: use that of any other platform",
     }
     return "\n".join([row.title, *(f"  {name:13} {text}" for name, text in facts.items())])

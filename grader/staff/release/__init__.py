@@ -1,10 +1,9 @@
-"""Release of an assignment: the students' handout and a platform's files, generated from one master and tested before
-they are written.
+"""Release of an assignment: the students' handout and a platform's files, made from the staff's sources and tested.
 
-Theory of operation. `contents` collects the files of handout and autograder from a checkout; `products` lists the files
-for each platform; `search` looks in the handout for every line and number of the staff's; `proofs` unpacks the archives
-into empty folders and has the starter and the solution judged there. Only then are the files written, all or none.
-Equal files and an equal commit give equal bytes.
+Theory of operation. `contents` collects the files of handout and autograder from a checkout. `products` lists the files
+for each platform. `search` looks for lines of the solution and for hidden seeds in the handout. `proofs` unpacks the
+archives into empty folders and judges the starter and the solution there. Only then are the files written, all or none.
+The same files and commit always give the same bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ def main(arguments: Sequence[str]) -> int:
     parse.path("--out", "where the archives go", "DIR", required=True)
     parse.path(
         "--config",
-        "the staff's file of the assignment (configs/hidden/gpt149.yaml)",
+        "the assignment file with hidden cases (configs/hidden/gpt149.yaml)",
         default=ROOT / "configs" / "hidden" / "gpt149.yaml",
     )
     add_lab(parse)
-    parse.path("--master", "the source with the solution (the assignment's source)")
+    parse.path("--master", "the source with the solution (default: the assignment's)")
     parse.path("--text", "the assignment's text (docs/handout.md)")
     parse.path("--writeup", "the write-up's template (writeup_template.md)")
     parse.path(
@@ -41,11 +40,9 @@ def main(arguments: Sequence[str]) -> int:
         "--platform",
         metavar="NAME",
         default="gradescope",
-        help="for which the release is (gradescope): github, classroom50, prairielearn; see `platforms`",
+        help="platform to release for (gradescope): github, classroom50, prairielearn; see `platforms`",
     )
-    parse.add_argument(
-        "--image", metavar="NAME", default="", help="what PrairieLearn's image is called (ID-grader)"
-    )
+    parse.add_argument("--image", metavar="NAME", default="", help="name of PrairieLearn's image (ID-grader)")
     given = parse.parse_args(arguments)
 
     from grader.staff.release import contents, making, products
@@ -53,11 +50,11 @@ def main(arguments: Sequence[str]) -> int:
     if given.platform not in products.PRODUCTS:
         raise UsageError(
             f"--platform takes {', '.join(products.PRODUCTS)}, not '{given.platform}' "
-            f"(a gradebook needs no release of its own: `{GRADER_COMMAND} platforms`)"
+            f"(gradebooks need no release of their own: `{GRADER_COMMAND} platforms`)"
         )
     kit = contents.kit(ROOT, given.config, given.master, given.text, given.writeup)
     if given.image and given.platform != "prairielearn":
-        raise UsageError(f"--image is of a platform that takes one: {given.platform} has none")
+        raise UsageError(f"--image is only for prairielearn: {given.platform} uses no image")
     kit = replace(kit, image=given.image)
     making.release(kit, given.out, given.reference, print, given.platform)
     return EXIT_PASS

@@ -1,6 +1,6 @@
-"""Contents of the two archives of a release: the students' handout and the autograder.
+"""Contents of a release's two archives: the students' handout and the autograder.
 
-The modules of a handout are its command lines and all modules that these import, without those of STAFF_ROOMS.
+A handout has the modules of the students' command lines and all modules that these import, except STAFF_ROOMS.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grader.core.errors import KitError, UsageError
 from grader.report import gradescope
 from grader.staff.release import wording
 
-#: The earliest moment that a zip can name.
+#: The earliest time that a zip can store: files get it so that equal files give equal archives.
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 _REGULAR_FILE = 0o100000
@@ -32,7 +32,7 @@ _REGULAR_FILE = 0o100000
 
 @dataclass(frozen=True)
 class File:
-    """One file of an archive. `origin` says where it came from, for messages."""
+    """One file of an archive. `origin` names its source, for messages."""
 
     content: bytes
     executable: bool = False
@@ -49,7 +49,7 @@ def packed(files: Files) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(files):
             if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                raise KitError(f"a release holds no file outside of itself: {path}")
+                raise KitError(f"a release must not contain a path that leads out of its folder: {path}")
             entry = zipfile.ZipInfo(path, _MOMENT)
             entry.create_system = _UNIX
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -59,7 +59,7 @@ def packed(files: Files) -> bytes:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Write the content of a zip made by `packed` into an empty folder, with its modes, as unzip would."""
+    """Unpack a zip made by `packed` into an empty folder, with file modes, as unzip would."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         files = {
             entry.filename: File(archive.read(entry), executable=bool(entry.external_attr >> 16 & 0o100))
@@ -80,16 +80,16 @@ def _mode(file: File) -> int:
     return 0o755 if file.executable else 0o644
 
 
-#: The name that the command lines look for: every assignment has it in an archive.
+#: Name of the assignment file in an archive, under which the command lines look for it.
 CONFIG = "gpt149.yaml"
 _EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
 HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: Modules that start the search for a handout; a package includes all modules in it.
 STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "textgen")
-#: Rooms left out of every handout. `grader.__main__` refers to them by name, and works without them.
+#: Packages left out of every handout. `grader.__main__` imports them by name when needed, and works without them.
 STAFF_ROOMS = ("grader.staff", "grader.submission")
-#: Data files, by the module that reads them.
+#: Data files of an archive, by the module that reads them.
 DATA = {
     "grader.backends.torch.torchbuild": ("grader/backends/native/shim/**/*",),
     "grader.backends.native.nativebuild": ("grader/backends/native/inside/*",),
@@ -101,46 +101,45 @@ DATA = {
 }
 #: Message for the staff if a submission arrives at an incomplete autograder.
 NOT_STARTED = (
-    "The autograder could not be started. Most likely there is no source/.venv with the packages of the kit, because "
-    "setup.sh did not end well: look at the image's build log, and build the image again. What run_autograder printed "
-    "says more."
+    "The autograder could not be started. Most likely setup.sh failed, so that source/.venv with the kit's packages is "
+    "missing: look at the image's build log, and build the image again. The output of run_autograder has details."
 )
-#: Folders of an autograder that other users of its machine may not enter: hidden cases, references, known kernels.
+#: Folders of an autograder that only its own user may enter: hidden cases, references, known kernels.
 PRIVATE = ("configs/hidden", "labs", "module_ref_stub")
 LARGEST_MASTER = 1 << 20
-#: For VS Code: the parts as tasks, and how the compiler's errors are read.
+#: VS Code's tasks: one for each part, and a pattern to find the compiler's errors in its output.
 EDITOR_TASKS = ".vscode/tasks.json"
 LICENSE, DEMO = "LICENSE", "docs/demo.md"
 
 
 @dataclass(frozen=True)
 class Kit:
-    """The checkout from which a release is made. `config` is the staff's assignment file, `public` the students' file
-    that it extends."""
+    """The checkout from which a release is made. `config` is the assignment file with hidden cases; it extends
+    `public`, which students get."""
 
     root: Path
     config: Path
     public: Path
     assignment: Assignment
     masters: Mapping[str, Path]
-    """The source with the solution of each file that is handed in, by its name; the assignment's source first."""
+    """Path of the source with the solution, by the name of each file to hand in; the assignment's main source first."""
     solutions: Mapping[str, str]
-    """Text of each of these files for the staff."""
+    """Text of each master, solution included, by the same names."""
     starters: Mapping[str, str]
-    """Text of each of these files for students."""
+    """Text of each file as students get it, by the same names."""
     text: Path
     writeup: Path | None
     image: str = ""
-    """Name of the image for a platform's container; "" stands for the assignment's id and "-grader"."""
+    """Name of PrairieLearn's image; "" for the assignment's id followed by "-grader"."""
 
     @property
     def reference_sources(self) -> list[Path]:
-        """Return the sources of the reference and of the kernels beside it."""
+        """Return the sources of the reference, and of the kernels in its folder."""
         return self.assignment.lab.reference().sources()
 
     @property
     def program_sources(self) -> list[Path]:
-        """Sources of the programs of the lab's studies, which show loops of the solution."""
+        """Return the sources of the lab's study programs. They contain loops of the solution, so students get none."""
         return [self.lab / name for name in self.assignment.lab.programs]
 
     @property
@@ -150,7 +149,7 @@ class Kit:
 
     @property
     def staff_files(self) -> list[Path]:
-        """Return the sources whose lines must not be in a handout: the reference, programs, known kernels, and other
+        """Return the sources that must not leak into a handout: reference, study programs, known kernels, and other
         files that the lab keeps for the staff."""
         named = ("kernels.py", *self.assignment.lab.staff)
         found = {*self.reference_sources, *self.program_sources}
@@ -166,7 +165,7 @@ class Kit:
 
     @property
     def elsewhere(self) -> Path | None:
-        """The folder of a lab that is not one of the kit's."""
+        """The lab's folder if the lab is not part of the kit, else None."""
         return None if self.lab.parent == labs.LABS else self.lab
 
 
@@ -177,12 +176,13 @@ def kit(
     text: Path | None = None,
     writeup: Path | None = None,
 ) -> Kit:
-    """Return the kit in a checkout. Raises UsageError when the config hides nothing, or the master has no solution."""
+    """Collect the files of a release. Raises UsageError if `config` extends no file for students, or if a master
+    contains no marked solution."""
     assignment = load(config)
     files = layers.read(config).files
     if len(files) < 2:
         raise UsageError(
-            f"{config}: a release needs the staff's file, which extends the one that students get"
+            f"{config}: a release needs the file with hidden cases, which extends the one for students"
         )
     masters = _masters(assignment, master)
     text = text or _first(assignment.lab_folder / "handout.md", root / "docs" / "handout.md")
@@ -204,19 +204,22 @@ def comment_of(name: str) -> str:
 
 
 def _starter(master: Path, solution: str) -> str:
-    """Return a master's text for students. Raises UsageError, in one line, for regions that are not as they must be."""
+    """Return a master's text without its solution. Raises UsageError, in one line, if its regions are not marked
+    right."""
     try:
         made = strip_solution(solution)
     except UsageError as error:
         raise UsageError(f"{master}: {error}") from error
     if made == solution:
         sign = comment_of(master.name)
-        raise UsageError(f"{master}: it has no '{sign} BEGIN SOLUTION': it is a starter, and not the master")
+        raise UsageError(
+            f"{master}: it has no line '{sign} BEGIN SOLUTION': name the source with the solution"
+        )
     return made
 
 
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """Return the masters of all handed-in files; if the first is `given`, the others lie beside it."""
+    """Return the masters of all files to hand in. If `given` is the first, the others are expected in its folder."""
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}
@@ -224,12 +227,12 @@ def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
 
 
 def _first(*paths: Path) -> Path:
-    """Return the first of these that is there, else the last."""
+    """Return the first of these paths that is a file, else the last one."""
     return next((path for path in paths if path.is_file()), paths[-1])
 
 
 def _writeup(root: Path, assignment: Assignment) -> Path | None:
-    """Return the write-up's template: the lab's own, the kit's for its main lab, or None."""
+    """Return the write-up's template: the lab's own; for the kit's main lab else the kit's; None without one."""
     own = assignment.lab_folder / "writeup_template.md"
     if own.is_file():
         return own
@@ -240,7 +243,7 @@ def _writeup(root: Path, assignment: Assignment) -> Path | None:
 
 
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
-    """Return the files of handout.zip. `compiled` are objects and programs by their path in it."""
+    """Return the files of handout.zip. `compiled` has the compiled references and programs, by path in the archive."""
     lab = _lab_modules(kit, staff=False)
     chosen = _asked_of_kit(kit, lab) if kit.elsewhere else _entrances(kit)
     rooms = student_rooms(kit.root, chosen)
@@ -262,30 +265,30 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
 
 
 def student_rooms(root: Path, chosen: Iterable[str] = ()) -> set[str]:
-    """Return the modules of a handout: all that its command lines and the `chosen` labs import, without the staff's
-    rooms."""
+    """Return the modules of a handout: the students' command lines, the `chosen` modules and all that these import,
+    except STAFF_ROOMS."""
     known = imports.modules(root)
     wanted = [name for name in known if within(name, STUDENT_ROOMS)] + [*chosen]
     return {name for name in imports.closure(root, wanted, stop=STAFF_ROOMS) if not within(name, STAFF_ROOMS)}
 
 
 def within(name: str, rooms: Iterable[str]) -> bool:
-    """Return True if a module is one of these rooms, or lies in one."""
+    """Return True if the module is one of these packages, or is in one."""
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
 
 
 def _entrances(kit: Kit) -> list[str]:
-    """Return the package of the lab and its studies. They are imported by name, so a search of imports does not find
-    them."""
+    """Return the modules of the lab and its studies. A search of imports would miss them, since they are imported by
+    name."""
     package = f"{labs.PACKAGE}.{kit.lab.name}"
     return [package, *(resolve_name(module, package) for module, _ in kit.assignment.lab.studies.values())]
 
 
 def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
-    """Return the modules of a lab outside of the kit, by their name when imported; {} for a lab of the kit.
+    """Return the modules of a lab that is not part of the kit, by import name; {} for a lab of the kit.
 
-    With `staff`, these are all of its modules. Students get those that its package and its studies import, now or
-    later.
+    With `staff`, these are all of its modules. Without, they are those that its package and studies import, at any
+    time.
     """
     if kit.elsewhere is None:
         return {}
@@ -310,14 +313,14 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
-    """Return the kit's modules that a lab outside of it imports, and the package that contains it."""
+    """Return the kit's modules that such a lab imports, and the kit's package for labs."""
     known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)
 
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
-    """Return an archive's files below `labs/`: these modules of a lab, and an `__init__.py` that names it."""
+    """Return the files for an archive's `labs/`: these modules of a lab, and an `__init__.py` that names it."""
     own = Path(labs.PACKAGE, kit.lab.name)
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"
@@ -329,7 +332,7 @@ def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
 
 
 def autograder(kit: Kit) -> dict[str, File]:
-    """Return the files of autograder.zip: everything that grades, the self-test's threats with it."""
+    """Return the files of autograder.zip: everything that grading needs, and the threats of the self-test."""
     own = () if kit.elsewhere else (f"{labs.PACKAGE}.{kit.lab.name}",)
     wanted = [name for name in imports.modules(kit.root) if within(name, ("grader", *own))]
     lab = _lab_modules(kit, staff=True)
@@ -345,7 +348,7 @@ def autograder(kit: Kit) -> dict[str, File]:
         files[place.as_posix()] = _file(path)
     files |= configs(kit)
     for name, path in kit.masters.items():
-        # A lab's own Python file is a module, too: keep only the copy among the modules.
+        # A Python file of the lab is already among the modules: do not add it twice.
         files.pop((Path(labs.PACKAGE) / kit.lab.name / name).as_posix(), None)
         files[name] = _file(path)
     files["LICENSE"] = _file(kit.root / "LICENSE")
@@ -355,7 +358,7 @@ def autograder(kit: Kit) -> dict[str, File]:
 
 
 def configs(kit: Kit) -> dict[str, File]:
-    """Return the assignment as a class is graded with it: the public file, and above it the staff's."""
+    """Return the assignment's files for grading: the public file, and the one with hidden cases that extends it."""
     above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())
     return {
         f"configs/{CONFIG}": _file(kit.public),
@@ -364,17 +367,17 @@ def configs(kit: Kit) -> dict[str, File]:
 
 
 def _not_started(assignment: Assignment) -> bytes:
-    """Return the results.json that run_autograder leaves where nothing of the kit can be run."""
+    """Return the results.json that run_autograder writes if it cannot start the kit."""
     points = sum(part.points for part in assignment.parts)
     found = gradescope.kit_fault(NOT_STARTED, seconds=0.0, max_points=points)
     return json.dumps(found, indent=1, allow_nan=False).encode() + b"\n"
 
 
-# ---- both
+# ---- files of both archives
 
 
 def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
-    """Return the modules of these rooms, and the data files that they read, by relative path."""
+    """Return the source files of these modules and the data files that they read, by relative path."""
     known = imports.modules(root)
     rooms = set(rooms)
     paths = [known[name] for name in rooms]
@@ -385,7 +388,7 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
 
 
 def _note() -> File:
-    """Return the file with the kit's commit. Results made with the archive name that commit."""
+    """Return the file with the kit's commit, which is recorded in all results of this archive."""
     return File(f"{version.commit()}\n".encode(), origin=version.NOTE)
 
 
@@ -394,7 +397,7 @@ def _is_data(path: Path) -> bool:
 
 
 def texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
-    """Return the templates in a folder, with `words` substituted."""
+    """Return the templates in a folder, each with `words` substituted."""
     files = {}
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Making of a release: collect, search, prove, write."""
+"""The four steps of a release: collect the files, search them for secrets, test the archives, write them."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from grader.staff.release.products import Made
 from grader.study import helpers
 
 _BOUND = re.compile(r'^\s*m\.def\(\s*"(\w+)"', re.MULTILINE)
-#: Compilers that make objects for other platforms on this one, where they are installed.
+#: Cross compilers for other platforms, used if they are installed.
 CROSS_COMPILERS = {("Linux", "aarch64"): "aarch64-linux-gnu-g++", ("Linux", "x86_64"): "x86_64-linux-gnu-g++"}
 
 
 def release(
     kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str], None], platform: str = "gradescope"
 ) -> tuple[Path, ...]:
-    """Write all files of a platform's release into `out`, or nothing. `references` are further prebuilt objects.
+    """Write all files of a platform's release into `out`, or none. `references` are objects compiled on other machines.
 
     Raises UsageError, in one line, for the first fault, and KitError if this machine cannot build or judge.
     """
     product = products.PRODUCTS[platform]
     place = products.place(platform, out)
     if place is not None and place.exists():
-        raise UsageError(f"{place} is there already: take it away, or name another folder with --out")
+        raise UsageError(f"{place} exists already: remove it, or name another folder with --out")
     with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         refuse_unnamed(kit)
-        # Report faults of the texts before anything is compiled.
+        # Report secrets in texts before the slow compilation.
         search.refuse(contents.handout(kit, {}) | product.in_handout(kit), kit)
         handout = contents.handout(kit, prebuilt(kit, scratch, references, say)) | product.in_handout(kit)
         search.refuse(handout, kit)
-        say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
+        say(f"searched {len(handout)} files: no line of the solution or reference and no hidden seed")
         made = product.rest(kit, packed(handout))
         bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, scratch / "proofs", say)
         bench.folder.mkdir()
@@ -53,8 +53,8 @@ def release(
 
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
-    """Return the compiled files of a handout, by path: for this platform, for others with a cross compiler, and the
-    given ones."""
+    """Compile the handout's references and programs, for this platform and those with a cross compiler. Return them by
+    path, with the `given` objects."""
     from grader.backends.native.toolchain import toolchain
 
     tools = toolchain()
@@ -76,18 +76,17 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
     named = [part.reference for part in kit.assignment.parts if part.reference]
     made |= given_objects(given, made, named)
     names = ", ".join(sorted(Path(path).name for path in made))
-    say(f"compiled: {names or 'nothing, for no part of this reference is handed out'}")
+    say(f"compiled: {names or 'nothing, since this reference is not handed out'}")
     return made
 
 
 def given_objects(
     given: Sequence[Path], own: Mapping[str, bytes], named: Iterable[str] = ()
 ) -> dict[str, bytes]:
-    """Read objects made on other machines. Return them by path: each lies beside those of our `own`, and is named
-    alike.
+    """Read references compiled on other machines. Return them by path in the handout, in the folder of our `own`.
 
-    Raises UsageError for a name that does not match one of those. It is also raised for an object that lacks one of
-    the `named` references that ours has.
+    Raises UsageError if a file's name before the hyphen is not that of one of our `own`. Also raises it if an object
+    lacks one of the `named` functions that ours has.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}
@@ -95,35 +94,37 @@ def given_objects(
     for path in given:
         stem = path.name.partition("-")[0]
         if stem not in places or path.suffix != ".o" or "-" not in path.name:
-            raise UsageError(f"--reference {path}: give the object the name that the release gives its own")
+            raise UsageError(
+                f"--reference {path}: name it like the release's own object, with its platform after the hyphen"
+            )
         try:
             data = path.read_bytes()
         except OSError as error:
             raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
-        # An ELF or Mach-O object holds its names in its table of symbols.
+        # An ELF or Mach-O object has its functions' names in its symbol table.
         lacking = [name for name in named if name.encode() in wanted[stem] and name.encode() not in data]
         if lacking:
             raise UsageError(
-                f"--reference {path}: it has no {lacking[0]}, which the assignment names: another assignment's object?"
+                f"--reference {path}: function {lacking[0]} is missing: is it the object of another assignment?"
             )
         found[str(places[stem] / path.name)] = data
     return found
 
 
 def refuse_unnamed(kit: Kit) -> None:
-    """Raise UsageError for a function of the reference that no part names: its object would give it away."""
+    """Raise UsageError if a part does not use some function of the reference: its object would show it to students."""
     named = {part.reference for part in kit.assignment.parts}
     for path in kit.reference_sources:
         for name in _BOUND.findall(path.read_text(encoding="utf-8", errors="replace")):
             if name not in named:
                 raise UsageError(
-                    f"nothing was written: {path} binds '{name}', which no part of {kit.assignment.path} names as its "
-                    "`reference`: take it out, or the handout's object gives it away"
+                    f"nothing was written: {path} binds '{name}', but no part of {kit.assignment.path} has it as "
+                    "`reference`: remove the binding, since students get the compiled object"
                 )
 
 
 def _write(out: Path, made: Made, say: Callable[[str], None]) -> tuple[Path, ...]:
-    """Archives and folders under their names, each in one step."""
+    """Write archives and folders, each in one step. Return their paths."""
     with explained(f"cannot write into {out}", KitError, "name another folder with --out"):
         out.mkdir(parents=True, exist_ok=True)
         for name, files in made.folders.items():

@@ -1,6 +1,6 @@
-"""Archives that a release makes for each platform in addition to the handout, and the proofs that they work.
+"""Files that a release makes for each platform besides the handout, and the tests of these files.
 
-`PRODUCTS` has a row for each platform of `grader.staff.platforms.table` that has a release, under the same name.
+`PRODUCTS` has a row for each platform in `grader.staff.platforms.table` that has a release, under the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grader.staff.release.proofs import ProofSetup, Unproved
 
 WORKFLOW = ".github/workflows/public-tests.yml"
 BUNDLE_SCRIPT = "autograder.py"
-#: Variables that Classroom 50's runner sets, for a rehearsal.
+#: Environment variables that Classroom 50's runner sets, as the test of its bundle sets them.
 CLASSROOM50_SAMPLE = {
     "CLASSROOM": "sample",
     "ASSIGNMENT": "sample",
@@ -35,12 +35,12 @@ CLASSROOM50_SAMPLE = {
 }
 ENTRY = "run_grader"
 IMAGE_KIT = "/gpt149/source"
-"""The kit's folder in the image (templates/prairielearn/Dockerfile)."""
+"""Folder of the kit in PrairieLearn's image (templates/prairielearn/Dockerfile)."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """Content of a release before it is written: archives by name, and folders by name with their files."""
+    """Files of a release before they are written: archives by name, and folders by name with their files."""
 
     archives: Mapping[str, bytes]
     folders: Mapping[str, Files] = field(default_factory=dict)
@@ -52,14 +52,14 @@ def _nothing(kit: Kit) -> dict[str, File]:
 
 @dataclass(frozen=True)
 class Product:
-    """Product of a release for one platform. `in_handout` returns further files of the handout. `rest` returns the
-    files written beside it, given the handout's bytes. `prove` tests the product in use, and raises Unproved."""
+    """Files and tests of one platform's release. `in_handout` returns files to add to the handout. `rest` returns the
+    whole release, given the handout's bytes. `prove` tests the release, and raises Unproved if it fails."""
 
     rest: Callable[[Kit, bytes], Made]
     prove: Callable[[ProofSetup, Made], None]
     in_handout: Callable[[Kit], dict[str, File]] = _nothing
     folder: str = ""
-    """The folder that is written, "" for none."""
+    """Name of the folder that the release writes; "" if it writes only archives."""
 
 
 # ---- Gradescope
@@ -87,8 +87,8 @@ def _workflow(kit: Kit) -> dict[str, File]:
 
 
 def _prove_github(bench: ProofSetup, made: Made) -> None:
-    """Prove that a repository takes every file of the handout. Run the workflow's command in the handout: the starter
-    must fail on every part, the solution must pass."""
+    """Test that git takes every file of the handout. Run the workflow's command in it: the starter must fail on every
+    part, and the solution must pass."""
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     folder = bench.folder / "handout"
@@ -104,7 +104,7 @@ def _prove_github(bench: ProofSetup, made: Made) -> None:
         )
         if not all(path.is_file() for path in (judged, *files.values())):
             raise Unproved(
-                f"`grader one . --github` left no result of the {whose}: {said.strip().splitlines()[-1:]}"
+                f"`grader one . --github` wrote no result for the {whose}: {said.strip().splitlines()[-1:]}"
             )
         parts = {part["id"]: part for part in json.loads(judged.read_text(encoding="utf-8"))["parts"]}
         check = proofs.earns_nothing if wanted == "fail" else proofs.earns_all
@@ -115,9 +115,7 @@ def _prove_github(bench: ProofSetup, made: Made) -> None:
         )
         whole = "error" if bench.lacking and wanted == "pass" else wanted
         if found["status"] != whole:
-            raise Unproved(
-                f"the workflow ends with '{found['status']}' for the {whose}, and not with '{whole}'"
-            )
+            raise Unproved(f"the workflow ends with '{found['status']}' for the {whose} instead of '{whole}'")
         bench.say(f"the workflow's result for the {whose}: {whole}, {found['summary']}")
 
 
@@ -141,7 +139,7 @@ def _classroom50(kit: Kit, handout: bytes) -> Made:
 
 
 def assignment_block(kit: Kit) -> dict[str, Any]:
-    """Return the keys that the assignment gets in the classroom: its machine, its files, the page of a release."""
+    """Return the assignment's entry for the classroom's settings: its machine, its files, and the files of a result."""
     written = ["writeup.md"] if kit.writeup is not None else []
     return {
         "runtime": wording.runtime(kit.assignment),
@@ -151,8 +149,8 @@ def assignment_block(kit: Kit) -> dict[str, Any]:
 
 
 def _prove_classroom50(bench: ProofSetup, made: Made) -> None:
-    """Prove the bundle in checkouts of the starter, the solution and of nothing, with a forged result in each. Scores
-    must be 0, all, and 0."""
+    """Test the bundle in checkouts of the starter, of the solution, and without a source, each with a forged result.
+    Their scores must be 0, the maximum, and 0."""
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     bundle = bench.folder / "classroom50"
@@ -175,8 +173,8 @@ def _prove_classroom50(bench: ProofSetup, made: Made) -> None:
             part = test["test-name"].partition(":")[0]
             if part not in lacking and test["score"] != wanted:
                 raise Unproved(
-                    f"Classroom 50's result gives the {whose} {test['score']} of {test['max-score']} on {part}, "
-                    f"and not {wanted}"
+                    f"Classroom 50's result gives the {whose} {test['score']} of {test['max-score']} on {part} "
+                    f"instead of {wanted}"
                 )
         bench.say(f"Classroom 50's result for the {whose}: {found['score']} of {found['max-score']}")
 
@@ -213,8 +211,8 @@ def _prairielearn(kit: Kit, handout: bytes) -> Made:
 
 
 def info(kit: Kit) -> dict[str, Any]:
-    """Return the question's info.json. Its uuid follows from the assignment's id: a later release is the same
-    question."""
+    """Return the question's info.json. Its uuid is computed from the assignment's id, so a later release updates the
+    same question."""
     return {
         "uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpt149:{kit.assignment.id}")),
         "title": kit.assignment.title,
@@ -233,25 +231,27 @@ def info(kit: Kit) -> dict[str, Any]:
 
 
 def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
-    """Prove the question in the layout of a job, with the kit as in the image. The starter must get 0, the solution
-    1, and a file that does not compile must not be gradable. If this machine cannot judge all parts, the solution is
-    not tried: its result would prove nothing."""
+    """Test the question in the folders of a PrairieLearn job, with the kit as in the image.
+
+    The starter must get 0, the solution 1, and a file that does not compile must not be gradable. The solution is not
+    tried if this machine cannot judge all parts: its result would prove nothing.
+    """
     proofs.handout(bench, made.archives[HANDOUT])
     files = made.folders["prairielearn"]
     image = proofs.unpacked(bench, files[f"image/{AUTOGRADER}"].content, "image/source")
     tests = {path.partition("/tests/")[2]: file for path, file in files.items() if "/tests/" in path}
     if bench.lacking or bench.untimed:
-        # A job with anything unjudged has no score at all, so check the judged parts one by one.
+        # A job with an unjudged part has no score, so check each judged part.
         proofs.autograder(bench, files[f"image/{AUTOGRADER}"].content)
     first = bench.assignment.source
     broken = {**bench.starters, first: f"{bench.starters[first]}\nthis is no line of C++\n"}
     for given, wanted, whose in (
         (bench.starters, None if bench.lacking else 0.0, "starter"),
         (bench.solutions, 1.0, "solution"),
-        (broken, None, "starter with a broken line"),
+        (broken, None, "starter with a syntax error"),
     ):
         if wanted == 1.0 and (bench.lacking or bench.untimed):
-            bench.unseen.append("PrairieLearn's job of the solution (not gradable while anything is open)")
+            bench.unseen.append("PrairieLearn's job of the solution (not gradable while a part is unjudged)")
             continue
         root = bench.folder / "grade" / whose.replace(" ", "_")
         contents.write(tests, root / "tests")
@@ -262,12 +262,12 @@ def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
         found = json.loads((root / "results" / "results.json").read_text(encoding="utf-8"))
         score = found.get("score") if found.get("gradable") else None
         if bench.lacking and KIT_FAULT.partition(",")[0] in str(found.get("format_errors")):
-            raise Unproved(f"PrairieLearn's job ends for the {whose} in a fault of the kit")
+            raise Unproved(f"PrairieLearn's job reports a fault of the kit for the {whose}")
         if score != wanted:
             reasons = found.get("format_errors") or [
                 f"{test['name']}: {test['message']}" for test in found["tests"]
             ]
-            raise Unproved(f"PrairieLearn's job gives the {whose} {score}, and not {wanted}: {reasons[0]}")
+            raise Unproved(f"PrairieLearn's job gives the {whose} {score} instead of {wanted}: {reasons[0]}")
         bench.say(
             f"PrairieLearn's job: the {whose} {'is not gradable' if score is None else f'gets {score:g}'}"
         )
@@ -282,6 +282,6 @@ PRODUCTS: Mapping[str, Product] = {
 
 
 def place(platform: str, out: Path) -> Path | None:
-    """Return the folder that a release for a platform writes into `out`, None without one."""
+    """Return the folder that a platform's release writes in `out`, or None if it writes only archives."""
     name = PRODUCTS[platform].folder
     return out / name if name else None

@@ -1,8 +1,8 @@
-"""Tests of a release before any file is written: its archives, unpacked into empty folders, must work as intended.
+"""Tests of a release before any file is written: its archives must work when they are unpacked into empty folders.
 
 Each test runs the command that a student or a platform will run, in a new process, and compares the outcome with the
 expected one. The process has its own cache, which starts with the caller's precompiled headers. The first failure ends
-the release with one line. Parts and times for which this machine lacks a program or a GPU are not judged: one line
+the release with one line. Parts and times are not judged if this machine lacks a program or a GPU for them; one line
 lists them as not proved. If no part can be judged, the release ends.
 """
 
@@ -27,39 +27,41 @@ from grader.report import gradescope
 from grader.staff.release.contents import STAFF_ROOMS, unpack, within
 
 TIMEOUT_S = 900.0
-#: Words in the diagnosis of a part that has not been begun.
+#: Words in the diagnosis of a part that the student has not begun.
 NOT_WRITTEN = "not written yet"
 
 
 class Unproved(UsageError):
-    """Error for a release that does not work as intended; the text is the failed test in one line."""
+    """Error for a release that does not work as intended. The text is the failed test, in one line."""
 
 
 @dataclass(frozen=True)
 class ProofSetup:
-    """Settings and findings of the tests. `folder` is empty at first; `say` prints a line for each test that passes."""
+    """Settings and findings of a release's tests. `folder` is empty at first; `say` prints a line for each passed
+    test."""
 
     assignment: Assignment
     starters: Mapping[str, str]
-    """The files that are handed in, by name."""
+    """Texts of the files to hand in, by name: here without the solution, in `solutions` with it."""
     solutions: Mapping[str, str]
     folder: Path
     say: Callable[[str], None] = lambda line: None
     lacking: dict[str, str] = field(default_factory=dict)
-    """Parts that this machine cannot judge, with the programs that they wait for."""
+    """Ids of parts that this machine cannot judge; for each, the missing program or device."""
     untimed: dict[str, str] = field(default_factory=dict)
-    """Parts whose results are right but whose times this machine cannot judge, or not with the release's objects."""
+    """Ids of right parts whose times cannot be judged here, or not with the release's objects; for each, what is
+    missing."""
 
     unseen: list[str] = field(default_factory=list)
-    """Tests of a platform's files that could not be run because this machine lacks a program or a GPU."""
+    """Tests that could not be run because this machine lacks a program or a GPU."""
 
     def put(self, files: Mapping[str, str], folder: Path) -> None:
-        """Write these files into the folder, as handed in."""
+        """Write these texts into the folder, under the names with which they are handed in."""
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
 
     def say_what_is_open(self) -> None:
-        """Print one line of all that was not proved, if anything."""
+        """Print one line that lists what this machine could not prove, if anything."""
         unproved = [f"{part} (no {what})" for part, what in self.lacking.items()]
         if self.untimed:
             lacks = ", ".join(f"no {what}" for what in dict.fromkeys(self.untimed.values()))
@@ -74,7 +76,7 @@ class ProofSetup:
 
     @property
     def cache(self) -> Path:
-        """Cache folder of all builds in the tests. It starts without the caller's objects."""
+        """Cache folder of all builds in the tests. It starts without the caller's compiled submissions."""
         return self.folder / "cache"
 
     def share_what_every_build_needs(self) -> None:
@@ -83,8 +85,7 @@ class ProofSetup:
         objectcache.share(cache_root(), self.cache, ("", ".plain", ".kit"))
 
     def environment(self) -> dict[str, str]:
-        """Return an environment with the caller's PATH, LANG, TMPDIR and CXX only, and a home and a cache of
-        its own."""
+        """Return environment variables: the caller's PATH, LANG, TMPDIR and CXX, and a home and cache of its own."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "CXX") if name in os.environ}
         return {
             **kept,
@@ -101,17 +102,19 @@ class ProofSetup:
         accept: tuple[int, ...],
         variables: Mapping[str, str] | None = None,
     ) -> str:
-        """Run Python with these arguments in a folder, with further `variables` in its environment. Raises Unproved for
-        another exit code."""
+        """Run Python with these arguments in a folder, and return its output. Raises Unproved if the exit code is not
+        in `accept`. `variables` are added to the environment."""
         code, text = self.ended(arguments, folder, variables)
         if code not in accept:
-            raise Unproved(f"`{_command(arguments)}` ended with code {code} in {folder.name}: {_last(text)}")
+            raise Unproved(
+                f"`{_command(arguments)}` ended with exit code {code} in {folder.name}: {_last(text)}"
+            )
         return text
 
     def ended(
         self, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Return the exit code, and the printed text. Raises Unproved for a command that does not end."""
+        """Run Python in the same way. Return its exit code and output. Raises Unproved if it does not end in time."""
         command = [sys.executable, *arguments]
         try:
             ended = subprocess.run(
@@ -138,12 +141,11 @@ def _command(arguments: list[str]) -> str:
 
 
 def handout(bench: ProofSetup, archive: bytes) -> None:
-    """Prove that the handout's imports resolve, that its starter compiles and earns nothing, and that the solution
-    earns all.
-    """
+    """Test the handout: all imports resolve, the starter compiles and earns nothing, and the solution earns all
+    points."""
     folder = unpacked(bench, archive, "handout")
     imports_resolve(folder)
-    bench.say("every import of the handout's command lines resolves inside it")
+    bench.say("all imports of the handout's command lines are in the handout")
     bench.share_what_every_build_needs()
     bench.put(bench.starters, folder)
     bench.lacking.update(earns_nothing(_judged(bench, folder), "the starter in the handout"))
@@ -154,12 +156,12 @@ def handout(bench: ProofSetup, archive: bytes) -> None:
     judged = _judged(bench, folder)
     refuse_undecided(bench, judged)
     earns_all(judged, "the solution in the handout")
-    bench.say(f"the solution in its place is right on {where}")
+    bench.say(f"the solution in the handout is right on {where}")
     _times(bench, folder)
 
 
 def _times(bench: ProofSetup, folder: Path) -> None:
-    """Prove that the solution there is in time, as far as the handout and this machine can measure it."""
+    """Test that the solution is fast enough, as far as this machine and the handout's references can time it."""
     timed = [
         part
         for part in bench.assignment.parts
@@ -174,37 +176,37 @@ def _times(bench: ProofSetup, folder: Path) -> None:
     for command in commands:
         judged = _judged(bench, folder, command, *sizes)
         if waits := earns_all(judged, "the solution in the handout, timed,"):
-            # If one part lacks something, its neighbours probably do as well: none of their times count as proved.
+            # If one part cannot be timed, others probably cannot either: none of the times count as proved.
             what = next(iter(waits.values()))
             bench.untimed.update({part.id: waits.get(part.id, what) for part in timed})
             return
     if commands:
         what = " ".join(
-            ["and fast enough beside the compiled reference", *(["with", *sizes] if sizes else [])]
+            ["and fast enough compared with the compiled reference", *(["with", *sizes] if sizes else [])]
         )
         bench.say(f"{what}: {', '.join(commands)}")
 
 
 def refuse_unjudgeable(bench: ProofSetup) -> None:
-    """Raise KitError if this machine cannot judge any part: the release would be unproved."""
+    """Raise KitError if this machine cannot judge any part, since nothing could then be proved."""
     parts = [part.id for part in bench.assignment.parts if part.points > 0]
     if parts and set(parts) <= set(bench.lacking):
         what = ", ".join(dict.fromkeys(bench.lacking.values()))
         raise KitError(
-            f"nothing was written: this machine has no {what}, so that it can judge no part of {bench.assignment.id} "
-            f"and prove no release; install {what}, or make the release on a machine that has it"
+            f"nothing was written: without {what} this machine cannot judge any part of {bench.assignment.id}; "
+            f"install {what}, or make the release on a machine that has it"
         )
 
 
 def refuse_undecided(bench: ProofSetup, judged: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise Unproved for a part of the solution that could not be judged, though the starter's was."""
+    """Raise Unproved if a part of the solution is unjudged although the starter's was judged."""
     for name, part in judged.items():
         if part["verdict"] == "unjudged" and name not in bench.lacking:
             raise Unproved(f"the solution in the handout is unjudged on {name}: {_why(part)}")
 
 
 def _parts(bench: ProofSetup, all_of_them: str) -> str:
-    """Return the parts that this machine judges."""
+    """Return the ids of the parts that this machine can judge, joined, or `all_of_them` if it can judge all."""
     if not bench.lacking:
         return all_of_them
     return ", ".join(
@@ -213,20 +215,23 @@ def _parts(bench: ProofSetup, all_of_them: str) -> str:
 
 
 def imports_resolve(folder: Path) -> None:
-    """Raise Unproved if a module in the folder imports a missing one, other than the staff's rooms."""
+    """Raise Unproved if a module in the folder imports a missing module, other than those of STAFF_ROOMS."""
     known = imports.modules(folder)
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):
             path = known[found.importer].relative_to(folder)
-            raise Unproved(f"{path}:{found.line} of the handout imports {found.imported}, which is not in it")
+            raise Unproved(
+                f"{path}:{found.line} of the handout imports {found.imported}, which the handout lacks"
+            )
 
 
 def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
-    """Raise Unproved for a file that the archive's own .gitignore keeps out of a repository: no student would
-    get it."""
+    """Raise Unproved if the handout's own .gitignore excludes a file of the handout: students would not get it."""
     git = shutil.which("git")
     if git is None:
-        bench.say("NOT CHECKED, as there is no git here: that .gitignore leaves no file of the handout out")
+        bench.say(
+            "NOT CHECKED, because git is not installed: that .gitignore excludes no file of the handout"
+        )
         return
     folder = unpacked(bench, archive, "template")
     asked = ["ls-files", "--others", "--ignored", "--exclude-standard", "-z"]
@@ -244,13 +249,13 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
     ignored = [name for name in ended.stdout.decode(errors="replace").split("\0") if name]
     if ignored:
         more = f" and {len(ignored) - 1} more" if len(ignored) > 1 else ""
-        raise Unproved(f".gitignore of the handout leaves {ignored[0]}{more} out of a repository")
-    bench.say("a repository takes every file of the handout")
+        raise Unproved(f".gitignore of the handout excludes {ignored[0]}{more} from a repository")
+    bench.say("the handout's .gitignore excludes none of its files")
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return the parts that were not judged, with the programs they wait for. Raises Unproved for a part that earns
-    points, or whose diagnosis is not that it is not written yet."""
+    """Return the unjudged parts, each with what this machine lacks. Raises Unproved if a part earns points, or if its
+    diagnosis is not "not written yet"."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:
@@ -268,8 +273,7 @@ def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[st
 
 
 def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return the parts that were not judged, with the programs they wait for. Raises Unproved for a part that is
-    wrong or too slow."""
+    """Return the unjudged parts, each with what this machine lacks. Raises Unproved if a part is wrong or too slow."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["verdict"] == "unjudged" and part.get("waits_for"):
@@ -283,26 +287,29 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, s
 
 
 def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
-    """Return parts as the student's own command line judges them: by default every one, without times."""
+    """Judge the file in the handout by the student's command line. Return the parts of result.json by id.
+
+    `asked` are the command and its options: by default all parts, without times.
+    """
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)
     arguments = ["gpt149.py", *asked, "--json", str(found)]
     code, said = bench.ended(arguments, folder)
-    # A run in which the machine lacked something for a part ends with 3, and has a result.
+    # If the machine lacked something for a part, the exit code is 3 although there is a result.
     if code not in (EXIT_PASS, EXIT_SUBMISSION) and not (code == EXIT_KIT and found.is_file()):
-        raise Unproved(f"`{_command(arguments)}` ended with code {code} in {folder.name}: {_last(said)}")
+        raise Unproved(f"`{_command(arguments)}` ended with exit code {code} in {folder.name}: {_last(said)}")
     if not found.is_file():
-        raise Unproved(f"`python gpt149.py {asked[0]}` left no result in {folder.name}: {_last(said)}")
+        raise Unproved(f"`python gpt149.py {asked[0]}` wrote no result in {folder.name}: {_last(said)}")
     return {part["id"]: part for part in json.loads(found.read_text(encoding="utf-8"))["parts"]}
 
 
 def _last(text: str) -> str:
-    return (text.strip().splitlines() or ["no word"])[-1]
+    return (text.strip().splitlines() or ["no output"])[-1]
 
 
 def _why(part: Mapping[str, Any]) -> str:
-    reason = (part.get("diagnosis") or {}).get("message") or part.get("output") or "no word why"
+    reason = (part.get("diagnosis") or {}).get("message") or part.get("output") or "no reason given"
     return str(reason).strip().splitlines()[0]
 
 
@@ -310,8 +317,10 @@ def _why(part: Mapping[str, Any]) -> str:
 
 
 def autograder(bench: ProofSetup, archive: bytes) -> None:
-    """Prove, in Gradescope's layout, that the starter gets 0 points and the solution all, times included. Parts or
-    times that this machine cannot judge must be left without a grade, and all others must be right."""
+    """Test the autograder in Gradescope's folders: the starter must get 0 points and the solution all, times included.
+
+    Parts or times that this machine cannot judge must be without a grade. All others must be right.
+    """
     root = bench.folder / "autograder"
     unpacked(bench, archive, "autograder/source")
     bench.share_what_every_build_needs()
@@ -324,10 +333,10 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
         wanted = sum(part.points for part in bench.assignment.parts if earns and part.id not in opened)
         if abs(scored["score"] - wanted) > 1e-6:
             raise Unproved(
-                f"the autograder gives the {whose} {scored['score']:g} points, and not {wanted:g}: {_lost(scored)}"
+                f"the autograder gives the {whose} {scored['score']:g} points instead of {wanted:g}: {_lost(scored)}"
             )
         if earns:
-            # A handout may lack the references for its times; this machine has them.
+            # A handout may lack the references to compare times with; the autograder has them.
             for part in [part for part in bench.untimed if part not in opened]:
                 del bench.untimed[part]
         bench.say(
@@ -336,8 +345,11 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
 
 
 def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], whose: str) -> set[str]:
-    """Return the parts reported as without a grade. Raises Unproved if a part is missing, or open although this
-    machine can judge it. A part that lacks only its time must have passed its hidden cases."""
+    """Return the ids of parts that the results leave without a grade.
+
+    Raises Unproved if a part is missing, or is without a grade although this machine can judge it. A part that lacks
+    only its time must have passed its hidden cases.
+    """
     tests = {test["name"]: test for test in scored.get("tests", [])}
     opened = set()
     for part in (part for part in bench.assignment.parts if part.points > 0):
@@ -360,10 +372,10 @@ def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], who
 
 
 def _left_open(bench: ProofSetup, opened: set[str]) -> str:
-    """Return a note on the parts of a total that are left without a grade."""
+    """Return a note that lists the parts without a grade, or ""."""
     unjudged = [part for part in bench.lacking if part in opened]
     right = [part for part in bench.untimed if part in opened]
-    remarks = [f"right, and open until times are judged: {', '.join(right)}"] if right else []
+    remarks = [f"right, but no grade until times are judged: {', '.join(right)}"] if right else []
     remarks += [f"not judged: {', '.join(unjudged)}"] if unjudged else []
     return f" ({'; '.join(remarks)})" if remarks else ""
 
@@ -375,11 +387,13 @@ def hand_in(root: Path, bench: ProofSetup, files: Mapping[str, str]) -> None:
 
 
 def _lost(scored: Mapping[str, Any]) -> str:
-    """Return the first test that did not get all of its points, in its own words."""
+    """Return name and message of the first test that lost points, from a results.json of Gradescope."""
     for test in scored.get("tests", []):
         if test["score"] < test["max_score"]:
-            return f"{test['name']}: {(test['output'].strip().splitlines() or ['no word'])[0]}"
-    return str(scored.get("output", "")).strip().splitlines()[0] if scored.get("output") else "no word why"
+            return f"{test['name']}: {(test['output'].strip().splitlines() or ['no output'])[0]}"
+    return (
+        str(scored.get("output", "")).strip().splitlines()[0] if scored.get("output") else "no reason given"
+    )
 
 
 def unpacked(bench: ProofSetup, archive: bytes, name: str) -> Path:

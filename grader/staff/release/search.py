@@ -1,8 +1,8 @@
-"""Search of a handout for secrets: lines of a master and of the hidden file that are unlikely to occur by chance.
+"""Search of a handout for secrets: lines of the solution and of the hidden assignment file.
 
-A secret line has at least LEAST_CHARACTERS without white space, and is not a comment, a preprocessor directive or the
-head of a plain loop. (The assignment's text quotes the pragma on purpose.) Students must not have the same line outside
-of the marked regions.
+Short lines occur by chance. So a secret line has at least LEAST_CHARACTERS without white space. It is not a comment, a
+preprocessor directive or the head of a plain loop. (The assignment's text quotes a pragma on purpose.) Lines that the
+starter also has outside of the marked regions are not secret.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from grader.staff.release.contents import Files, Kit, comment_of
 
 LEAST_CHARACTERS = 16
 LEAST_OF_SOURCE = 40
-#: Smaller numbers stand in any text by chance; seeds that are drawn as `docs/assignment-format.md` says have 18 digits.
+#: Smaller numbers occur by chance in any text; seeds drawn as in `docs/assignment-format.md` have 18 digits.
 LEAST_SEED = 1 << 24
 LEAST_NAME = 6
 _PLAIN_LOOP = re.compile(rb"for\((int|size_t)(\w+)=0;\2<\w+;(\2\+\+|\+\+\2)\)\{?")
@@ -31,8 +31,8 @@ _SPACE = re.compile(rb"\s+")
 
 @dataclass(frozen=True)
 class Secret:
-    """Bytes that must not be in any file of a handout. A `compact` needle has no white space, and the text that it is
-    searched in loses its own; `what` names the secret to the staff."""
+    """Bytes that must not occur in a handout. If `compact`, white space is removed from the needle and from the
+    searched text. `what` describes the secret to the staff."""
 
     what: str
     needle: bytes
@@ -44,7 +44,7 @@ def squeezed(data: bytes) -> bytes:
 
 
 def of_master(text: str, name: str) -> list[Secret]:
-    """Return the solution's lines, without those that the starter's given text holds as well."""
+    """Return the lines of the solution in a master, without lines that the starter also has."""
     marked = list(regions.lines(text))
     numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
     given = squeezed("".join(line for _, line, region in marked if region is None).encode())
@@ -52,9 +52,9 @@ def of_master(text: str, name: str) -> list[Secret]:
 
 
 def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret]:
-    """Return the secrets of a source that is not handed out, such as the reference's, in pieces of one or two lines.
+    """Return the secrets of a source that students do not get, such as the reference: pieces of one or two lines.
 
-    Much of it is common C++ or Python. So a piece has to be LEAST_OF_SOURCE characters long, and imports are skipped.
+    Much of it is common C++ or Python. So a piece has at least LEAST_OF_SOURCE characters, and imports are skipped.
     """
     comment = comment_of(name)
     lines = [
@@ -73,17 +73,17 @@ def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret
 
 
 def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
-    """Return all lines of a text for the staff: hidden cases, the key to the write-up. A line that only names the
-    extended one of the `public` parts is skipped, since it stands in the public file as well."""
+    """Return the lines of a text for the staff, such as hidden cases or the write-up's key. The line `- id: PART` of a
+    `public` part is skipped, since the public file has it, too."""
     openings = {squeezed(f"- id: {part}".encode()) for part in public}
     staff_lines = _searched(
-        enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#"
+        enumerate(text.splitlines(), 1), f"a text for the staff, {name}", b"", comment="#"
     )
     return [secret for secret in staff_lines if secret.needle not in openings]
 
 
 def of_assignment(assignment: Assignment) -> list[Secret]:
-    """Return the hidden seed in each form that it could be written in, and the names of hidden cases."""
+    """Return the names of hidden cases, and each hidden seed as decimal, hexadecimal and binary number."""
     secrets = []
     seeds = [assignment.seed] if assignment.seed is not None else []
     seeds += [case.seed for part in assignment.parts for case in part.cases if case.hidden]
@@ -112,24 +112,24 @@ def _searched(lines: Iterable[tuple[int, str]], what: str, given: bytes, *, comm
 
 
 def _code(line: str, comment: str) -> str:
-    """Return the line without its comment; nothing of a directive."""
+    """Return the line without its comment, or "" for a preprocessor directive."""
     return "" if line.lstrip().startswith("#") else line.split(comment)[0]
 
 
-#: Where a handout may hold C++: its starter, and the headers and drivers that the kit compiles with.
+#: Folders in which a handout may have C++ files other than the starter: the kit's headers and drivers.
 _KITS_OWN = ("grader/",)
 
 
 def secrets(kit: Kit) -> list[Secret]:
-    """Return every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
+    """Return all secrets: lines of the solution, the reference, hidden cases and keys, and hidden seeds."""
     found = [secret for name, text in kit.solutions.items() for secret in of_master(text, name)]
-    # A reference in the form of a student's file begins with the starter's text, which everybody has.
+    # A reference may have the form of a student's file: do not search for lines of the starter.
     whole = "\n".join(kit.starters.values()).encode()
     given = whole, squeezed(whole)
     references = kit.reference_sources
     for path in kit.staff_files:
         text = path.read_text(encoding="utf-8")
-        whose = "the reference" if path in references else "what is for the staff"
+        whose = "the reference" if path in references else "a source for the staff"
         of_path = of_source(text, "/".join(path.parts[-2:]), whose)
         found += [secret for secret in of_path if secret.needle not in given[secret.compact]]
     public = [part.id for part in load(kit.public).parts]
@@ -140,7 +140,7 @@ def secrets(kit: Kit) -> list[Secret]:
 
 
 def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
-    """Return each file that holds a secret, with the first one found in it."""
+    """Return a line for each file with a secret, with the first secret found in it."""
     secrets = list(secrets)
     found = []
     for path, file in sorted(files.items()):
@@ -153,7 +153,7 @@ def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
 
 
 def strangers(files: Files, kit: Kit) -> list[str]:
-    """Return the files that must not be in a handout, with any content."""
+    """Return a line for each file that must not be in a handout at all, by its path."""
     found = []
     own = PurePosixPath(labs.PACKAGE, kit.lab.name)
     staffs = {own / name for name in kit.assignment.lab.staff}
@@ -180,15 +180,15 @@ def places(path: str) -> tuple[PurePosixPath, ...]:
 
 
 def refuse(files: Files, kit: Kit) -> None:
-    """Raise UsageError, in one line, if the handout gives a secret away."""
+    """Raise UsageError, in one line, if the handout contains a secret."""
     found = strangers(files, kit) + leaks(files, secrets(kit))
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise UsageError(f"nothing was written, for the handout would give away a secret: {found[0]}{more}")
+        raise UsageError(f"nothing was written, because the handout would reveal a secret: {found[0]}{more}")
 
 
 def _line(content: bytes, secret: Secret) -> str:
-    """Return ":12", the line of the needle, if it lies within one line."""
+    """Return ":12" for line 12 if the secret lies within one line, else ""."""
     if not secret.compact:
         return ""
     for number, line in enumerate(content.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""Values for the templates of a release, such as the files of a hand-in and the programs that judging needs."""
+"""Values for the templates of a release, such as the names of the files to hand in and the packages to install."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ _NEEDS = """\
 You need Python 3.10 or newer with its venv, and a C++ compiler with OpenMP: g++ on Linux (`apt install g++
 python3-venv`), on macOS Xcode's tools and `brew install libomp`."""
 _COMPARED = """\
-The reference that your times are compared with comes compiled, for these platforms: {platforms}. On any other, ask the
-staff, or work on a machine of the course."""
+Your times are compared with a compiled reference, which is included for these platforms: {platforms}. On any other, ask
+the staff, or work on a machine of the course."""
 _CHECKED = """, `--sanitize` (names
 the line that reads or writes out of bounds)"""
 _MAKE_TORCH = """\
-# Any torch with C++ headers will do; a CPU build is enough. Another one: `make run TORCH=torch==2.8.0`. Results and
-# times are judged without it: `make run TORCH=` installs none and leaves the profiler table out."""
+# The torch to install: any with C++ headers, such as a CPU build. `make run TORCH=torch==2.8.0` installs another one.
+# `make run TORCH=` installs none: results and times are judged without torch, only the profiler table is left out."""
 _SETUP_TORCH = """\
-#   TORCH        the torch to install (a CPU build is enough); empty for none. Judging needs none: only results with
-#                torch's profiler table do (profiler_table in the assignment), and files that use more of torch than
-#                tensors (torch_runner: without torch, let the assignment say "never")
-#   TORCH_INDEX  where it comes from; empty for pip's own setting"""
+#   TORCH        the torch to install (a CPU build is enough); empty for none. Only results with torch's profiler table
+#                need it (profiler_table in the assignment), and files that use more of torch than tensors. Without
+#                torch, set torch_runner to "never" in the assignment
+#   TORCH_INDEX  the package index to install torch from; empty for pip's own setting"""
 _IMAGE_TORCH = """\
 # Empty for none (--build-arg TORCH=): grading needs torch only for results with its profiler table, and for files that
-# use more of it than tensors; without it let the assignment say `torch_runner: never`."""
+# use more of it than tensors. Without torch, set `torch_runner: never` in the assignment."""
 
 # ---- of a write-up
 
-_MAKE_WRITEUP = "    make writeup    # makes writeup.md the first time; says which questions are still open\n"
+_MAKE_WRITEUP = (
+    "    make writeup    # makes writeup.md the first time; lists the questions that are still open\n"
+)
 _ASKED = """\
  that measure what the write-up asks for. With `--writeup writeup.md` a study fills its table in"""
 _WRITEUP_RULE = """\
@@ -67,36 +69,37 @@ _EDITOR_TASK = """,
 _DEVICE_NEEDS = """\
 You need Python 3.10 or newer with its venv, on Linux (`apt install python3-venv gcc`). A GPU is not needed: without one
 results are judged by Triton's interpreter."""
-_CUDA_NEEDS = " What is written in CUDA is compiled where nvcc is, and judged where a GPU is."
+_CUDA_NEEDS = " CUDA files need nvcc to be compiled, and a GPU to be judged."
 _NOT_COMPARED = """\
-There is no reference in here that your times could be compared with, for it would be a solution. So your results are
-judged, and times are not, on a GPU either: the course measures them on a machine of its own."""
+The handout has no reference to compare your times with, because it would show a solution. So only your results are
+judged here, even on a GPU. The course measures times on a machine of its own."""
 _DEVICE_MAKE_TORCH = f"""\
 # Kernels are called with torch's tensors. Without a GPU a CPU build is enough:
 # `PIP_EXTRA_INDEX_URL={CPU_BUILDS} make run`"""
 _DEVICE_SETUP_TORCH = f"""\
 #   TORCH        the torch to install: kernels are called with its tensors
-#   TORCH_INDEX  where it comes from; empty for pip's own setting, which gives one for a GPU. In a container without a
-#                GPU a CPU build is enough ({CPU_BUILDS}): there results are judged, and times
-#                stay open. What is written in CUDA needs nvcc on the PATH besides"""
+#   TORCH_INDEX  the package index to install torch from; empty for pip's own setting, which gives a build for GPUs.
+#                In a container without a GPU a CPU build is enough ({CPU_BUILDS}): results are
+#                judged there, and times stay open. CUDA files also need nvcc on the PATH"""
 _DEVICE_IMAGE_TORCH = """\
-# Kernels are called with torch's tensors. What is written in CUDA needs an image with nvcc in the place of this one,
-# and times a machine with a GPU: without them those points stay open, and a submission is not gradable."""
+# Kernels are called with torch's tensors. CUDA files need another base image, with nvcc; times need a machine with a
+# GPU. Without them these points stay open, and a submission is not gradable."""
 
 
 def runs_on_a_device(assignment: Assignment) -> bool:
-    """Return True if all of its kernels are for a GPU."""
+    """Return True if all kernels of the assignment are for a GPU."""
     return all_on_card(assignment.parts)
 
 
 def named(assignment: Assignment, before: str = "", after: str = "") -> str:
-    """Return the names of the files to hand in, as a text lists them, with a mark before and after each."""
+    """Return the names of the files to hand in, joined by commas and "and", with a mark before and after each."""
     *others, last = (f"{before}{name}{after}" for name in assignment.sources)
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) -> dict[str, str]:
-    """Return the texts of a handout, by the name of their place. `compiled` are paths of objects and programs."""
+    """Return the values for the handout's templates, by placeholder. `compiled` are the paths of objects and
+    programs."""
     titles: dict[str, list[str]] = {}
     for part in assignment.parts:
         titles.setdefault(part.command, []).append(part.title)
@@ -121,13 +124,14 @@ def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) 
         "writeup_rule": _WRITEUP_RULE * has_writeup,
         "packages": DEVICE_PACKAGE if on_device else "",
         "torch": _DEVICE_MAKE_TORCH if on_device else _MAKE_TORCH,
-        # Parts that the machine cannot judge are not an error either.
+        # Exit code 3: the machine cannot judge some part. That is not an error of `make run`.
         "accepted": "case $$? in 1|3) ;; *) exit 1 ;; esac" if on_device else "test $$? -eq 1",
     }
 
 
 def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]:
-    """Return the texts of an autograder, by the name of their place. `private` are folders closed to other users."""
+    """Return the values for the autograder's templates. `private` are folders that only the autograder's user may
+    enter."""
     on_device = runs_on_a_device(assignment)
     return {
         "source": " ".join(map(shlex.quote, assignment.sources)),
@@ -145,14 +149,14 @@ def workflow(assignment: Assignment) -> dict[str, str]:
 
 
 def packages(assignment: Assignment) -> str:
-    """Return a requirements file with all that judging and the page of a verdict import."""
+    """Return a requirements file for judging and for the verdict's page."""
     usual = "numpy>=2\npyyaml\njinja2\n"
     device = f"--extra-index-url {CPU_BUILDS}\n{usual}{TORCH}\n{devicebuild.TRITON_PACKAGE}\n"
     return device if runs_on_a_device(assignment) else usual
 
 
 def runtime(assignment: Assignment) -> dict[str, object]:
-    """Return the machine that judges an assignment in Classroom 50; kernels for a GPU may get one with a GPU."""
+    """Return the runner's settings for Classroom 50."""
     return {
         "runs-on": "ubuntu-24.04",
         "python": "3.12",
@@ -161,8 +165,8 @@ def runtime(assignment: Assignment) -> dict[str, object]:
 
 
 def question(assignment: Assignment, image: str) -> dict[str, str]:
-    """Return the words of a question. Files that may be missing are optional there: their parts are then not handed
-    in."""
+    """Return the values for the templates of PrairieLearn's question. Only the first file is required: parts of a
+    missing file count as not handed in."""
     first, *further = map(escape, assignment.sources)
     return {
         "title": escape(assignment.title),

@@ -1,1 +1,1 @@
-"""Search for submissions that share more than an assignment explains."""
+"""Comparison of submissions: pairs with similar code, and groups with the same wrong outputs."""

@@ -1,8 +1,8 @@
-"""Groups of submissions whose wrong outputs agree to the last bit on several inputs.
+"""Groups of submissions whose wrong outputs are equal in every bit on several inputs.
 
-They share a bug and the order of summation, on inputs that nobody could foresee. That can still be an honest
-coincidence if many make this bug, so the diagnosis is shown with each group. Outputs that any number of people produce
-without a common idea (nothing written, an input handed back) are left out.
+Such submissions have the same bug and add numbers in the same order, on inputs that no student could foresee. This can
+still be chance if many students make the bug, so each group is shown with its diagnosis. Outputs that need no common
+idea are left out, such as one that was never written.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from typing import Any, TypeVar
 
 MOST_RESULT_BYTES = 8 << 20
 MOST_CASES = 100
-"""Most cases of one part that are examined; the course's parts have some 20."""
+"""Largest number of cases examined in one part; parts of the main assignment have about 20."""
 LEAST_CASES = 2
-"""Inputs of one part on which a group must agree. A single input may be an edge case with only one plausible wrong
-answer.
-"""
-#: Diagnoses with which independent students' outputs agree, too.
+"""Smallest number of inputs of a part on which a group agrees. One input may have only one plausible wrong answer."""
+#: Diagnoses whose wrong outputs are equal even if the students worked independently.
 SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_dtype", "inputs_overwritten"})
 
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """The digest of one wrong output. `words` is the diagnosis of its part, in words for people."""
+    """Digest of one wrong output. `code` and `words` are the diagnosis."""
 
     part: str
     case: str
@@ -40,7 +38,7 @@ class WrongOutput:
 
 @dataclass(frozen=True)
 class Group:
-    """Submissions (ids, in order) that are wrong alike on these cases of a part. `hidden`: on no public case."""
+    """Submissions, by id, with equal wrong outputs on these cases of a part. `hidden`: the cases are hidden ones."""
 
     part: str
     members: tuple[str, ...]
@@ -50,7 +48,7 @@ class Group:
 
 
 def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
-    """Return the wrong outputs in a `result.json`, as read by `json`, without uninformative ones."""
+    """Return the wrong outputs in a parsed `result.json`, except those with a diagnosis in SAYS_NOTHING."""
     found = []
     for part in result.get("parts") or ():
         about = part.get("diagnosis") or {}
@@ -68,12 +66,13 @@ def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
 
 
 def read(folder: Path) -> dict[str, list[WrongOutput]]:
-    """Return the wrong outputs of every `<id>/result.json` below a class's results; unreadable files have none."""
+    """Return the wrong outputs of each submission in a class's results folder. An unreadable `result.json` counts as
+    none."""
     return {path.parent.name: _of_result(path, wrong_outputs, []) for path in _results(folder)}
 
 
 def not_written(folder: Path) -> frozenset[str]:
-    """Return the ids of students who have not written any part, by the results of a class."""
+    """Return the ids of submissions in a class's results folder in which no part is written."""
     return frozenset(path.parent.name for path in _results(folder) if _of_result(path, _is_unwritten, False))
 
 
@@ -90,7 +89,7 @@ T = TypeVar("T")
 
 
 def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T) -> T:
-    """Return `read` of a result file, or `otherwise` if it is not valid: somebody may have changed it since."""
+    """Return `read(contents)` of a result file, or `otherwise` if the file is not valid: it may have been changed."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_RESULT_BYTES + 1)
@@ -100,10 +99,11 @@ def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T)
 
 
 def groups(outputs: Mapping[str, Iterable[WrongOutput]]) -> tuple[Group, ...]:
-    """Return the groups that agree on at least LEAST_CASES inputs of a part; only hidden inputs count if it has any.
+    """Return the groups that agree on at least LEAST_CASES inputs of a part. If the part has hidden inputs, only these
+    count.
 
-    A subset of another group on the same cases is left out. Small groups come first: an agreement of two people means
-    more than one of twenty.
+    A part of a larger group that agrees on the same cases is left out. Small groups come first: an agreement of two
+    submissions is less likely by chance than one of twenty.
     """
     by_part: dict[str, list[tuple[str, WrongOutput]]] = defaultdict(list)
     for name, items in outputs.items():
@@ -123,7 +123,7 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
         owners[item.case, item.digest].add(name)
         words[name] = item.words
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
-    # Two who agree on two cases may share each with other people. Only sets with a common member can overlap.
+    # Two submissions that agree on two cases may share each case with others: add all intersections of two sets.
     of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
     for members in sharing:
         for member in members:

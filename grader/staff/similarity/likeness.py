@@ -1,15 +1,16 @@
-"""Measure of likeness between submissions: a sign for a person who then reads both, never points.
+"""Similarity of submissions, as a sign for a person who then reads both. It never changes points.
 
-Theory of operation. Each text becomes tokens that renaming does not change (`grader.staff.similarity.tokens`), and
-these become fingerprints (`grader.staff.similarity.passages`). A fingerprint of the starter does not count. Any other
-counts in full if only two submissions have it. It counts less if more have it: an assignment leaves few ways to write a
-loop. Near-identical submissions count as one owner there, so that a large group does not hide itself. The likeness of a
-pair is the larger of two shares. The first is the weight of common fingerprints over the weight of the smaller file.
-The second is the same for one function, whose fingerprints with names count as well: people who write a short function
-alike rarely choose the same names. Submissions with hardly any text of their own form no pair. The second sign comes
-from outputs alone: submissions whose *wrong* outputs agree to the last bit on several inputs have the same bug in the
-same order of summation. Equal right outputs mean nothing, since there are few orders in which to sum. Outputs that were
-never written mean nothing either.
+Theory of operation. Each source becomes tokens that do not change with names (`tokens`), and these become fingerprints
+(`passages`). Fingerprints of the starter do not count. Others count in full if only two submissions have them. They
+count less the more have them, since an assignment leaves few ways to write a loop. Here near-identical submissions
+count as one, so that a large group that copied is not taken for common code.
+
+The likeness of a pair is the larger of two fractions. The first is the weight of the common fingerprints divided by
+that of the smaller file. The second is the same for a single function, including fingerprints with names: students who
+write a short function alike rarely choose the same names. Submissions with hardly any code of their own form no pair.
+
+A second sign comes from outputs (`agreement`): submissions with equal *wrong* outputs on several inputs have the same
+bug in the same order of summation. Equal right outputs mean nothing, since there are few orders in which to sum.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ INDEX = "similar_index.json"
 def indexed(
     folder: Path, sources: Mapping[str, Source], key: str, make: Callable[[Source], Prints]
 ) -> dict[str, Prints]:
-    """Return the fingerprints of each source by id, from the folder's index where it has the text. `key` covers all
-    else that they depend on. A folder that cannot be written is indexed anew each time.
+    """Return the fingerprints of each source, by id. Those of unchanged sources are read from the index file in
+    `folder`.
+
+    `key` identifies all else that fingerprints depend on. If the index cannot be written, it is computed each time.
     """
     path, stored = folder / INDEX, dict[str, Prints]()
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
@@ -74,29 +77,31 @@ def indexed(
 
 T = TypeVar("T")
 ALIKE = 0.93
-"""Likeness of pairs that are linked to groups: at most 1 of 45,000 pairs of independent people has it."""
+"""Likeness from which pairs are linked to groups: at most 1 of 45,000 pairs of independent students reaches it."""
 SAME_TEXT = 0.85
-"""Two submissions with at least this share of common fingerprints count as one owner."""
+"""Share of common fingerprints from which two submissions count as one when a fingerprint's owners are counted."""
 LEAST_RARITY = 0.2
-"""Weight of a fingerprint that everybody has."""
+"""Weight of a fingerprint that every submission has; one that only two have weighs 1."""
 LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
-"""A submission or function with fewer rare fingerprints of its own than this is measured as if it had this many."""
+"""Smallest weights of a file and of a function. If a weight is smaller, likeness is computed with this one instead."""
 LEAST_CLASS = 20
-"""A smaller class cannot show which fingerprints are common: it is treated as one of this size."""
+"""Number of submissions assumed in a smaller class, which cannot show what is common."""
 COLUMNS = 2048
-"""Fingerprints that are multiplied at a time: bounds the memory."""
+"""Columns of the table that is multiplied in one step, which limits the memory."""
 LONGEST_TEXT = 1 << 20
-"""Characters of one submission that are looked at."""
+"""Number of characters that are read of one submission."""
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
-"""With fewer own tokens than this, a text has no certain fingerprint: an unchanged starter, or nearly one."""
+"""Own tokens without which a text may have no fingerprint: fewer mean an unchanged starter, or nearly."""
 LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
-"""Characters in comments and literals beyond the starter's that hide code: this many in all, and for each own token."""
+"""Limits of characters in comments and literals, without the starter's: in total, and per own token. A text with more
+than both may hide code."""
 
 
 def compare(
     sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
 ) -> Similarity:
-    """Compare every two submissions by id, and each with those of earlier years by their folder. All got `starter`."""
+    """Compare every two submissions, and each with those of earlier years. Sources are given by id, those of earlier
+    years by folder and id. All students got `starter`."""
     given = frozenset(functions(starter))
     begun = tokens(starter, given)
     theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))
@@ -135,9 +140,10 @@ def compare(
 
 
 def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
-    """Return True if few tokens stand in many bytes. `known` are the lines of `unread` that the starter has.
+    """Return True if a source has so few tokens for its length that a comment or literal may hide code.
 
-    A comment that the compiler ends elsewhere than this lexer (because of spliced lines, say) hides a whole file.
+    For example, because of spliced lines the compiler may end a comment earlier than this lexer does. `known` are the
+    starter's lines of `unread`.
     """
     if UNREAD_FOR_A_TOKEN * own >= len(source.text):
         return False
@@ -146,7 +152,8 @@ def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
 
 
 def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[str, float]]:
-    """Return the pairs that share anything, and the weight of each submission. The first `count` are of this year."""
+    """Return the pairs with a common fingerprint, and the weight of each submission. The first `count` are of this
+    year."""
     import numpy as np
 
     names, files = list(every), [one.whole | one.named for one in every.values()]
@@ -160,7 +167,7 @@ def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[s
     values = sorted(frozenset[int]().union(*files))
 
     def blocks(rows: Sequence[Collection[int]]) -> Iterator[Any]:
-        """Yield the table of rows and fingerprints, COLUMNS fingerprints at a time."""
+        """Yield the 0/1 matrix (rows, fingerprints) in blocks of COLUMNS fingerprints."""
         ordered = [sorted(row) for row in rows]
         for first in range(0, len(values), COLUMNS):
             column = {value: k for k, value in enumerate(values[first : first + COLUMNS])}
@@ -208,7 +215,7 @@ def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[s
 
 
 def _linked(links: Iterable[tuple[T, T]], least: int = 3) -> tuple[tuple[T, ...], ...]:
-    """Return the groups that the links connect, with at least `least` members each, the largest first."""
+    """Return the groups that the links connect, if they have at least `least` members; the largest first."""
     group: dict[T, list[T]] = {}
     for pair in links:
         left, right = (group.setdefault(one, [one]) for one in pair)
@@ -225,32 +232,32 @@ def _linked(links: Iterable[tuple[T, T]], least: int = 3) -> tuple[tuple[T, ...]
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m grader similar DIR`: DIR is the folder of a class run, or the submissions themselves."""
+    """Run `python -m grader similar DIR`. DIR is the results folder of a class, or a folder of submissions."""
     parse = Parser(
         prog=f"{GRADER_COMMAND} similar",
-        description="Pairs of submissions that are alike, and groups that are wrong alike: for a person to look at.",
+        description="Find similar submissions, and groups with the same wrong outputs, for a person to read.",
     )
-    parse.path("folder", "--out of a class run, or the submissions", "DIR")
+    parse.path("folder", "results folder of a class, or the submissions", "DIR")
     parse.path(
         "--old",
-        f"submissions of earlier years, as DIR or as --submissions; {INDEX} keeps what was read of them",
+        f"submissions of earlier years; their fingerprints are kept in {INDEX}",
         "DIR",
         nargs="+",
         default=[],
     )
-    parse.path("--submissions", "the sources, if DIR holds results only", "PATH")
+    parse.path("--submissions", "the sources, if DIR has only results", "PATH")
     parse.path(
         "--starter",
-        "what students were given, and counts nothing (the kit's module.cpp); again for a second one",
+        "file that students were given, whose text does not count (the kit's module.cpp); may be repeated",
         action="append",
     )
     parse.add_argument(
-        "--source", metavar="NAME", help="the file handed in (default: the assignment's, module.cpp)"
+        "--source", metavar="NAME", help="name of the file to compare (default: the assignment's, module.cpp)"
     )
-    parse.path("--config", "the assignment (default: that of the class run, else the main one)")
+    parse.path("--config", "the assignment (default: the one of the class's results, else the main one)")
     add_lab(parse)
-    parse.add_argument("--top", metavar="n", type=int, default=20, help="pairs to show (20)")
-    parse.path("--html", "the page (similar.html, in DIR of a class run)")
+    parse.add_argument("--top", metavar="n", type=int, default=20, help="number of pairs to show (20)")
+    parse.path("--html", "page to write (similar.html, in a class's DIR)")
     given = parse.parse_args(arguments)
     if given.top < 1:
         raise UsageError(f"--top takes a number from 1 up, not {given.top}")
@@ -281,15 +288,15 @@ def main(arguments: list[str]) -> int:
     for group in groups:
         kind = "hidden" if group.hidden else "public"
         members = ", ".join(words.line(name) for name in group.members)
-        print(f"wrong alike on {len(group.cases)} {kind} inputs of {group.part}: {members}")
+        print(f"same wrong outputs on {len(group.cases)} {kind} inputs of {group.part}: {members}")
     for pair in shown:
         print(f"{pair.likeness:6.1%}  {words.line(pair.left)}  {words.line(pair.right)}" + _only(pair))
     print(*said, sep="\n", end="\n" if said else "")
     discounted = ", ".join(map(str, starters))
     print(
-        f"{len(sources)} submissions compared; what {discounted} holds counts nothing"
-        + ("" if given.starter else " (did students get another starter? name it by --starter FILE)")
-        + f"\nside by side: {page}\nA sign for a person, never points."
+        f"{len(sources)} submissions compared; text of {discounted} does not count"
+        + ("" if given.starter else " (if students got another starter, name it: --starter FILE)")
+        + f"\nside by side: {page}\nSimilarity is a sign for a person to check; it never changes points."
     )
     return EXIT_PASS
 
@@ -299,7 +306,7 @@ def _only(pair: Pair) -> str:
 
 
 def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
-    """Return the pairs to show: of a group, which is listed as a whole, the first one."""
+    """Return the pairs to show; of each group of similar submissions, which is listed, only the first pair."""
     group = {name: number for number, names in enumerate(similarity.groups) for name in names}
     found: list[Pair] = []
     seen: set[int] = set()
@@ -312,26 +319,27 @@ def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
 
 
 def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
-    """Return lines on submissions that could not be compared well. `not_written`: ids without any written part."""
+    """Return a note for each kind of submission that could not be compared well. `not_written`: ids of submissions
+    without any written part."""
     names_by_note = {
-        "cannot be compared, as few tokens stand in many bytes (a comment or literal may hide code): look at it "
+        "cannot be compared, since a comment or literal may hide code (few tokens for so many bytes): read it "
         "yourself": similarity.unreadable,
         "the starter, unchanged or nearly": similarity.starters,
-        "hardly any text of their own, beside the starter and what others have": similarity.bare,
-        "no part is written, by their results, so that no two of them are a pair": sorted(
+        "hardly any code that is not in the starter or in others' files": similarity.bare,
+        "no part is written, so that they are not compared with one another": sorted(
             set(not_written)
             & set(similarity.sources) - {*similarity.starters, *similarity.bare, *similarity.unreadable}
         ),
         f"too long, so that only the first {MOST_TOKENS} tokens or {size_text(LONGEST_TEXT)} were compared: "
-        "look at it yourself": similarity.cut,
+        "read the rest yourself": similarity.cut,
     }
     return [f"{what}: {', '.join(map(one_line, names))}" for what, names in names_by_note.items() if names]
 
 
 def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Source]:
-    """Return {id: source} of a class run's folder, or of submissions in any form.
+    """Read the sources of a class's results folder, or of submissions in any form, by id.
 
-    A source holds all files that were handed in. Raises UsageError for no sources.
+    A source has all files that were handed in. Raises UsageError if nothing is found.
     """
     from grader import submission
 
@@ -340,12 +348,12 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
         paths = {
             path.parent.name: path
             for path in sorted(folder.glob(f"*/{glob_escape(name)}"))
-            # A source without a result belongs to a version that was graded earlier: leave it out.
+            # A source without a result is that of an earlier hand-in: skip it.
             if path.with_name("result.json").is_file() and path.is_file() and not path.is_symlink()
         }
         if not paths:
             raise UsageError(
-                f"{folder} holds results but no sources: name the submissions with --submissions PATH"
+                f"{folder} has results but no sources: name the submissions with --submissions PATH"
             )
         return {name: _read_all(path, beside) for name, path in paths.items()}
     with TemporaryDirectory(prefix="gpt149-") as scratch:
@@ -357,7 +365,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
 
 
 def read_starter(path: Path) -> str:
-    """Return the text that students were given: a starter, or the master without the staff's regions."""
+    """Return the text that students were given, from a starter or a master. The staff's regions are removed."""
     try:
         return strip_solution(_read(path))
     except UsageError as error:
@@ -365,7 +373,7 @@ def read_starter(path: Path) -> str:
 
 
 def _read_all(source: Path, beside: Sequence[str]) -> Source:
-    """Return a source with the files of these names in its folder."""
+    """Read a file and the files `beside` it in the same folder as one source."""
     further = [source.with_name(name) for name in beside]
     return joined(
         {
@@ -377,7 +385,7 @@ def _read_all(source: Path, beside: Sequence[str]) -> Source:
 
 
 def joined(texts: Mapping[str, str]) -> Source:
-    """Return files by their names as one source."""
+    """Join texts, given by file name, into one source."""
     python = "".join(f"{text}\n" for name, text in texts.items() if name.endswith(".py"))
     return Source(
         python + "\n".join(text for name, text in texts.items() if not name.endswith(".py")), len(python)

@@ -1,8 +1,8 @@
-"""Fingerprints of texts as tokens, and the passages that two texts have in common. Linear in the texts' length.
+"""Fingerprints of tokenised texts, and the regions that two texts share. Time is linear in the length of the texts.
 
-Hashes of all runs of GRAM tokens are thinned out by winnowing (Schleimer, Wilkerson and Aiken, "Winnowing: local
-algorithms for document fingerprinting", SIGMOD 2003): of each WINDOW consecutive hashes the smallest is kept. So any
-run of GRAM + WINDOW - 1 equal tokens in two texts leaves a common fingerprint, at any position.
+All runs of GRAM tokens are hashed. Winnowing keeps the smallest of each WINDOW consecutive hashes (Schleimer, Wilkerson
+and Aiken, "Winnowing: local algorithms for document fingerprinting", SIGMOD 2003). So if two texts share a run of GRAM
++ WINDOW - 1 tokens, at any position, they have a fingerprint in common.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from grader.staff.similarity.tokens import Source, Tokens, tokens
 
 GRAM, WINDOW = 16, 6
 LEAST_REGION = 12
-"""Tokens of the shortest region that is shown."""
+"""Length of the shortest region that is shown, in tokens."""
 MOST_PLACES = 8
-"""Places of one fingerprint in each text at which regions begin to be looked for: a text may repeat itself."""
+"""Positions of one fingerprint, in each text, from which a region is sought: a text may repeat itself."""
 MOST_STEPS = 32
-"""Comparisons of tokens, for each token of both texts, after which the search for further regions stops."""
+"""Limit of the search for regions: token comparisons for each token of both texts."""
 
 _MASK = (1 << 64) - 1
 _BASE = 0x9E3779B97F4A7C15
@@ -31,7 +31,7 @@ _BASE = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class SharedRegion:
-    """A run of equal tokens: characters `left[0]` to `left[1]` of one text, the same of the other."""
+    """Run of equal tokens in two texts: its characters [start, end) in the left and right text, and its length."""
 
     left: tuple[int, int]
     right: tuple[int, int]
@@ -44,7 +44,7 @@ def _number(code: str) -> int:
 
 
 def grams(codes: Iterable[str], size: int = GRAM) -> list[int]:
-    """Return a 64-bit hash of each run of `size` codes, by position; empty for shorter sequences."""
+    """Return a 64-bit hash of each run of `size` consecutive codes, by position; [] if there are fewer codes."""
     numbers = [_number(code) for code in codes]
     oldest = pow(_BASE, size, 1 << 64)
     value, hashes = 0, []
@@ -60,9 +60,9 @@ def grams(codes: Iterable[str], size: int = GRAM) -> list[int]:
 
 
 def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
-    """Return the smallest hash of each window: {hash: its chosen positions}. Empty without hashes.
+    """Return the smallest hash of each window, with the positions where it was chosen. {} without hashes.
 
-    Among equal hashes, the chosen one is kept until the window has left it, so few of a text's repetitions are kept.
+    Of equal hashes in a window, the one chosen before is kept, so that repetitive text has few positions.
     """
     chosen: dict[int, list[int]] = defaultdict(list)
     last = -1
@@ -81,8 +81,8 @@ def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Prints:
-    """Fingerprints of one source without the starter's: normalised ones in `whole`, those with names in `named`, and
-    both kinds of each function by its name. `own` is the number of tokens outside of the starter's runs."""
+    """Fingerprints of one source that are not in the starter. `whole` is without names, `named` with names. `functions`
+    has both kinds for each function. `own` is the number of tokens outside of runs that the starter has."""
 
     whole: frozenset[int]
     named: frozenset[int]
@@ -91,7 +91,8 @@ class Prints:
 
 
 def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: frozenset[int]) -> Prints:
-    """Return the fingerprints of a text; `spans` are the places of its functions, `starter` the starter's runs."""
+    """Return the fingerprints of a text. `spans` are the positions of its functions, `starter` the hashes of the
+    starter."""
     chosen = [
         {value: places for value, places in winnow(grams(codes)).items() if value not in starter}
         for codes in (found.codes, found.words)
@@ -109,14 +110,14 @@ def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: f
 
 
 def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
-    """Return the number of tokens outside of the starter's runs."""
+    """Return the number of tokens that are outside of runs that the starter has."""
     return len(tokens.codes) - sum(_covered(grams(tokens.codes), starter, len(tokens.codes)))
 
 
 def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[SharedRegion, ...]:
-    """Return the regions that two texts share, in the order of the left one; none overlaps another on either side.
+    """Return the regions that two texts share, in the order of the left text. They do not overlap in either text.
 
-    Each contains a common fingerprint that is not the starter's. The longest are taken first, without overlap.
+    Each has a common fingerprint that the starter lacks. Of overlapping regions the longest is taken.
     """
     hashes_left, hashes_right = grams(left.codes), grams(right.codes)
     chosen = {value: positions for value, positions in winnow(hashes_left).items() if value not in starter}
@@ -139,11 +140,10 @@ def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[Share
 def _runs(
     left: tuple[str, ...], right: tuple[str, ...], chosen: Mapping[int, list[int]], hashes_right: list[int]
 ) -> list[tuple[int, int, int]]:
-    """Return the longest runs of equal codes around common fingerprints: (length, its start on each side).
+    """Return the longest runs of equal codes around common fingerprints: (length, left start, right start).
 
-    A run is found once, although each of its fingerprints leads to it: all have the same distance between their
-    positions in the two texts. Texts that repeat themselves without end have few such distances, since only the first
-    MOST_PLACES of a fingerprint are tried. MOST_STEPS bounds the remaining cases.
+    All fingerprints of a run have the same distance between their two positions, so the run is found only once. In
+    repetitive texts only the first MOST_PLACES positions of a fingerprint are tried, and MOST_STEPS limits the rest.
     """
     places: dict[int, list[int]] = defaultdict(list)
     for at, value in enumerate(hashes_right):
@@ -156,7 +156,7 @@ def _runs(
                 by_distance[b - a].append(a)
     steps = MOST_STEPS * (len(left) + len(right))
     runs = []
-    # The longest runs lie where most fingerprints agree: try these first, since the steps are limited.
+    # Most fingerprints have the distances of the longest runs: try these distances first, since steps are limited.
     for distance in sorted(by_distance, key=lambda one: (-len(by_distance[one]), one)):
         end = 0
         for a in sorted(by_distance[distance]):
@@ -170,7 +170,7 @@ def _runs(
 
 
 def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
-    """Return a flag for each of `count` tokens: 1 if it lies in a run of known ones."""
+    """Return a byte for each of `count` tokens: 1 if it is in a run whose hash is in `known`."""
     covered = bytearray(count)
     for at, value in enumerate(hashes):
         if value in known:
@@ -179,13 +179,13 @@ def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
 
 
 def _stretches(numbers: list[int]) -> list[tuple[int, int]]:
-    """Rising numbers as (first, last + 1) of each stretch without a gap."""
+    """Return increasing numbers as [first, last + 1) of each stretch without a gap."""
     cuts = [0, *(k for k in range(1, len(numbers)) if numbers[k] != numbers[k - 1] + 1), len(numbers)]
     return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise(cuts) if a < b]
 
 
 def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple[int, int]:
-    """Return the longest run of equal codes through positions a and b: (length, its start on the left)."""
+    """Return the longest run of equal codes that contains left[a] and right[b]: (length, left start)."""
     back = 0
     while back < min(a, b) and left[a - back - 1] == right[b - back - 1]:
         back += 1
@@ -197,8 +197,8 @@ def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple
 
 @dataclass(frozen=True)
 class Pair:
-    """Two submissions, `left` < `right`. `likeness` is 0 to 1, `shared` the weight of common fingerprints. `function`
-    is set if this one function is more alike than the files are."""
+    """Two submissions with common fingerprints, `left` < `right`. `likeness` is from 0 to 1; `shared` is the weight of
+    the common fingerprints. `function` is set if this function is more alike than the files are."""
 
     left: str
     right: str
@@ -209,19 +209,19 @@ class Pair:
 
 @dataclass(frozen=True)
 class Similarity:
-    """All pairs with anything in common, the most similar first, and the data to show their regions.
+    """Result of a comparison: pairs with common fingerprints, the most similar first, and data to show their regions.
 
-    `groups` are three or more that are linked by likenesses of at least ALIKE, the largest first. `starters` have less
-    than LEAST_OWN_TOKENS beside the starter, and `bare` weigh less than LEAST_WEIGHT. Files in `unreadable` have few
-    tokens in many bytes, so that a comparison of tokens means nothing. Members of these three groups form no pairs. Of
-    files in `cut` only the beginning was compared.
+    `groups` are three or more submissions linked by a likeness of at least ALIKE, the largest group first. Three lists
+    name submissions that form no pairs: `starters` have fewer than LEAST_OWN_TOKENS of their own, `bare` weigh less
+    than LEAST_WEIGHT, and `unreadable` have so few tokens that code may be hidden. Of those in `cut` only the beginning
+    was compared.
     """
 
     pairs: tuple[Pair, ...]
     sources: Mapping[str, Source]
     given: frozenset[str]
     starter: frozenset[int]
-    """Hashes of all runs of the starter, which belong to no region."""
+    """Hashes of all runs of the starter. They are not part of any region."""
     groups: tuple[tuple[str, ...], ...] = ()
     starters: tuple[str, ...] = ()
     bare: tuple[str, ...] = ()
@@ -229,8 +229,6 @@ class Similarity:
     unreadable: tuple[str, ...] = ()
 
     def regions(self, pair: Pair) -> tuple[SharedRegion, ...]:
-        """Return the regions that the two texts share, in the order of the left one; none overlaps another on either
-        side.
-        """
+        """Return the regions that the two texts of a pair share, in the order of the left text."""
         left, right = (tokens(self.sources[name], self.given) for name in (pair.left, pair.right))
         return regions(left, right, self.starter)

@@ -1,7 +1,7 @@
-"""`similar.html`: pairs of submissions side by side, for a person to judge. One file, no script, no network.
+"""Page `similar.html`: pairs of similar submissions side by side, for a person to judge. One file without scripts.
 
-A student's text is escaped and cleaned of control characters and overrides of direction. The page's policy allows only
-its own styles.
+Students' texts are escaped; control characters and changes of text direction are removed. The page's security policy
+allows nothing but its own styles.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grader.staff.similarity.agreement import Group
 from grader.staff.similarity.passages import Pair, SharedRegion, Similarity
 
 LONGEST_SHOWN = 200_000
-"""Characters of one text in a page."""
+"""Number of characters of one source that the page shows."""
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1500px; padding: 1rem; color: #1b1f24;
@@ -44,7 +44,7 @@ def write(
     groups: Sequence[Group],
     notes: Sequence[str] = (),
 ) -> None:
-    """Write the page, whole or not at all: `shown` pairs side by side, below lines of `notes`. Raises UsageError when
+    """Write the page, whole or not at all: `notes`, `groups`, and the `shown` pairs side by side. Raises UsageError if
     it cannot be written."""
     with explained(f"cannot write {path}"):
         wholefile.write(path, page(similarity, shown, groups, notes))
@@ -53,16 +53,16 @@ def write(
 def page(
     similarity: Similarity, shown: Sequence[Pair], groups: Sequence[Group], notes: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield the page in pieces."""
+    """Yield the HTML of the page in pieces."""
     yield (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Submissions that are alike</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{_STYLE}</style></head><body>\n<h1>Submissions that are alike</h1>\n"
-        '<p class="note">A sign for a person, not a proof and never points. Names, numbers, comments and layout are '
-        "not compared; the starter counts nothing. Two who never met can write the "
-        "same loop, since the assignment leaves few ways to write it: read both before you ask anybody.</p>\n"
+        '<p class="note">Similarity is a sign, not a proof, and never changes points. Names, numbers, comments, '
+        "layout and text of the starter do not count. Two students who never met can write the same loop, since the "
+        "assignment leaves few ways to write it: read both files before you ask anybody.</p>\n"
     )
     yield f'<p class="note">{_spread(similarity)}</p>\n'
     if notes:
@@ -76,7 +76,7 @@ def page(
 
 
 def _spread(similarity: Similarity) -> str:
-    """Return the distribution in this class, so that outliers can be seen."""
+    """Describe the likeness of all pairs in this class in a sentence, so that outliers can be seen."""
     count = len(similarity.sources)
     total = count * (count - 1) // 2
     if not total:
@@ -86,7 +86,7 @@ def _spread(similarity: Similarity) -> str:
     usual, rare = likenesses[total // 2], likenesses[total // 100]
     return (
         f"{count} submissions, {total} pairs. Half of the pairs are alike by no more than {usual:.0%}, "
-        f"99 in 100 by no more than {rare:.0%}; what stands far above that is worth a look."
+        f"99 in 100 by no more than {rare:.0%}; pairs far above that are worth reading."
     )
 
 
@@ -95,8 +95,8 @@ def _group_table(groups: Sequence[Group]) -> Iterator[str]:
         return
     yield (
         "<h2>Wrong outputs that agree to the last bit</h2>\n"
-        '<p class="note">The same bug in the same order of summation. A bug that many make can be a coincidence; '
-        "an odd one hardly is. Right outputs that agree mean nothing and are not listed.</p>\n"
+        '<p class="note">Same bug, same order of summation. A common bug can be a coincidence, a rare one hardly. '
+        "Equal right outputs mean nothing and are not listed.</p>\n"
         '<div class="wide" role="region" aria-label="Wrong outputs" tabindex="0">'
         "<table><tr><th>part</th><th>submissions</th><th>on</th><th>what is wrong</th></tr>\n"
     )
@@ -114,7 +114,7 @@ def _group_table(groups: Sequence[Group]) -> Iterator[str]:
 def _pair_table(shown: Sequence[Pair], regions: Sequence[tuple[SharedRegion, ...]]) -> Iterator[str]:
     yield "<h2>Pairs, the most alike first</h2>\n"
     if not shown:
-        yield "<p>No two submissions have text of their own in common.</p>\n"
+        yield "<p>No two submissions have code in common, apart from the starter.</p>\n"
         return
     yield (
         '<div class="wide" role="region" aria-label="Pairs" tabindex="0">'
@@ -138,7 +138,7 @@ def _side_by_side(
     yield (
         f'<h2 id="p{number}">{number}. {_text(pair.left)} and {_text(pair.right)}: {pair.likeness:.0%}</h2>\n'
         f'<p class="quiet">{len(regions)} common regions, {sum(r.tokens for r in regions)} tokens. '
-        'A number leads to the same region on the other side.</p>\n<div class="two">'
+        'Each number links to the same region on the other side.</p>\n<div class="two">'
     )
     for side, other in (("left", "right"), ("right", "left")):
         spans = sorted((*_span(region, side), at) for at, region in numbered)
@@ -154,7 +154,8 @@ def _span(region: SharedRegion, side: str) -> tuple[int, int]:
 
 
 def _marked(text: str, spans: Iterable[tuple[int, int, int]], own: str, other: str) -> Iterator[str]:
-    """Format a text with its regions marked; each has an anchor and a link to the other side's."""
+    """Yield the HTML of a text with its shared regions marked. Each has an anchor, and a link to the same region in the
+    other text."""
     place = 0
     for start, end, at in spans:
         yield _text(text[place:start])

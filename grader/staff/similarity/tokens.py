@@ -1,9 +1,10 @@
-"""Tokens of C++, CUDA and Python that do not change with names, layout and comments. Easy disguises are dropped or made
-equal: comments, docstrings, white space, `#include` and `import`, braces, `std::`, qualifiers, `++` and `--` (before or
-after), names, numbers, texts, and the arithmetic types. So are tokens without meaning: empty statements, parentheses
-that only group, `+` before a value, `0 +` and `1 *`, digraphs. Words that cannot be renamed stay: keywords, operators,
-the words of a pragma, and functions that the file calls but does not define (`std::exp`, `omp_get_thread_num`,
-`tl.load`, the starter's accessors).
+"""Tokens of C++, CUDA and Python that stay the same when a copy is disguised.
+
+- Dropped: comments, docstrings, white space, `#include` and `import`, braces, `std::`, qualifiers, and tokens without
+  effect: empty statements, parentheses that only group, `+` before a value, `0 +`, `1 *`.
+- Made equal: names, numbers, strings, arithmetic types, digraphs, `++` and `--` before and after a name.
+- Kept, since they cannot be renamed: keywords, operators, the words of a pragma, and functions that the file calls but
+  does not define (`std::exp`, `omp_get_thread_num`, `tl.load`, the starter's accessors).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def _words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Language:
-    """Lexer of a language: `hidden` finds comments and literals, `token` reads the text between them."""
+    """Lexer of a language. `hidden` matches comments and literals, `token` the text between them."""
 
     hidden: re.Pattern[str]
     token: re.Pattern[str]
@@ -63,11 +64,11 @@ NAME, NUMBER, TEXT, TYPE = "name", "number", "text", "type"
 _DROPPED = _words(
     "const constexpr inline static register volatile restrict __restrict __restrict__ { } ++ -- : pass"
 )
-#: Other spellings of the same tokens.
+#: Digraphs and words that mean the same as another token.
 _SPELLINGS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]", "%:": "#", "and": "&&", "or": "||", "not": "!"}
-#: Keywords that keep their parentheses.
+#: Keywords whose parentheses are kept.
 _HEADS = _words("alignas catch decltype for if noexcept sizeof switch while")
-#: Numbers that change nothing, by the operator before or after them, and operators that bind more tightly.
+#: Numbers without effect, by the operator after or before them, and operators that bind more tightly.
 _ZERO, _ONE = re.compile(r"(?:0+\.?0*|\.0+)[fFlLuU]*"), re.compile(r"0*1\.?0*[fFlLuU]*")
 _NEUTRAL_LEFT = {"+": _ZERO, "*": _ONE}
 _NEUTRAL_RIGHT = {"+": _ZERO, "-": _ZERO, "*": _ONE, "/": _ONE}
@@ -75,16 +76,15 @@ _TIGHT = _words("* / % - << >> . ->")
 
 
 VERSION = 1
-"""Raise it when tokens of the same text change: stored fingerprints are made anew."""
+"""Version of the tokens. Raise it if the tokens of a text change, so that stored fingerprints are computed again."""
 MOST_TOKENS = 50_000
-"""Most tokens of one text; a solution of the course has some 4,000."""
+"""Number of tokens that are read of one text; a solution of the main assignment has about 4,000."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens as equally long tuples: normalised `codes`, the same with original names in `words`, and each token's span
-    in the text, `starts` to `ends`. `is_cut`: the text has more than MOST_TOKENS, and these are the first.
-    """
+    """Tokens of a text, as tuples of equal length. `codes` are normalised, `words` the same with original names;
+    `starts` and `ends` are each token's characters in the text. `is_cut`: only the first MOST_TOKENS are here."""
 
     codes: tuple[str, ...]
     words: tuple[str, ...]
@@ -95,23 +95,23 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Source:
-    """The files that one person handed in, as one text: the first `python` characters are Python, the rest is C++."""
+    """The files of one submission as one text. The first `python` characters are Python, the rest is C++."""
 
     text: str
     python: int = 0
 
     def cut(self, length: int) -> Source:
-        """Return the beginning of the source."""
+        """Return the source's first `length` characters."""
         return Source(self.text[:length], min(self.python, length))
 
     @property
     def parts(self) -> tuple[tuple[int, str, Language], ...]:
-        """The offset, the text and the language of both parts."""
+        """Offset, text and language of both parts."""
         return (0, self.text[: self.python], PYTHON), (self.python, self.text[self.python :], CPP)
 
 
 def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
-    """Return the tokens of a source, however broken it is. `given` are the functions of the starter, which keep their
+    """Return the tokens of a source, which need not compile. Functions in `given`, those of the starter, keep their
     names although the source defines them."""
     scanned = _scan(source)
     raw = _meaning(scanned)
@@ -135,7 +135,7 @@ def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
 
 
 def unread(source: Source) -> list[str]:
-    """Return, by line, the text that yields no tokens: comments and literals, without white space."""
+    """Return the text that yields no tokens (comments and literals), line by line, without white space."""
     place, pieces = 0, []
     for kind, _, start, end in _scan(source):
         if kind != TEXT:
@@ -173,9 +173,7 @@ _Raw = tuple[str, str, int, int]
 
 
 def _scan(source: Source) -> list[_Raw]:
-    """Return (kind, word, start, end) of each token, up to the first beyond MOST_TOKENS. Takes time linear in
-    any text.
-    """
+    """Return (kind, word, start, end) of each token, at most MOST_TOKENS + 1 of them, in linear time."""
     found: list[_Raw] = []
     for offset, text, language in source.parts:
         pragma, at, kind = False, 0, "space"
@@ -200,7 +198,7 @@ def _scan(source: Source) -> list[_Raw]:
                     pragma = pragma or (word == "pragma" and len(found) > 1 and found[-2][1] == "#")
                     if len(found) > MOST_TOKENS:
                         return found
-            # In Python a string at the beginning of a line is documentation; after `#include` a string is a file.
+            # Skip docstrings (Python strings at the start of a line) and the file names after `#include`.
             before = text[at:begin]
             documents = (
                 language is PYTHON and not before.rpartition("\n")[2].strip() and (at == 0 or "\n" in before)
@@ -212,9 +210,9 @@ def _scan(source: Source) -> list[_Raw]:
 
 
 def _meaning(raw: list[_Raw]) -> list[_Raw]:
-    """Return the tokens without meaningless ones, in time linear in their number."""
+    """Return the tokens without those that have no effect, in linear time."""
     found: list[_Raw] = []
-    # For each open parenthesis: if it is kept, and how many tokens were found before it.
+    # For each open parenthesis: True if it is kept, and the number of tokens before it.
     opened: list[tuple[bool, int]] = []
     before, at = ("", "", 0, 0), 0
     while at < len(raw):
@@ -261,7 +259,7 @@ def _is_value(token: _Raw) -> bool:
 
 
 def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool) -> bool:
-    """Return True for `0 +` and `1 *` before a value, and for `+ 0`, `- 0`, `* 1` and `/ 1` after one."""
+    """Return True for `0 +` or `1 *` before a value, and for `+ 0`, `- 0`, `* 1` or `/ 1` after one."""
     if ends_value:
         number = _NEUTRAL_RIGHT.get(word)
         return number is not None and bool(number.fullmatch(following[0])) and following[1] not in _TIGHT
@@ -270,7 +268,7 @@ def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool)
 
 
 def _fixed_names(raw: list[_Raw]) -> frozenset[str]:
-    """Return names that are called but never defined in this text."""
+    """Return the names that this text calls but does not define."""
     called: set[str] = set()
     own: set[str] = set()
     before = ("", "", 0, 0)

@@ -1,9 +1,9 @@
-"""Detection of saved files, for any way in which an editor writes them, with or without the system's notifications.
+"""Detection of saved files, for every way in which editors write files, with or without notifications by the system.
 
-The file's folder is watched, because some editors write a new file and rename it. After a notification the file's
-content is read, once the file has not changed for QUIET_S seconds; only a different content counts as a save. The
-content is also read every LOOK_S seconds, which finds changes without a notification: in a network folder, or in a
-folder that was removed and made again.
+The file's folder is watched, because some editors write a new file and rename it. After a notification the file is read
+once it has not changed for QUIET_S seconds; only a different content counts as a save. The content is also read every
+LOOK_S seconds. This finds changes without a notification: in a network folder, or in a folder that was removed and made
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUIET_S = 0.03
 #: Seconds after which a missing file is reported as removed: some editors remove it before they write it again.
 GONE_S = 0.3
 LOOK_S = 1.0
-#: Seconds between two looks if the system sends no notifications.
+#: Seconds between two readings of the file if the system sends no notifications.
 POLL_S = 0.1
 #: Options of watchfiles: after a first change it waits for others in steps, for `debounce` ms at most.
 HOW: dict[str, Any] = {
@@ -186,9 +186,9 @@ def _has_file_events(folders: list[Path]) -> bool:
 
 @contextlib.contextmanager
 def only_one(source: Path) -> Iterator[None]:
-    """Prevent a second --watch of the same file, since each would disturb the other's times.
+    """Hold a lock so that a second --watch of the same file cannot start: each would disturb the other's times.
 
-    Raises UsageError if one is running.
+    Raises UsageError if another one is running.
     """
     folder = cache_root() / "watched"
     name = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:24]

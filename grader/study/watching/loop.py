@@ -1,4 +1,4 @@
-"""Loop of `--watch`: judge the file at each save. A save while the file is being judged ends that run."""
+"""Main loop of `--watch`: it judges the file at each save. A new save interrupts the judging of the previous one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from grader.study.watching import files
 from grader.study.watching.files import Content
 
 KEPT = 32
-"""Number of verdicts that are kept, each with its source."""
+"""Number of verdicts that are kept, each with its source text."""
 SHOWN = 6
 MOST_LINES = 20_000
 """Longest source, in characters, whose changed lines are searched."""
@@ -51,7 +51,7 @@ WIDTH = 78
 
 @dataclass(frozen=True)
 class Judged:
-    """One source with its verdict, and the time `at` which it was reached.
+    """A judged source with its verdict, and the time `at` which the verdict was reached.
 
     `object_sha256` is the digest of all objects compiled from the source, "" without any. `others` are the other files
     that were compiled. `graded` are the ids of parts whose points depend on their time. `number` is set by
@@ -80,7 +80,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class GoodTime:
-    """A part's time when it was last right."""
+    """The time of a part at the last verdict with right results."""
 
     clock: str
     time: Timing
@@ -93,7 +93,7 @@ class History:
     judged: deque[Judged] = field(default_factory=lambda: deque(maxlen=KEPT))
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
     good: dict[str, GoodTime] = field(default_factory=dict)
-    """Last time of each part when it was right, by part id."""
+    """Last good time of each part, by part id."""
     verdicts: int = 0
 
     @property
@@ -217,7 +217,7 @@ def _functions(text: str, lines: Sequence[int]) -> list[str]:
 
 
 class Screen(Terminal):
-    """Terminal output as of a single run, with the last good time beside each time."""
+    """Terminal output like that of a single run, with the last good time beside each time."""
 
     def __init__(
         self,
@@ -347,11 +347,13 @@ class Loop:
         return EXIT_INTERRUPTED if self._has_begun else EXIT_USAGE
 
     def _follow(self, content: Content) -> None:
-        """Judge each saved content, without end: Ctrl-C raises KeyboardInterrupt, which the caller handles."""
+        """Judge each saved content in an endless loop. Ctrl-C raises KeyboardInterrupt, which the caller handles."""
         fresh = False
         while True:
             if content.source is None:
-                self.screen.say(f"{self.task.source} is not there: it is judged as soon as it is saved.")
+                self.screen.say(
+                    f"{self.task.source} does not exist yet: it is judged as soon as it is saved."
+                )
             else:
                 self._judge(content, fresh)
             event = self._events.get()
@@ -413,7 +415,7 @@ class Loop:
         except Superseded:
             # A process with torch may have been interrupted while it answered: the next run starts a new one.
             self._close()
-            self.screen.say("\nSaved again: this run is ended.")
+            self.screen.say("\nSaved again: this run was stopped.")
         except SameObject as same:
             self._same(content, same.known)
         except UsageError as error:
@@ -437,7 +439,7 @@ class Loop:
                 if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
                 if known is not None:
-                    self.screen.say(f"Back to {known.name}: judged again for the pictures of its page.")
+                    self.screen.say(f"Same source as {known.name}: judged again to make its page.")
             if task.observe is not None:
                 task.observe(event)
 
@@ -502,7 +504,7 @@ class Loop:
 
 @contextlib.contextmanager
 def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle a save. A closed terminal or a request to end raises as Ctrl-C does."""
+    """Install `handler` for the signal of a save. A closed terminal or a termination signal then acts like Ctrl-C."""
     before = {number: signal.signal(number, handler) for number in (SAVED, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield

@@ -24,7 +24,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def template_of(config: Path | None) -> Path:
-    """Return the path of an assignment's write-up template, by default the main assignment's. It may not exist."""
+    """Return the path of an assignment's write-up template, by default the main assignment's. The file may be
+    missing."""
     if config is None:
         return WRITEUP_TEMPLATE
     from grader.assignment import labs
@@ -36,7 +37,7 @@ def template_of(config: Path | None) -> Path:
 def check_all(paths: Sequence[Path], export: str | None, template: Path = WRITEUP_TEMPLATE) -> int:
     """Print the empty regions of each write-up. Return the exit code.
 
-    Raises UsageError if one is missing or cannot be read.
+    Raises UsageError if a write-up is missing or cannot be read.
     """
     refuse_absent(paths)
     complete = [check(path, export, template) for path in paths]

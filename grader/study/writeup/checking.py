@@ -18,7 +18,8 @@ OPTIONAL = ("extra",)
 
 @dataclass(frozen=True)
 class Place:
-    """A region of the template. `words` counts the write-up's words in it; None if its markers are missing there."""
+    """A region of the template, and the number of `words` that the write-up has in it; None if its markers are
+    missing."""
 
     kind: str
     name: str
@@ -111,7 +112,7 @@ def state_lines(path: Path, state: State) -> list[str]:
 
 def _summary(path: Path, state: State) -> list[str]:
     if not state.places:
-        return ["it has no regions for answers: start from the template, and keep its marker lines"]
+        return ["the file has no regions for answers: start from the template, and keep its marker lines"]
     if not state.missing:
         return ["no region is empty"]
     open_places = {kind: sum(place.kind == kind for place in state.missing) for kind in ("answer", "table")}

@@ -21,7 +21,7 @@ def export(path: Path, kind: str) -> str:
     """
     program = shutil.which("pandoc")
     if program is None:
-        return f"no {kind.upper()} is written: pandoc is not installed (apt install pandoc); you can hand in the text"
+        return f"no {kind.upper()} was written: pandoc is not installed (apt install pandoc); you can hand in the text"
     target = path.with_suffix(f".{kind}")
     title = path.stem.replace("_", " ")
     command = [program, f"--from={FROM}", "--standalone", f"--metadata=pagetitle:{title}", "--output"]

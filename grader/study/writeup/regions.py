@@ -131,8 +131,8 @@ def fill(text: str, name: str, table_markdown: str) -> str:
     region = next((each for each in regions(text) if (each.kind, each.name) == ("table", name)), None)
     if region is None:
         raise UsageError(
-            f"there is no place for the table '{name}': write the lines '<!-- table: {name} -->' and "
-            "'<!-- end -->' at the place for it"
+            f"there is no region for the table '{name}': write the lines '<!-- table: {name} -->' and "
+            "'<!-- end -->' where it should go"
         )
     newline = "\r\n" if text[: region.start].endswith("\r\n") else "\n"
     body = newline.join(table_markdown.strip().splitlines())

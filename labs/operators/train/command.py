@@ -103,7 +103,7 @@ def parser() -> Parser:
         metavar="DIR",
         type=Path,
         default=options.DEFAULT_OUT,
-        help="where CSV and PNG go (%(default)s/)",
+        help="folder for CSV and PNG (%(default)s/)",
     )
     files.add_argument("--writeup", metavar="FILE", type=Path, help="also fill this write-up's tables")
     files.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help=argparse.SUPPRESS)
