@@ -25,7 +25,7 @@ from labs.attention.oracle import ORACLES
 
 CONFIG = ROOT / "configs" / "gpt149.yaml"
 STAFF = ROOT / "configs" / "hidden" / "gpt149.yaml"
-FORMAT = ROOT / "docs" / "assignment-format.md"
+FORMAT, EXAMPLES = (ROOT / "docs" / f"assignment-{name}.md" for name in ("format", "examples"))
 
 
 def test_the_public_assignment_pays_what_the_handout_says() -> None:
@@ -171,7 +171,7 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
 
 
 def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None:
-    files = dict(re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", FORMAT.read_text(), re.DOTALL))
+    files = dict(re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", EXAMPLES.read_text(), re.DOTALL))
     put(tmp_path, files)
     assert load(tmp_path / "example.yaml").seed is None
     assert load(tmp_path / "hidden" / "example.yaml").seed is not None

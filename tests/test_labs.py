@@ -192,7 +192,10 @@ def test_a_lab_names_itself_relatively(tmp_path: Path) -> None:
         refused(f"{name}:2: .* 'from {instead} import", labs.load, mine)
 
 
-GUIDES = {name: (ROOT / "docs" / name).read_text() for name in ("ta-guide.md", "labs.md", "platforms.md")}
+GUIDES = {
+    name: (ROOT / "docs" / name).read_text()
+    for name in ("ta-guide.md", "labs.md", "platforms.md", "gradebooks.md")
+}
 
 
 @pytest.fixture(scope="session")

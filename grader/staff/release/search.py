@@ -21,7 +21,7 @@ from grader.staff.release.contents import Files, Kit, comment_of
 
 LEAST_CHARACTERS = 16
 LEAST_OF_SOURCE = 40
-#: Smaller numbers occur by chance in any text; seeds drawn as in `docs/assignment-format.md` have 18 digits.
+#: Smaller numbers occur by chance in any text; seeds drawn as in `docs/assignment-rules.md` have 18 digits.
 LEAST_SEED = 1 << 24
 LEAST_NAME = 6
 _PLAIN_LOOP = re.compile(rb"for\((int|size_t)(\w+)=0;\2<\w+;(\2\+\+|\+\+\2)\)\{?")
