@@ -300,7 +300,7 @@ def test_one_locked_grade_and_extra_credit_stop_no_others_and_a_group_fills_ever
     emails = ("student0@example.edu", "student1@example.edu")
     group = Student("g", "x", matching.identities("g", emails, (), fold=True), 80.0, people=2)
     assert fill("canvas", export, [group]).content.decode().count(",80,0") == 2
-    refused("belongs to 2 rows", fill, "canvas", export, [replace(group, people=1)])
+    refused("matches 2 rows", fill, "canvas", export, [replace(group, people=1)])
 
 
 def test_the_column_may_be_an_id_and_a_link_is_replaced_and_not_followed(graded: Path, export: Path) -> None:
@@ -326,7 +326,7 @@ NO_CANVAS = {
     "closed": (canvas_with(",100,", ",100 (read only),"), ":2: 'Attention .* is the assignment closed"),
     "no such assignment": (canvas_with("Attention kernels", "Quiz"), ":1: no column is called 'Attention"),
     "two such": (canvas_with("Final Score", f"{TITLE} (1)"), ":1: several columns .* with --column"),
-    "another maximum": (canvas_with(",100,", ",50,"), ":2: the assignment is out of 50 points there"),
+    "another maximum": (canvas_with(",100,", ",50,"), ":2: the assignment is out of 50 points in"),
     "no points possible": (canvas_with("Points Possible", "x"), "there is no row 'Points Possible'"),
     "a short row": (canvas_with("A,,0", "A", 1), ":3: 5 cells, but 7 columns"),
     "semicolons": (canvas_with(",", ";"), "should be separated by commas"),

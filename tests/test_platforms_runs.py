@@ -151,7 +151,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
         owned.write(f"[core]\n\tfsmonitor = touch {tmp_path}/owned\n\tpager = touch {tmp_path}/owned\n")
     (acting.folder / "roster.csv").write_text(ROSTER)
     said = acting.grade(commit_times=True)
-    assert "roster without a repository here (2): late@x.org (not joined), gone@x.org (gone)" in said
+    assert "roster without a repository (2): late@x.org (not joined), gone@x.org (gone)" in said
     assert "whose student is not in the roster, graded under the folder's name (1): hw1-stranger" in said
     rows = acting.grades()
     late_days = {name.removeprefix("hw1-"): row["late_days"] for name, row in rows.items()}

@@ -292,7 +292,7 @@ def test_what_cannot_be_released_and_where(tmp_path: Path, monkeypatch: pytest.M
     other = tmp_path / f"{library.STEM}-darwin-aarch64.o"
     other.write_bytes(b"gpt149_ref_fused")
     own, named = {OBJECT: b"gpt149_ref_naive gpt149_ref_fused"}, ("gpt149_ref_fused", "gpt149_ref_naive", "x")
-    refused("has no gpt149_ref_naive, which the assignment names", making.given_objects, (other,), own, named)
+    refused("function gpt149_ref_naive is missing", making.given_objects, (other,), own, named)
     assert list(making.given_objects((other,), own, named[:1]).values()) == [b"gpt149_ref_fused"]
     assert "release" in command_line.parser().format_help()
     monkeypatch.setattr(command_line, "has_room", lambda module: module == "grader.doctor")
@@ -598,7 +598,7 @@ REFUSED = {
     "a right starter": (judge(part("pass"), PASS, PASS), "is pass on gelu"),
     "a broken one of its own": (judge(part("compile_error"), PASS, PASS), "is compile_error"),
     "no words": (judge(part("wrong", why="no"), PASS, PASS), "is not reported as `not written yet` on gelu"),
-    "an exception": ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
+    "an exception": ("raise KeyError('starter')", "wrote no result in handout: KeyError: 'starter'"),
     "a code": ("print('no compiler'); raise SystemExit(3)", "ended with exit code 3 in handout: no compiler"),
 }
 

@@ -220,7 +220,7 @@ def test_the_fault_of_a_twin_part_is_printed_once() -> None:
         shown.function = part_id.partition("2d")[0]
         shown.verdict(PartResult(part_id, "A part", "crash", 1.0, diagnosis=replace(fault, code=code)), 0.0)
     assert stream.getvalue().count(fault.message) == 3
-    assert "as conv2d, the same function with the same fault" in stream.getvalue()
+    assert "the same fault as in conv2d, which calls the same function" in stream.getvalue()
 
 
 def test_the_live_table_shows_names_and_no_sequences_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:

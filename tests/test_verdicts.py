@@ -384,7 +384,7 @@ def test_no_report_shows_a_0(tmp_path: Path) -> None:
     assert (ann["part1"], ann["part2"], ann["total"]) == ("10", "", "") and "part2" in ann["pending"].split()
     assert zoe["total"] == "93" and zoe["pending"] == "writeup"
     page = (tmp_path / "report.html").read_text()
-    assert "for want of ispc" in page and "not judged yet" in page and "not final" in page
+    assert "missing ispc" in page and "not judged yet" in page and "not final" in page
     assert page.count('class="c-unjudged"') >= 7
     feedback_text = (tmp_path / "bob" / "feedback.txt").read_text()
     for words in ("not your fault", "has no ispc", "not judged  open of 10 points", LACKING):

@@ -379,7 +379,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         one.until(lambda: not descendants(one.process.pid), "a process is left")
         since = len(one.said)
         source.unlink()
-        one.wait("is not there", since)
+        one.wait("does not exist yet", since)
         assert one.ended_by(signal.SIGINT) == 0, "the last verdict is a pass"
     assert "verdicts; the last: PASS 10 / 10" in one.said[-1] and "Traceback" not in "".join(one.said)
 

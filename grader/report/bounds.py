@@ -32,7 +32,7 @@ def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, 
         made = make(characters)
         if len(encoded(made)) <= most_bytes:
             return made
-    raise KitError(f"the results need more than {size_text(most_bytes)}: the assignment has too many parts")
+    raise KitError(f"the results are larger than {size_text(most_bytes)}: the assignment has too many parts")
 
 
 def text(value: str, characters: int) -> str:

@@ -111,7 +111,7 @@ def body(assignment: Assignment, result: SubmissionResult, score: Score) -> str:
     views = student.views(assignment, result)
     return (
         f"**{github.outputs(views, score)['summary']}**\n\n{github.summary(assignment, views, score)}"
-        f"Classroom 50 takes whole numbers: its scores are {unit}.\n"
+        f"Classroom 50 accepts only whole numbers, so its scores are {unit}.\n"
         f"{re.sub(r'([*_<>&`])', r' ', words.judged_by(result.kit, result.machine))}\n"
     )
 

@@ -100,7 +100,7 @@ def summary(assignment: Assignment, row: Row) -> list[str]:
     if failed := hidden_failed(views):
         lines.append(failed)
     elif any(view.hidden_passed is not None for view in views):
-        lines.append("No hidden test that was reached failed.")
+        lines.append("None of the hidden tests that were run failed.")
     return lines
 
 

@@ -53,7 +53,7 @@ class Sources:
 
 @contextlib.contextmanager
 def muted(stream: TextIO | None = None) -> Iterator[None]:
-    """Switch workflow commands off for the `with` block. Output is still shown."""
+    """Switch GitHub's workflow commands off inside the `with` block. Output is still shown."""
     stream = stream or sys.stdout
     word = secrets.token_hex(16)
     print(f"::stop-commands::{word}", file=stream, flush=True)
@@ -193,7 +193,8 @@ def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score,
     lines = [
         f"## {_cell(assignment.title)}",
         "",
-        feedback.passed_text(views) + (" These are the public tests, and no grade." if is_public else ""),
+        feedback.passed_text(views)
+        + (" These are the public tests; the result is not a grade." if is_public else ""),
         "",
         "| part | verdict | points |",
         "|---|---|---|",

@@ -63,13 +63,13 @@ def results(
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
-    """Return the result for a submission with nothing to judge, such as a broken archive: 0 points."""
+    """Return the result for a submission that cannot be judged, such as a broken archive: 0 points."""
     most = sum(part.points for part in assignment.parts)
     return _whole(why, seconds, [_test("Submission", why, most=most)])
 
 
 def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
-    """Return the result for failed grading: 0 points, a message to the student, and `details` for the staff only."""
+    """Return the result if grading failed: 0 points, a message to the student, and `details` for the staff only."""
     own = _test("Autograder (not your fault)", KIT_FAULT, most=max_points)
     staff = _test("kit fault (for the staff)", details, visibility="hidden")
     return _whole(KIT_FAULT, seconds, [own, staff])

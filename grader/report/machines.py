@@ -1,4 +1,4 @@
-"""Rows of a class report, and its machines: differences between a cluster's computers, and loads that disturb times."""
+"""Rows of a class report, and its table of machines: machines whose times differ, and loads that disturbed times."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _apart(row: MachineRow, middle: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def load_of(result: SubmissionResult) -> float | None:
-    """Return the machine's 1-minute load average at the time of judging; None if it is not recorded."""
+    """Return the machine's load average over 1 minute when it judged; None if it is not recorded."""
     loads = result.machine.get("load_average")
     first = loads[0] if isinstance(loads, (list, tuple)) and loads else None
     return float(first) if isinstance(first, (int, float)) else None

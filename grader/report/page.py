@@ -37,11 +37,11 @@ _SOURCE = re.compile(r"( *\d* \|)(.*)")
 
 @dataclass
 class Collector:
-    """A listener that keeps a small picture of each wrong output, and passes every event on."""
+    """Listener that keeps a small picture of each wrong output, and passes every event on to `listener`."""
 
     listener: Callable[[Event], None] = lambda event: None
     pictures: dict[str, dict[str, Picture]] = field(default_factory=dict)
-    """Pictures by the part's id, then by the case."""
+    """Pictures by part id, then by case name."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, PartStarted):
@@ -51,7 +51,7 @@ class Collector:
         self.listener(event)
 
     def of(self, part: PartResult) -> Picture | None:
-        """Return the picture of the case that the part's diagnosis comes from, else of the case with the most wrong
+        """Return the picture of the case of the part's diagnosis, else that of the case with the most wrong
         elements."""
         known = self.pictures.get(part.id, {})
         names = [case.name for case in part.cases if case.diagnosis and case.diagnosis == part.diagnosis]

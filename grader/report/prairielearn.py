@@ -28,7 +28,7 @@ from grader.report.student import StudentView
 LARGEST_BYTES = 1_000_000
 CELL = 22
 """Side of a square, in units of the picture, in an error map of at most 8 x 8 squares."""
-NOT_STARTED = "The grader could not be started, and no attempt is lost. Tell the course staff."
+NOT_STARTED = "The grader could not be started, and no attempt is lost. Please write to the course staff."
 
 
 def results(
@@ -48,12 +48,12 @@ def results(
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
-    """Return the result for a submission with nothing to judge (no source file, a broken archive)."""
+    """Return the result for a submission that cannot be judged (no source file, a broken archive)."""
     return ungradable(why)
 
 
 def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
-    """Return the result for failed grading: no attempt is lost. `details` are for the log only."""
+    """Return the result if grading failed: the student loses no attempt. `details` are for the log only."""
     return ungradable(KIT_FAULT.replace(", and the 0 is not a grade", ", and no attempt is lost"))
 
 

@@ -1,4 +1,4 @@
-"""Running totals of a class report. They keep numbers, links and short names of each student, but no results."""
+"""Totals of a class report. They have numbers, links and short names of students, but no results, to save memory."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PartTally:
 
 @dataclass
 class Group:
-    """Students with the same diagnosis. `example` is the message without numbers of a single student."""
+    """Students with the same diagnosis. `example` is its message, without the numbers of one student."""
 
     code: str
     example: str

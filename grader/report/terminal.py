@@ -1,7 +1,8 @@
-"""The student's screen: for each part the course's usual lines and a block with the verdict, then the scoreboard.
+"""Terminal output of a student's run: for each part the course's usual lines and a block with the verdict, then a table
+of points.
 
-A block names cause, place, source lines and next command first, then time and memory. That of a wrong part fits a
-screen of SCREEN_LINES. The usual lines keep their wording, because scripts of students search for them.
+A block names cause, place, source lines and next command first, then time and memory. The block of a wrong part fits a
+screen of SCREEN_LINES. The usual lines keep their wording, because students' scripts search for them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from grader.assignment.records import Assignment
 
 COLUMNS = ("Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU Mem", "# of Calls")
-"""Columns of torch's own table that fit on a screen. It has more: the mean per call, and each row's own memory."""
+"""Columns of torch's profiler table that fit on a screen. Left out are the mean per call and each row's own memory."""
 ROW_LIMIT = 10
 
 
@@ -74,7 +75,7 @@ def duration(us: float) -> str:
     return f"{us / 1e3:.3f}ms" if us >= 1e3 else f"{us:.3f}us"
 
 
-#: Words for a peak of 0 bytes: the process did not grow, since memory kept from earlier calls was enough.
+#: Words for a peak of 0 bytes: memory kept from earlier calls was enough, so the process did not grow.
 NO_GROWTH = "no more than earlier calls"
 
 
@@ -181,7 +182,7 @@ class Terminal:
         sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
         printed: list[str] = []
         if result.output and not sanitized:
-            # 5: the lines of the build and of the part's beginning, which are above the block.
+            # 5 lines of the build and of the part's start are above the block.
             taken = len(warned) + len(results) + len(map_rows) + len(findings) + 5
             printed = field(
                 "printed", printed_text(result.output, max(LEAST_PRINTED, SCREEN_LINES - taken), once=True)
@@ -237,17 +238,19 @@ class Terminal:
         """Return two lists: the compiler's warnings, and the lines "results" and "inputs" without those warnings."""
         text = results_text(result)
         if result.diagnosis is not None and self.function and result.verdict in ("wrong", "crash", "timeout"):
-            # A part with several threads calls the same function as the part before it.
+            # Two parts may call one function with different numbers of threads: print its fault once.
             fault = (self.function, result.verdict, result.diagnosis.code)
             if (earlier := self.faults_shown.setdefault(fault, result.id)) != result.id:
-                return [], field("results", f"as {earlier}, the same function with the same fault: see above")
+                return [], field(
+                    "results", f"the same fault as in {earlier}, which calls the same function: see above"
+                )
         if result.verdict not in ("compile_error", "unjudged"):
             warned = [f"{where}: warning: {words}" for where, words in _WARNED.findall(text)]
             lines = field("results", _WARNED.sub("", text).rstrip())
             if result.verdict == "wrong":
                 lines += field("inputs", inputs_text(result))
             return warned, lines
-        # Parts in another file, or for another machine, have a different message.
+        # Parts in another file or for another device have a message of their own.
         repeated, self.build_fault_shown = text == self.build_fault_shown, text
         return [], field("results", "as above" if repeated else text)
 
