@@ -15,7 +15,7 @@ from grader.assignment.expressions import evaluate_int
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
 from grader.backends.native.backend import NativeBackend
-from grader.core.seeds import derive
+from grader.core.draws import derive
 from grader.explain.case_run import question
 from grader.judge.marker import Marker
 from grader.judge.timing.rounds import TimedInputs

@@ -33,7 +33,7 @@ from grader.staff.release import contents, search
 from grader.study import facts
 from labs.operators import LAB, kernels
 from labs.operators.oracle import ORACLES, RESULT
-from labs.operators.studies import fast, ladder, sources
+from labs.operators.studies import ladder, sources
 from labs.operators.studies.ladder import FAST, PYTORCH, REFERENCE, YOURS, Ladder, Limit, Rung
 from labs.operators.studies.sources import Work
 from labs.softmax import kernels as softmax
@@ -246,7 +246,7 @@ def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.Monkey
     parts = tuple(part for part in ASSIGNMENT.parts if not part.id.endswith("_threads"))
     assert all(any(case.hidden for case in part.cases) for part in parts)
     parts = tuple(replace(part, cases=part.cases[:most]) for part in parts)
-    for part in results_alone(ASSIGNMENT, FOLDER / fast.SOURCE, parts).parts:
+    for part in results_alone(ASSIGNMENT, FOLDER / sources.FAST, parts).parts:
         assert part.verdict == "pass", f"{part.id}: {part.diagnosis}"
 
 
@@ -325,7 +325,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile the fast kernels for one instruction set: each needs a precompiled header of its own."""
-    monkeypatch.setattr(fast, "LEVELS", dict([*fast.LEVELS.items()][:1]))
+    monkeypatch.setattr(sources, "LEVELS", dict([*sources.LEVELS.items()][:1]))
 
 
 @pytest.mark.usefixtures("without_torch", "one_level")
@@ -356,29 +356,29 @@ def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.full
 def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
     kit = contents.kit(ROOT, STAFF)
-    assert FOLDER / fast.SOURCE in kit.reference_sources
+    assert FOLDER / sources.FAST in kit.reference_sources
     files = contents.handout(kit, {})
     search.refuse(files, kit)
     assert "labs/operators/studies/ladder.py" in files
     assert not any(b"packedB" in file.content for file in files.values())
-    leaking = {**files, "docs/x.md": contents.File((FOLDER / fast.SOURCE).read_bytes())}
+    leaking = {**files, "docs/x.md": contents.File((FOLDER / sources.FAST).read_bytes())}
     assert search.leaks(leaking, search.secrets(kit))
     compiled = LAB.reference().compiled(tmp_path, {})
-    kernels = fast.all_levels(FOLDER)[0]
+    kernels = sources.all_levels(FOLDER)[0]
     name = prebuilt.name(kernels.stem, platform.system(), platform.machine())
     assert f"labs/operators/prebuilt/{name}" in compiled
     # In a folder without the source, the prebuilt object is linked.
     (tmp_path / PREBUILT).mkdir()
     (tmp_path / name).rename(tmp_path / PREBUILT / name)
     _, _, level = kernels.stem.partition("_")
-    assert fast.kernels(tmp_path, level).program().is_file()
+    assert sources.fast_kernels(tmp_path, level).program().is_file()
 
 
 def test_all_files_bind_what_the_assignment_asks_for() -> None:
     """The starter, the reference, the fast kernels and PyTorch's calls each hold their own table of bindings."""
     asked = {part.function for part in ASSIGNMENT.parts}
     compared = {part.reference for part in ASSIGNMENT.parts if part.reference}
-    texts = {name: (FOLDER / name).read_text() for name in ("operators.cpp", "reference.cpp", fast.SOURCE)}
+    texts = {name: (FOLDER / name).read_text() for name in ("operators.cpp", "reference.cpp", sources.FAST)}
     for name, text in {**texts, "pytorch": sources.PYTORCH}.items():
         bound = re.findall(r'm\.def\("(\w+)", &(\w+)\);', text)
         assert all(called == function for called, function in bound), name

@@ -26,7 +26,7 @@ from grader.core.arrays import np
 from grader.integrity import flags as integrity
 from grader.runner import placement
 from grader.runner.calls import Request
-from grader.runner.payloads import IN_MEMORY, LARGEST_BYTES, Payloads
+from grader.runner.frames import IN_MEMORY, LARGEST_BYTES, Payloads
 from grader.runner.session import Session, cpu_clock_s
 from grader.runner.watch import Evidence, Watch
 from grader.sandbox import Limits

@@ -487,7 +487,7 @@ PYTHON_LINE = line_of("kernels.py", "tl.program_id(0) // blocks")
         ("docs/handout.md", line_of("reference.cu", "tanhf"), "the reference, gpu/reference.cu"),
         ("docs/handout.md", line_of("reference.py", "tl.sigmoid"), "the reference, gpu/reference.py"),
         ("docs/handout.md", line_of("tuned.py", "k_tensor.load"), "for the staff, gpu/tuned.py"),
-        ("grader/__init__.py", line_of("known/edits.py", '"base 2"'), "for the staff, known/edits"),
+        ("grader/__init__.py", line_of("known.py", '"base 2"'), "for the staff, gpu/known.py"),
         ("README.md", "seed 3105774286619048253", "a hidden seed"),
     ],
     ids=["CUDA", "a comment", "Python", "reference.cu", "reference.py", "tuned.py", "known", "a seed"],
@@ -497,10 +497,10 @@ def test_lines_of_every_staff_file_are_found(two: Release, path: str, planted: s
 
 
 def test_a_handout_holds_nothing_of_the_staff_s_and_all_that_it_imports(two: Release, tmp_path: Path) -> None:
-    for path in ("kernels2.cu", "labs/gpu/reference.cu", "labs/gpu/tuned.py", "labs/gpu/known/edits.py"):
+    for path in ("kernels2.cu", "labs/gpu/reference.cu", "labs/gpu/tuned.py", "labs/gpu/known.py"):
         assert search.strangers({path: File(b"")}, two.kit)
     kept = {path.relative_to(GPU_LAB).as_posix() for path in two.kit.staff_files}
-    assert {"reference.py", "reference.cu", "tuned.py", "known/edits.py"} <= kept
+    assert {"reference.py", "reference.cu", "tuned.py", "known.py"} <= kept
     unpack(packed(two.handout), tmp_path)
     proofs.imports_resolve(tmp_path)
     search.refuse(two.handout, two.kit)

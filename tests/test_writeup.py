@@ -19,7 +19,7 @@ from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger
-from grader.study.writeup import checking, exporting, regions
+from grader.study.writeup import checking, exported, regions
 from grader.study.writeup.regions import answers, fill, tables
 
 COURSE = load(PUBLIC_CONFIG)
@@ -163,13 +163,13 @@ def test_a_file_that_is_no_write_up_is_refused(tmp_path: Path) -> None:
 def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = write(tmp_path, answered(), "writeup.md")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert exporting.export(mine, "pdf").startswith("no PDF was written: pandoc is not installed")
+    assert exported(mine, "pdf").startswith("no PDF was written: pandoc is not installed")
     pandoc = '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho page > "$2"\n'
     put(tmp_path, {"pandoc": pandoc}, 0o755)
-    assert exporting.export(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"
+    assert exported(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"
     assert (tmp_path / "writeup.html").read_text() == "page\n"
     put(tmp_path, {"pandoc": "#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n"}, 0o755)
-    refused("no LaTeX here; a PDF needs LaTeX", exporting.export, mine, "pdf", of=KitError)
+    refused("no LaTeX here; a PDF needs LaTeX", exported, mine, "pdf", of=KitError)
 
 
 def test_a_class_is_read_by_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grader.core.seeds import derive
+from grader.core.draws import derive
 from textgen.checkpoint import Loaded
 from textgen.kernel import Broken, Decoder, Fault, StudentKernel, TorchAttention
 

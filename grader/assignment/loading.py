@@ -15,8 +15,8 @@ from grader.assignment import labs, layers, partkeys, rubric
 from grader.assignment.expressions import call_of, evaluate_int, is_number
 from grader.assignment.records import Assignment, Case, Output, Part, Returns, RunLimits, Shape, TorchRunner
 from grader.assignment.yamlnode import Keys, Node
+from grader.core.draws import derive
 from grader.core.errors import UsageError
-from grader.core.seeds import derive
 
 LARGEST_SEED = (1 << 63) - 1
 THREADS = "threads"

@@ -13,7 +13,6 @@ from grader.backends.faults import Broken
 from grader.backends.protocol import SampledRows
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis
-from grader.core.seeds import derive
 from grader.explain.case_run import CaseRun, expectations, expected_of, question
 from grader.explain.explanation_errors import UNEXPLAINED, attempt
 from grader.integrity import flags as integrity
@@ -106,7 +105,7 @@ class Marker:
     ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
         """Draw about `rows` rows of each output. Return a function that compares outputs with the oracle in these."""
         from grader.core.arrays import np
-        from grader.core.draws import Draws
+        from grader.core.draws import Draws, derive
         from grader.explain.comparison import compare
 
         draws = Draws(derive(secrets.randbits(60), "rows"))

@@ -1,4 +1,17 @@
-"""The judge's reader of a runner's replies (frames), with limits on their sizes and checks of their form."""
+"""The judge's reader of a runner's replies (frames), with limits on their sizes and checks of their form.
+
+Payload memory: memory through which a native runner gets its inputs and returns its output. Headers use the pipes.
+
+Theory of operation. The memory is a file without a name (memfd_create) that the judge and one runner hold open. Both
+read and write it with system calls and do not map it. So the runner's filter can refuse to map files, and a runner
+cannot end the judge by SIGBUS. Mapping the memory would not be faster (0.34 ms against 0.35 ms for 1.5 MB in and 0.5 MB
+out, between bare programs). A pipe takes longer (0.60 ms): it allocates each page anew and holds only a part of the
+inputs.
+
+The memory holds only this runner's inputs and output, so the runner may write to it at any time. The judge copies an
+output once, before its clock stops, and uses that copy only. Later writes have no effect. The judge does not stop the
+runner before the copy: a thread could go on computing until the stop reaches it, and would gain that time.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +19,19 @@ import contextlib
 import json
 import os
 import struct
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import Any
 
-if TYPE_CHECKING:
-    from grader.runner.payloads import Payloads
+if sys.platform == "linux":
+    import fcntl
 
 #: Start of a frame: the lengths of header (u32) and payload (u64), little endian. See grader/runner/runner.py.
 FRAME = struct.Struct("<IQ")
 HEADER_LIMIT_BYTES = 1 << 20
+#: Size of the memory, of which only written pages count. Larger payloads go through the pipes.
+LARGEST_BYTES = 32 << 20
+#: Bit in a request's payload length: its payload is in the memory, and the reply's is to be put there.
+IN_MEMORY = 1 << 63
 
 
 class RunnerDied(Exception):
@@ -27,6 +45,56 @@ class RunnerDied(Exception):
     ) -> None:
         super().__init__(nonsense or excess)
         self.timed_out, self.nonsense, self.excess, self.waited = timed_out, nonsense, excess, waited
+
+
+class Payloads:
+    """The judge's end of one runner's payload memory."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd, self.size = fd, size
+        self._written = self._most_used = 0
+
+    @classmethod
+    def made(cls, most_bytes: int = LARGEST_BYTES) -> Payloads | None:
+        """Create a payload memory; None if the system or this Python does not support it."""
+        if sys.platform != "linux" or not hasattr(os, "memfd_create"):
+            return None
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            fd = os.memfd_create("payloads", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            stack.callback(os.close, fd)
+            os.ftruncate(fd, most_bytes)
+            # Seal the size, and seal the seals: the runner can neither shrink the memory nor forbid writing to it.
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            stack.pop_all()
+            return cls(fd, most_bytes)
+        return None
+
+    def put(self, inputs: list[memoryview]) -> bool:
+        """Write a request's payload, and zeros over the rest of the last output. Return False if memory ran out.
+
+        Without the zeros, a runner that writes nothing could pass off an earlier output as a new one.
+        """
+        count = sum(len(each) for each in inputs)
+        self._most_used = max(self._most_used, count)
+        rest = memoryview(bytes(max(0, self._written - count)))
+        with contextlib.suppress(OSError):
+            return os.pwritev(self.fd, [*inputs, rest], 0) == count + len(rest)
+        return False
+
+    def take(self, answer: bytearray) -> bool:
+        """Fill `answer` with the first bytes of the memory. Return False if the memory is smaller."""
+        self._written = len(answer)
+        self._most_used = max(self._most_used, len(answer))
+        with contextlib.suppress(OSError):
+            return os.preadv(self.fd, [answer], 0) == len(answer)
+        return False
+
+    def excess_bytes(self) -> int:
+        """Return the bytes that the runner has written beyond the longest payload so far: its use as workspace."""
+        return max(0, 512 * os.fstat(self.fd).st_blocks - self._most_used)
+
+    def close(self) -> None:
+        os.close(self.fd)
 
 
 class Incoming:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import math
 import os
@@ -20,7 +21,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -30,8 +31,7 @@ from grader.core import procfs
 from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
 from grader.runner.calls import Budget, Call, Request, offered, understood, words
-from grader.runner.frames import FRAME, Incoming, RunnerDied
-from grader.runner.payloads import IN_MEMORY, Payloads
+from grader.runner.frames import FRAME, IN_MEMORY, Incoming, Payloads, RunnerDied
 from grader.runner.runner import DELAYS, ECHOES, INPUTS
 from grader.runner.watch import TICK_S, Evidence, Watch
 from grader.sandbox.leftovers import Scratch
@@ -39,12 +39,53 @@ from grader.sandbox.leftovers import Scratch
 OUTPUT_LIMIT_BYTES = 64 << 10
 LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
+F_SETPIPE_SZ = 1031
+#: Signals that a process causes by its own fault. Any other signal was sent by another process.
+OWN_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGXCPU", "SIGXFSZ"})
 #: Interval at which the size of the runner's working directory is checked during a long call.
 SCRATCH_LOOK_S = 0.25
 #: System-call numbers of tgkill(2) by machine: Python has no function for it.
 _TGKILL = {"x86_64": 234, "aarch64": 131}
 _LIBC = ctypes.CDLL(None)
 Own = TypeVar("Own", bound="Session")
+
+
+@dataclass(frozen=True)
+class Pipes:
+    """Three pipes to a runner: requests, replies, printed text. `ours` are the judge's ends, which never block."""
+
+    ours: tuple[int, int, int]
+    theirs: tuple[int, int, int]
+
+    @classmethod
+    def made(cls) -> Pipes:
+        request_read, request_write = os.pipe()
+        reply_read, reply_write = os.pipe()
+        output_read, output_write = os.pipe()
+        made = cls((request_write, reply_read, output_read), (request_read, reply_write, output_write))
+        for fd in made.ours:
+            os.set_blocking(fd, False)
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)
+        return made
+
+    def close_ours(self) -> None:
+        for fd in self.ours:
+            os.close(fd)
+
+    def close_theirs(self) -> None:
+        for fd in self.theirs:
+            os.close(fd)
+
+
+def how_it_ended(status: int) -> Call:
+    """Convert a wait status to a Call with the status "crash"."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        known = number in set(signal.Signals)
+        return Call("crash", signal_name=signal.Signals(number).name if known else str(number))
+    code = os.WEXITSTATUS(status)
+    return Call("crash", message=f"exit({code})", exit_code=code)
 
 
 class Session(ABC):

@@ -26,7 +26,7 @@ from grader.report.grades_csv import csv_line, safe_text
 from grader.report.progress import shortened
 from grader.staff.classroom import byhand, gradebook, ledger
 from grader.study import writeup
-from grader.study.writeup import NAME, checking, exporting, template_of
+from grader.study.writeup import NAME, checking, exported, template_of
 from grader.study.writeup.checking import State
 from grader.study.writeup.regions import Region
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         wholefile.write(given.read, [reading(found, questions, template)])
         print(f"wrote {given.read}: all answers, question by question")
         if given.export:
-            print(exporting.export(given.read, given.export))
+            print(exported(given.read, given.export))
     elif given.export:
         raise UsageError("--export of several write-ups needs --read FILE, too: it converts that file")
     table = given.sheet or (given.results / "manual.csv" if given.results else None)

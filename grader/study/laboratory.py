@@ -188,7 +188,7 @@ class Laboratory:
         return [Outcome(one, tuple(calls.get(k, ())), troubles[k]) for k, one in enumerate(variants)]
 
     def _caller(self, variant: Variant, number: int) -> Callable[[], Sample]:
-        from grader.core.seeds import derive
+        from grader.core.draws import derive
         from grader.judge.marker import Marker
         from grader.judge.timing.rounds import TimedInputs
 

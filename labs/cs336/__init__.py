@@ -20,7 +20,7 @@ class _Cs336(Gpu):
     oracles: ClassVar = {name: Gpu.oracles[name] for name in ATTENTION}
     options: ClassVar = {name: Gpu.options[name] for name in ("B", "N", "M", "d", "causal", "precision")}
     proof_sizes: ClassVar = {"B": 4, "N": 1024, "M": 1024, "d": 64}
-    staff: ClassVar = ("known",)
+    staff: ClassVar = ("known.py",)
     studies: ClassVar = {}
 
     def reference(self) -> Reference:

@@ -59,7 +59,7 @@ class Gpu(Lab):
         "B": 16, "N": 1024, "M": 1024, "d": 64,
     }  # fmt: skip
     #: `known` has the kernels with known verdicts, which other labs keep in kernels.py. Only the staff get `tuned.py`.
-    staff: ClassVar = ("known", "tuned.py")
+    staff: ClassVar = ("known.py", "tuned.py")
     studies: ClassVar = {
         "profile": (".studies.profile", "which kernels five ways to write GELU launch, with traces"),
         "ladder": (".studies.ladder", "your kernel between the naive way and the card's limit"),

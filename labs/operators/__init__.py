@@ -109,7 +109,7 @@ class _Operators(Lab):
     def reference(self) -> Reference:
         from grader.backends.torch.labreference import SourceReference
 
-        from .studies.fast import all_levels
+        from .studies.sources import all_levels
 
         return SourceReference(self.folder, others=all_levels(self.folder))
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
 
-from .known import right_layers, right_pictures, wrong
+from .known import wrong
+from .known.right import RIGHT
+
+__all__ = ["FUNCTIONS", "RIGHT", "SLOW", "WRONG"]
 
 WRONG: tuple[Mutation, ...] = (
     *wrong.WRONG_ELEMENTS,
@@ -16,7 +19,6 @@ WRONG: tuple[Mutation, ...] = (
     *wrong.WRONG_PICTURES,
     *wrong.WRONG_LOSSES,
 )
-RIGHT: tuple[Mutation, ...] = (*right_layers.RIGHT, *right_pictures.RIGHT)
 
 SLOW = Mutation(
     "thirty times",

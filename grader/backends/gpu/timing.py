@@ -35,9 +35,9 @@ from grader.backends.gpu.card.clock import TimedRunner, judges_bytes, sets_for
 from grader.backends.gpu.card.finding import GPU
 from grader.backends.gpu.host import NO_ROOM, DeviceHost
 from grader.backends.protocol import SampledRows, TimedPart
+from grader.core.draws import derive
 from grader.core.errors import KitError
 from grader.core.results import CardClock, Diagnosis, Timing
-from grader.core.seeds import derive
 from grader.runner.calls import Call, Round, Sample
 from grader.runner.session import PipeSession, Session
 from grader.sandbox import GIB

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from grader.core.harmless import one_line
 from grader.core.quantities import size_text
 from grader.sandbox import GIB, OPEN, Finished, TimeLimit, compiling, run_limited
 from grader.sandbox.view import programs_folders, system_paths
-from grader.source import diagnostics, placemark
+from grader.source import diagnostics
 
 SHIM = Path(__file__).resolve().parent / "shim"
 COMPILER_MEMORY_BYTES = 4 * GIB
@@ -102,10 +103,10 @@ class Compilers:
         """
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         mark = ""
-        if self.source.tools.family == "gcc" and any(placemark.PLAIN in word for word in command):
-            mark = placemark.drawn()
-            command = [word.replace(placemark.PLAIN, placemark.MARKED) for word in command]
-            environment["GCC_COLORS"] = placemark.colors(mark)
+        if self.source.tools.family == "gcc" and any(PLAIN in word for word in command):
+            mark = drawn_mark()
+            command = [word.replace(PLAIN, MARKED) for word in command]
+            environment["GCC_COLORS"] = mark_colors(mark)
         finished = run_limited(
             command,
             cwd=cwd,
@@ -119,7 +120,7 @@ class Compilers:
             uid=None if room is None else room.uid,
         )
         self.cpu_s += finished.cpu_s
-        return replace(finished, output=placemark.plain(finished.output, mark)) if mark else finished
+        return replace(finished, output=without_marks(finished.output, mark)) if mark else finished
 
     def _read(self, program: str, room: compiling.Room, stage: Stage | None) -> tuple[Path, ...]:
         own = (*self.visible, *self.compilers_files(program)) if stage is None else stage.read
@@ -248,7 +249,7 @@ def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
     """Return the flags for messages in the format that `grader.source.diagnostics` reads: plain, with byte columns."""
     limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
     columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
-    return (placemark.PLAIN, limit, *columns)
+    return (PLAIN, limit, *columns)
 
 
 def clock_flags() -> tuple[str, ...]:
@@ -290,3 +291,47 @@ def digest(*parts: bytes) -> str:
     for part in parts:
         made.update(len(part).to_bytes(8, "little") + part)
     return made.hexdigest()[:32]
+
+
+# ---- marks on places
+# Marks by which the true places in gcc's output differ from places that a source makes gcc print.
+# A string in `#pragma message` or `static_assert` may hold line ends. So a source can make gcc print whole lines that
+# look like errors in other places. gcc prints the places of its own messages in a colour, which can be configured. The
+# kit makes this colour a random number for each run. A source cannot know it, so text with this colour comes from gcc.
+
+#: gcc's option for output without colours, and the option that replaces it to get marks.
+PLAIN, MARKED = "-fdiagnostics-color=never", "-fdiagnostics-color=always"
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
+#: Start of a line that names a place, in the format that `grader.source.diagnostics` reads.
+_PLACE = re.compile(rb"[^\s:][^:]*:\d+:")
+_INCLUDED = re.compile(rb"In file included from |\s+from ")
+_ERROR = re.compile(rb"[^\s:][^:]*:\d+:(?:\d+:)? +(?:fatal )?error: ")
+#: Messages of the assembler with a place. They have no colours, and appear only if the compiler found no error.
+_LATER = re.compile(rb"[^\s:][^:]*:\d+: (?:Error|Fatal error|Warning|Info): ")
+
+
+def drawn_mark() -> str:
+    """Draw the random mark for one run. It consists of digits only, as a colour must."""
+    return str(secrets.randbelow(1 << 62) + (1 << 62))
+
+
+def mark_colors(mark: str) -> str:
+    """Return the value of the environment variable GCC_COLORS that makes gcc use the mark."""
+    return f"locus={mark}"
+
+
+def without_marks(output: bytes, mark: str) -> bytes:
+    """Return gcc's messages without colours. Lines that imitate a place are indented: they are not read as errors."""
+    sign = b"\x1b[%sm\x1b[K" % mark.encode()
+    lines = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
+    has_errors = any(begins and _ERROR.match(text) for _, begins, text in lines)
+    return b"\n".join(
+        text if is_own or (not has_errors and _LATER.match(text)) else _indented(text)
+        for is_own, _, text in lines
+    )
+
+
+def _indented(text: bytes) -> bytes:
+    if _INCLUDED.match(text):
+        return b"  | " + text.lstrip()
+    return b"  " + text if _PLACE.match(text) else text

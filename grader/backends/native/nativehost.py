@@ -45,9 +45,8 @@ from grader.core import machine
 from grader.core.errors import KitError
 from grader.core.harmless import one_line
 from grader.runner.calls import Call
-from grader.runner.ends import Pipes, how_it_ended
-from grader.runner.payloads import LARGEST_BYTES, Payloads
-from grader.runner.session import PipeSession, cpu_clock_s
+from grader.runner.frames import LARGEST_BYTES, Payloads
+from grader.runner.session import Pipes, PipeSession, cpu_clock_s, how_it_ended
 from grader.runner.watch import Watch
 from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit, seccomp, signal_limit
 from grader.sandbox.view import LIBRARIES

@@ -43,8 +43,7 @@ import grader.sandbox.lock
 from grader.backends.gpu.compiled import Caches
 from grader.core.errors import KitError
 from grader.runner.calls import Call
-from grader.runner.ends import OWN_FAULTS, Pipes, how_it_ended
-from grader.runner.session import PipeSession, cpu_clock_s, has_ended
+from grader.runner.session import OWN_FAULTS, Pipes, PipeSession, cpu_clock_s, has_ended, how_it_ended
 from grader.runner.watch import Watch
 from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, process_limit
 

@@ -15,9 +15,9 @@ from typing import Literal
 from grader.assignment.rubric import TimeRule
 from grader.backends import faults
 from grader.backends.protocol import TimedPart
+from grader.core.draws import derive
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis, Timing
-from grader.core.seeds import derive
 from grader.explain.case_run import CaseRun, expectations
 from grader.judge import case_order
 from grader.judge.events import RoundTimed

@@ -6,15 +6,21 @@ ones. `grader.staff.writeups` collects the answers of a class.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from grader.core.commandline import Parser, add_lab
-from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.core.harmless import one_line
 from grader.core.places import GRADER_COMMAND, WRITEUP_TEMPLATE
 
 NAME = "writeup.md"
 FORMATS = ("html", "pdf")
+TIMEOUT_S = 120.0
+#: GitHub's Markdown without raw HTML, so that untrusted text cannot run code in a browser.
+FROM = "gfm-raw_html"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,13 +55,42 @@ def check(path: Path, export: str | None, template: Path) -> bool:
 
     Returns True if no region is empty. Raises UsageError if the file cannot be read, or its markers are broken.
     """
-    from grader.study.writeup import checking, exporting
+    from grader.study.writeup import checking
 
     state = checking.state_of(checking.text_of(path), str(path), checking.template(template))
     print("\n".join(checking.state_lines(path, state)))
     if export:
-        print(exporting.export(path, export))
+        print(exported(path, export))
     return not state.missing
+
+
+def exported(path: Path, kind: str) -> str:
+    """Write `path` as "html" or "pdf" beside it. Return a line with the new file, or that pandoc is missing.
+
+    Raises KitError if pandoc fails.
+    """
+    program = shutil.which("pandoc")
+    if program is None:
+        return f"no {kind.upper()} was written: pandoc is not installed (apt install pandoc); you can hand in the text"
+    target = path.with_suffix(f".{kind}")
+    title = path.stem.replace("_", " ")
+    command = [program, f"--from={FROM}", "--standalone", f"--metadata=pagetitle:{title}", "--output"]
+    try:
+        ended = subprocess.run(
+            [*command, str(target.absolute()), str(path.absolute())],
+            cwd=path.absolute().parent,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KitError(f"pandoc did not end within {TIMEOUT_S:.0f} s on {path}") from error
+    if ended.returncode != 0:
+        first = one_line((ended.stderr.strip().splitlines() or ["it printed no reason"])[0], 300)
+        hint = "; a PDF needs LaTeX as well: try --export html" if kind == "pdf" else ""
+        raise KitError(f"pandoc cannot export {path}: {first}{hint}")
+    return f"wrote {target}"
 
 
 def parser(what: str) -> Parser:

@@ -34,8 +34,8 @@ from grader.backends.native.toolchain import ABSENT, torch_version
 from grader.backends.selection import Made
 from grader.backends.torch import torchbuild
 from grader.core import machine
+from grader.core.draws import derive
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
-from grader.core.seeds import derive
 from grader.judge.bench import Bench
 from grader.judge.marker import Marker
 from grader.judge.timing.measure import SHORTEST_S, Clock
@@ -57,7 +57,7 @@ from grader.study.laboratory import (
 from grader.study.options import Settings
 from grader.study.table import Cell, Table, shown
 
-from . import fast, sources
+from . import sources
 from .sources import Work
 
 REFERENCE, YOURS, PYTORCH, FAST = "course reference", "yours", "PyTorch", "fast C++"
@@ -236,7 +236,7 @@ def candidates(laboratory: Laboratory, part: Part, speed: Speed) -> list[Candida
     mine = laboratory.bench(Variant(YOURS, part, laboratory.settings.sizes))
     folder = laboratory.assignment.lab_folder
     reference = replace(part, function=part.reference or part.function)
-    level = fast.widest(speed.levels)
+    level = sources.widest(speed.levels)
 
     def course() -> tuple[Bench, str]:
         if part.reference is None:
@@ -244,7 +244,7 @@ def candidates(laboratory: Laboratory, part: Part, speed: Speed) -> list[Candida
         return _of_program(laboratory, mine, laboratory.assignment.lab.reference().program()), ""
 
     def faster() -> tuple[Bench, str]:
-        program = fast.kernels(folder, level).program()
+        program = sources.fast_kernels(folder, level).program()
         return _of_program(laboratory, mine, program), f"built for {level}" if level else ""
 
     makers = {REFERENCE: (reference, course), PYTORCH: (part, lambda: _of_torch(mine)), FAST: (part, faster)}
@@ -298,7 +298,9 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
             smaller = replace(one.bench, options=replace(one.bench.options, shape=usual))
             one = replace(one, trouble=trouble_of(smaller, one.part))
         checked.append(one)
-    rounds = _Rounds(laboratory, part, [one for one in checked if not one.trouble], fast.widest(speed.levels))
+    rounds = _Rounds(
+        laboratory, part, [one for one in checked if not one.trouble], sources.widest(speed.levels)
+    )
     times = rounds.measured(settings.rounds)
     again = facts.measure()
     level = speed.levels[-1]
@@ -378,7 +380,9 @@ class _Rounds:
         settings = self.settings
         seed = secrets.randbits(60) if settings.seed is None else settings.seed
         mine = self.laboratory.bench(Variant(YOURS, self.part, settings.sizes))
-        build = nativebuild.build(sources.written("machine", sources.MACHINE), flags=fast.flags(self.level))
+        build = nativebuild.build(
+            sources.written("machine", sources.MACHINE), flags=sources.level_flags(self.level)
+        )
         if build.program is None:
             raise KitError(f"the ladder's own program does not compile: {build.diagnostics.splitlines()[0]}")
         bare = self._session(_of_program(self.laboratory, mine, build.program))

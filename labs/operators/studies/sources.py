@@ -1,4 +1,4 @@
-"""Sources of two small programs for the ladder, and the counted work of each part.
+"""Programs that the ladder compares a part with: their sources or builds, and the counted work of each part.
 
 One program has PyTorch's operators in the form of a student's file, the other a plain copy of memory. They are texts in
 a module, since a handout contains no C++ files besides its starter.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+import platform
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Part
-from grader.backends.native.toolchain import cache_root
+from grader.backends.native.toolchain import X86, cache_root
+from grader.backends.torch.labreference import SourceReference
 from grader.core import wholefile
 
 from .. import arithmetic
@@ -284,3 +286,33 @@ OPERATIONS: Mapping[str, Callable[[Shape], int]] = {
     "cross_entropy_backward": lambda s: 6 * _logits(s),
     "sgd": lambda s: 2 * s["n"],
 }
+
+
+# ---- fast.cpp, built once for each instruction set
+
+FAST = "fast.cpp"
+_AVX2 = ("-mavx2", "-mfma")
+#: Compiler flags to add to the assignment's own, by the instruction set's name in `grader.study.facts`; the widest
+#: last.
+LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=512")}
+
+
+def fast_kernels(folder: Path, level: str = "") -> SourceReference:
+    """Return the fast kernels, built for one of LEVELS, or with only the assignment's flags for ""."""
+    return SourceReference(folder, FAST, level=level, flags=level_flags(level))
+
+
+def level_flags(level: str) -> tuple[str, ...]:
+    """Return the compiler flags for one of LEVELS; () for ""."""
+    return LEVELS.get(level, ())
+
+
+def all_levels(folder: Path) -> tuple[SourceReference, ...]:
+    """Return the builds that a handout contains: one for each of LEVELS; on processors other than x86-64 only one."""
+    levels = LEVELS if platform.machine().lower() in X86 else ("",)
+    return tuple(fast_kernels(folder, level) for level in levels)
+
+
+def widest(levels: Iterable[str]) -> str:
+    """Return the widest of LEVELS that is in `levels`, the processor's instruction sets, or ""."""
+    return next((level for level in reversed(LEVELS) if level in levels), "")
