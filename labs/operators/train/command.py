@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grader.core import machine
 from grader.core.commandline import Parser, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
-from grader.report.progress import Harmless, console
+from grader.report.progress import duration
 from grader.study import options, outcome
+from grader.study.laboratory import show_progress
 
 if TYPE_CHECKING:
     from grader.study.options import Settings
@@ -25,56 +26,23 @@ if TYPE_CHECKING:
     from .training import Epoch, Training
 
 
-class Progress:
-    """A bar for `total` steps, on standard error. `say` prints a line of the result, on standard output."""
+def progress(title: str) -> Callable[[int, int], None]:
+    """Return a function that shows on the terminal how much is finished (done, total), and the time left."""
+    began_s, shown_s = time.monotonic(), 0.0
 
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self._bar: Any = None
-        self._task: Any = None
+    def show(done: int, total: int) -> None:
+        nonlocal shown_s
+        now_s = time.monotonic()
+        if now_s - shown_s > BETWEEN_S:
+            left = duration((now_s - began_s) / done * (total - done))
+            show_progress(f"{title}: {done} of {total}, {left} left")
+            shown_s = now_s
 
-    def __enter__(self) -> Progress:
-        if sys.stderr.isatty():
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("steps,"),
-                TimeRemainingColumn(),
-                TextColumn("left"),
-                console=console(sys.stderr),
-                transient=True,
-                refresh_per_second=4,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._task = self._bar.add_task(self.title, total=None)
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def step(self, done: int, total: int) -> None:
-        """Show that `done` of `total` steps are finished."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total)
-
-    def say(self, line: str) -> None:
-        """Print one line."""
-        if self._bar is not None and sys.stdout.isatty():
-            from rich.text import Text
-
-            self._bar.console.print(Harmless(Text(line)))
-        else:
-            print(line, flush=True)
+    return show
 
 
+BETWEEN_S = 0.25
+"""Seconds between two updates of the progress."""
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
 HELD_OUT_SHARE = 6
@@ -241,6 +209,7 @@ def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
         with operations.opened(study.settings.assignment, study.settings.source, wanted) as start:
             return _trained(study, list(zip(networks, wishes, strict=True)), start)
     except (Broken, Stopped, operations.Unfit) as fault:
+        show_progress("")
         print(fault)
         return EXIT_SUBMISSION
 
@@ -276,9 +245,14 @@ def _train(study: _Study, network: Network, wishes: Wishes, operators: StudentOp
     print(
         f"\n{network.name}: {network.title}, {study.data.source}, batch {wishes.batch}, rate {wishes.rate:g}, {threads}"
     )
-    with Progress(network.name) as progress:
-        trainer = Trainer(network, operators, study.data, wishes, study.threads, progress.step)
-        training = trainer.run(lambda epoch: progress.say(_line(epoch, wishes)))
+
+    def say(epoch: Epoch) -> None:
+        show_progress("")
+        print(_line(epoch, wishes), flush=True)
+
+    trainer = Trainer(network, operators, study.data, wishes, study.threads, progress(network.name))
+    training = trainer.run(say)
+    show_progress("")
     print(f"  {training.agreement.line()}")
     if training.calls_per_step:
         print(
@@ -321,12 +295,9 @@ def _scale(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -> 
 
     curves = []
     for network, wishes in pairs:
-        with Progress(f"{network.name}, threads") as progress:
-            curves.append(
-                scaling.measure(
-                    network, start, study.data, wishes, study.asked, study.cores, study.rounds, progress.step
-                )
-            )
+        measured = (study.asked, study.cores, study.rounds, progress(f"{network.name}, threads"))
+        curves.append(scaling.measure(network, start, study.data, wishes, *measured))
+    show_progress("")
     drawn = study.plot or study.settings.show
     found = scaling.Scaling(tuple(curves), study.cores, study.rounds, study.about, drawn)
     outcome.deliver(found, study.settings)

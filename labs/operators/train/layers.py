@@ -7,6 +7,9 @@ network are in one array, so that a step needs one call of sgdStep.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,96 +25,70 @@ from .operations import Place, StudentOperators
 Context = Any
 
 
-def _arrays(**tensors: Tensor) -> dict[str, Array]:
-    return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}
+@dataclass(frozen=True)
+class Signature:
+    """Names of an operator's tensors. `inputs` are those of its forward function, which the backward function gets
+    `again` in part. `upstream` is the gradient of the result, "" for a loss, which gets none."""
+
+    inputs: tuple[str, ...]
+    upstream: str
+    again: tuple[str, ...]
 
 
-def _zeros(**tensors: Tensor) -> dict[str, Array]:
-    """Return gradients of zeros for these tensors, by name."""
-    return {name: np.zeros(tensor.shape, np.float32) for name, tensor in tensors.items()}
+_WEIGHTED = Signature(("X", "W", "b"), "dY", ("X", "W"))
+SIGNATURES = {
+    "linear": _WEIGHTED,
+    "conv2d": _WEIGHTED,
+    "relu": Signature(("X",), "dO", ("X",)),
+    "maxpool2d": Signature(("X",), "dY", ()),
+    "cross_entropy": Signature(("X", "labels"), "", ("X", "labels")),
+}
 
 
-class _Weighted(torch.autograd.Function):
-    """A layer with parameters, linear or conv2d. Its inputs are X, W and b; backward returns a gradient of each."""
+def _arrays(names: Sequence[str], tensors: Sequence[Tensor]) -> dict[str, Array]:
+    return {name: tensor.detach().contiguous().numpy() for name, tensor in zip(names, tensors, strict=True)}
+
+
+class _Operator(torch.autograd.Function):
+    """Calls of the student's functions for one operator: forward and backward. Its gradients begin at 0."""
 
     @staticmethod
     def forward(
-        ctx: Context, x: Tensor, w: Tensor, b: Tensor, call: StudentOperators, place: Place, layer: Layer
+        ctx: Context,
+        call: StudentOperators,
+        place: Place,
+        kind: str,
+        sizes: Mapping[str, int],
+        *tensors: Tensor,
     ) -> Tensor:
-        ctx.save_for_backward(x, w, b)
-        ctx.call, ctx.place, ctx.sizes, ctx.kind = (
-            call,
-            place,
-            {layer.batch: len(x), **layer.sizes},
-            layer.kind,
-        )
-        return torch.from_numpy(call(place, layer.kind, _arrays(X=x, W=w, b=b), ctx.sizes)[RESULT])
+        ctx.save_for_backward(*tensors)
+        ctx.call, ctx.place, ctx.kind, ctx.sizes = call, place, kind, sizes
+        answers = call(place, kind, _arrays(SIGNATURES[kind].inputs, tensors), sizes)
+        ctx.index = answers.get("index")
+        made = torch.from_numpy(answers[RESULT])
+        return made.view(tensors[0].shape) if kind == "relu" else made
 
     @staticmethod
-    def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, b = ctx.saved_tensors
-        tensors = {**_arrays(dY=dy, X=x, W=w), **_zeros(dX=x, dW=w, db=b)}
+    def backward(ctx: Context, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        signature = SIGNATURES[ctx.kind]
+        inputs = _arrays(signature.inputs, ctx.saved_tensors)
+        tensors = {name: inputs[name] for name in signature.again}
+        if signature.upstream:
+            tensors |= _arrays([signature.upstream], [upstream])
+        if ctx.index is not None:
+            tensors["indices"] = ctx.index
+        gradients = {name: f"d{name}" for name in inputs if name != "labels"}
+        tensors |= {gradient: np.zeros_like(inputs[name]) for name, gradient in gradients.items()}
         answers = ctx.call(ctx.place, f"{ctx.kind}_backward", tensors, ctx.sizes)
-        dx = torch.from_numpy(answers["dX"]) if ctx.needs_input_grad[0] else None
-        return dx, torch.from_numpy(answers["dW"]), torch.from_numpy(answers["db"]), None, None, None
+        found = [torch.from_numpy(answers[gradients[name]]) if name in gradients else None for name in inputs]
+        return None, None, None, None, *found
 
 
-class _Relu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Context, x: Tensor, call: StudentOperators, place: Place) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.call, ctx.place = call, place
-        return torch.from_numpy(call(place, "relu", _arrays(X=x), {"n": x.numel()})[RESULT]).view(x.shape)
+class _Trained(ABC):
+    """A network with its parameters, which are views of one array."""
 
-    @staticmethod
-    def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        tensors = {**_arrays(dO=dy, X=x), **_zeros(dX=x)}
-        answers = ctx.call(ctx.place, "relu_backward", tensors, {"n": x.numel()})
-        return torch.from_numpy(answers["dX"]), None, None
-
-
-class _Pool(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Context, x: Tensor, call: StudentOperators, place: Place, layer: Layer) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.call, ctx.place, ctx.sizes = call, place, {layer.batch: len(x), **layer.sizes}
-        answers = call(place, "maxpool2d", _arrays(X=x), ctx.sizes)
-        ctx.index = answers["index"]
-        return torch.from_numpy(answers[RESULT])
-
-    @staticmethod
-    def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        tensors = {**_arrays(dY=dy), "indices": ctx.index, **_zeros(dX=x)}
-        answers = ctx.call(ctx.place, "maxpool2d_backward", tensors, ctx.sizes)
-        return torch.from_numpy(answers["dX"]), None, None, None
-
-
-class _Loss(torch.autograd.Function):
-    """The mean cross entropy. As the last layer it gets no gradient from a later one."""
-
-    @staticmethod
-    def forward(ctx: Context, x: Tensor, labels: Tensor, call: StudentOperators) -> Tensor:
-        ctx.save_for_backward(x, labels)
-        ctx.call, ctx.sizes = call, {"batch": len(x), "classes": x.shape[1]}
-        return torch.from_numpy(call(LOSS, "cross_entropy", _arrays(X=x, labels=labels), ctx.sizes)[RESULT])
-
-    @staticmethod
-    def backward(ctx: Context, _one: Tensor) -> tuple[Tensor | None, ...]:
-        x, labels = ctx.saved_tensors
-        tensors = {**_arrays(X=x, labels=labels), **_zeros(dX=x)}
-        answers = ctx.call(LOSS, "cross_entropy_backward", tensors, ctx.sizes)
-        return torch.from_numpy(answers["dX"]), None, None
-
-
-class StudentNetwork:
-    """A network of the student's operators. Its methods raise `operations.Broken` if a call of a student's function
-    fails."""
-
-    def __init__(self, network: Network, weights: Array, call: StudentOperators) -> None:
-        self.network, self.call = network, call
-        self.weights = weights.copy()
+    def __init__(self, network: Network, weights: Array) -> None:
+        self.network, self.weights = network, weights.copy()
         views = network.split(self.weights)
         self.parameters = [torch.from_numpy(view).requires_grad_() for view in views]
 
@@ -119,19 +96,33 @@ class StudentNetwork:
         """Logits (n, classes) of images (n, 28, 28), float32."""
         x, parameters = images.view(-1, *self.network.input), iter(self.parameters)
         for place, layer in self.network.places():
-            if layer.kind == "relu":
-                x = _Relu.apply(x, self.call, place)
-            elif layer.kind == "maxpool2d":
-                x = _Pool.apply(x, self.call, place, layer)
-            else:
-                flat = x.flatten(1) if layer.kind == "linear" else x
-                x = _Weighted.apply(flat, next(parameters), next(parameters), self.call, place, layer)
+            x = x.flatten(1) if layer.kind == "linear" else x
+            x = self.layer(place, layer, x, *(next(parameters) for _ in layer.parameters))
         return x
+
+    @abstractmethod
+    def layer(self, place: Place, layer: Layer, x: Tensor, *parameters: Tensor) -> Tensor:
+        """Return the output of one layer."""
+
+
+class StudentNetwork(_Trained):
+    """A network of the student's operators. Its methods raise `operations.Broken` if a call of a student's function
+    fails."""
+
+    def __init__(self, network: Network, weights: Array, call: StudentOperators) -> None:
+        super().__init__(network, weights)
+        self.call = call
+
+    def layer(self, place: Place, layer: Layer, x: Tensor, *parameters: Tensor) -> Tensor:
+        sizes = {layer.batch: len(x), **layer.sizes} if layer.batch else {"n": x.numel()}
+        made: Tensor = _Operator.apply(self.call, place, layer.kind, sizes, x, *parameters)
+        return made
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
         """Make one step of gradient descent. Return the loss before it and the number of correctly read images."""
         logits = self.forward(images)
-        loss = _Loss.apply(logits, labels, self.call)
+        sizes = {"batch": len(logits), "classes": logits.shape[1]}
+        loss = _Operator.apply(self.call, LOSS, "cross_entropy", sizes, logits, labels)
         gradients = torch.autograd.grad(loss, self.parameters)
         gradient = torch.cat([each.reshape(-1) for each in gradients]).numpy()
         answers = self.call(UPDATE, "sgd", {"P": self.weights, "G": gradient}, {"n": len(gradient)}, rate)
@@ -139,30 +130,22 @@ class StudentNetwork:
         return float(loss.detach()), _right(logits, labels)
 
 
-class TorchNetwork:
+class TorchNetwork(_Trained):
     """The same network computed by PyTorch in float32, with the same first weights."""
 
     def __init__(self, network: Network, weights: Array) -> None:
-        self.network = network
-        views = network.split(weights.copy())
-        self.parameters = [torch.from_numpy(view).requires_grad_() for view in views]
+        super().__init__(network, weights)
         self.optimizer = torch.optim.SGD(self.parameters)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits (n, classes) of images (n, 28, 28), float32."""
-        x, parameters = images.view(-1, *self.network.input), iter(self.parameters)
-        for layer in self.network.layers:
-            if layer.kind == "relu":
-                x = F.relu(x)
-            elif layer.kind == "maxpool2d":
-                x = F.max_pool2d(x, layer.sizes["side"], layer.sizes["step"])
-            elif layer.kind == "linear":
-                w, b = next(parameters), next(parameters)
-                x = torch.addmm(b, x.flatten(1), w)
-            else:
-                w, b = next(parameters), next(parameters)
-                x = F.conv2d(x, w, b, layer.sizes["stride"], layer.sizes["pad"])
-        return x
+    def layer(self, place: Place, layer: Layer, x: Tensor, *parameters: Tensor) -> Tensor:
+        if layer.kind == "relu":
+            return F.relu(x)
+        if layer.kind == "maxpool2d":
+            return F.max_pool2d(x, layer.sizes["side"], layer.sizes["step"])
+        w, b = parameters
+        if layer.kind == "linear":
+            return torch.addmm(b, x, w)
+        return F.conv2d(x, w, b, layer.sizes["stride"], layer.sizes["pad"])
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
         """Make one training step, as `StudentNetwork.step` does."""

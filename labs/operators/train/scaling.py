@@ -13,6 +13,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 
 from grader.core import machine
 from grader.core.arrays import np
@@ -21,7 +23,7 @@ from grader.judge.timing.measure import CORE_SHARE_LIMIT
 from grader.runner import placement
 from grader.runner.calls import Sample
 from grader.study.figure import Figure, Plot, Series
-from grader.study.laboratory import estimated
+from grader.study.laboratory import estimated, one_round
 from grader.study.table import Cell, Table, shown
 from grader.study.threads import amdahl, serial_share
 
@@ -249,12 +251,18 @@ def measure(
     able = [_Turns(start(t), t, network, wishes, batches) for t in counts if t <= cores]
     slowest_s = max(turns.settle() for turns in able)
     steps = max(1, min(MOST_STEPS, math.ceil(TURN_S / slowest_s)))
+    finished = count(1)
+
+    def turn(turns: _Turns) -> Sample:
+        sample = Sample(turns.steps_s(steps), None)
+        on_progress(next(finished), 2 * len(able) * rounds)
+        return sample
+
+    callers = {k: partial(turn, turns) for k, turns in enumerate(able)}
     for number in range(rounds):
-        first = number % len(able)
-        turns = able[first:] + able[:first]
-        for k, each in enumerate([*turns, *reversed(turns)]):
-            each.turns_s.append(each.steps_s(steps))
-            on_progress(2 * len(able) * number + k + 1, 2 * len(able) * rounds)
+        samples, _ = one_round(callers, number)
+        for k, turns in enumerate(able):
+            turns.turns_s += [sample.wall_s for sample in samples[k]]
     lines = [_line(able, threads, steps) for threads in counts]
     alone = able[0]
     share = alone.busy_s / alone.wall_s if alone.wall_s else None
