@@ -599,7 +599,7 @@ REFUSED = {
     "a broken one of its own": (judge(part("compile_error"), PASS, PASS), "is compile_error"),
     "no words": (judge(part("wrong", why="no"), PASS, PASS), "is not reported as `not written yet` on gelu"),
     "an exception": ("raise KeyError('starter')", "wrote no result in handout: KeyError: 'starter'"),
-    "a code": ("print('no compiler'); raise SystemExit(3)", "ended with exit code 3 in handout: no compiler"),
+    "a code": ("print('no compiler'); raise SystemExit(3)", "exits with code 3 in handout: no compiler"),
 }
 
 

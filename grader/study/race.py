@@ -63,8 +63,7 @@ def compare(
     seed: int,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Search without ThreadSanitizer: make `rounds` calls with equal inputs on each of COMPARED_THREADS, and compare
-    the results."""
+    """Search without ThreadSanitizer: compare the results of `rounds` equal calls on each of COMPARED_THREADS."""
     started = time.monotonic()
     threads = tuple(
         count for count in COMPARED_THREADS if count <= max(shape["threads"], max(COMPARED_THREADS))
@@ -129,9 +128,7 @@ def _differences(
                     raise crashes.call_fault(faults.Broken(part, call, f"{count} threads"))
                 output, refused = outputs_of(part, shape, inputs, call)
                 if output is None:
-                    raise faults.Faulty(
-                        "wrong", refused or faults.Diagnosis("wrong", "it returned no tensor")
-                    )
+                    raise faults.Faulty("wrong", refused or faults.Diagnosis("wrong", "returned no tensor"))
                 if first is None:
                     first, first_wrong_at = output, _wrong_at(expected, output)
                 differs = not all(bool((output[name] == first[name]).all()) for name in output)
@@ -192,9 +189,7 @@ REGIONS, ALONE = "openmp: regions ", "openmp: alone "
 
 def main(arguments: list[str]) -> int:
     parse = options.parser(arguments, "race", "Find data races in a part that uses OpenMP.")
-    parse.add_argument(
-        "part", nargs="?", help="part to search (default: the first that is timed on several threads)"
-    )
+    parse.add_argument("part", nargs="?", help="part to search (the first that is timed on several threads)")
     parse.add_argument(
         "--repeat",
         action="store_true",
@@ -303,19 +298,17 @@ def watch(
     program = build_program(source, KIT, defines, sandbox)
     request = binding.request(part, shape, assignment.typical_inputs(part, shape, seed))
     for prefix in ((), _without_randomised_addresses()):
-        with (
-            ran(
-                program,
-                request,
-                prefix=prefix,
-                tool_files=tuple(map(Path, prefix[:1])),
-                environment={"TSAN_OPTIONS": TSAN_OPTIONS},
-                threads=shape["threads"],
-                timeout_s=TIMEOUT_S,
-                memory_bytes=None,  # It reserves terabytes of addresses; hard_rss_limit_mb limits the memory in use.
-                sandbox=sandbox,
-            ) as run
-        ):
+        with ran(
+            program,
+            request,
+            prefix=prefix,
+            tool_files=tuple(map(Path, prefix[:1])),
+            environment={"TSAN_OPTIONS": TSAN_OPTIONS},
+            threads=shape["threads"],
+            timeout_s=TIMEOUT_S,
+            memory_bytes=None,  # It reserves terabytes of addresses; hard_rss_limit_mb limits memory.
+            sandbox=sandbox,
+        ) as run:
             pass
         # ThreadSanitizer needs fixed addresses, which a randomised mapping may occupy: then it is run again.
         if "unexpected memory mapping" not in run.output:

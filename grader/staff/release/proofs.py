@@ -37,8 +37,7 @@ class Unproved(UsageError):
 
 @dataclass(frozen=True)
 class ProofSetup:
-    """Settings and findings of a release's tests. `folder` is empty at first; `say` prints a line for each passed
-    test."""
+    """Settings and findings of a release's tests. `folder` is empty at first; `say` prints a line."""
 
     assignment: Assignment
     starters: Mapping[str, str]
@@ -49,8 +48,7 @@ class ProofSetup:
     lacking: dict[str, str] = field(default_factory=dict)
     """Ids of parts that this machine cannot judge; for each, the missing program or device."""
     untimed: dict[str, str] = field(default_factory=dict)
-    """Ids of right parts whose times cannot be judged here, or not with the release's objects; for each, what is
-    missing."""
+    """Ids of right parts whose times cannot be judged, here or in the release; for each, what is missing."""
 
     unseen: list[str] = field(default_factory=list)
     """Tests that could not be run because this machine lacks a program or a GPU."""
@@ -106,9 +104,7 @@ class ProofSetup:
         in `accept`. `variables` are added to the environment."""
         code, text = self.ended(arguments, folder, variables)
         if code not in accept:
-            raise Unproved(
-                f"`{_command(arguments)}` ended with exit code {code} in {folder.name}: {_last(text)}"
-            )
+            raise Unproved(f"`{_command(arguments)}` exits with code {code} in {folder.name}: {_last(text)}")
         return text
 
     def ended(
@@ -141,8 +137,7 @@ def _command(arguments: list[str]) -> str:
 
 
 def handout(bench: ProofSetup, archive: bytes) -> None:
-    """Test the handout: all imports resolve, the starter compiles and earns nothing, and the solution earns all
-    points."""
+    """Test the handout: all imports resolve, the starter compiles and earns nothing, the solution earns everything."""
     folder = unpacked(bench, archive, "handout")
     imports_resolve(folder)
     bench.say("all imports of the handout's command lines are in the handout")
@@ -220,18 +215,14 @@ def imports_resolve(folder: Path) -> None:
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):
             path = known[found.importer].relative_to(folder)
-            raise Unproved(
-                f"{path}:{found.line} of the handout imports {found.imported}, which the handout lacks"
-            )
+            raise Unproved(f"{path}:{found.line} imports {found.imported}, which the handout lacks")
 
 
 def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
     """Raise Unproved if the handout's own .gitignore excludes a file of the handout: students would not get it."""
     git = shutil.which("git")
     if git is None:
-        bench.say(
-            "NOT CHECKED, because git is not installed: that .gitignore excludes no file of the handout"
-        )
+        bench.say("NOT CHECKED without git: that .gitignore excludes no file of the handout")
         return
     folder = unpacked(bench, archive, "template")
     asked = ["ls-files", "--others", "--ignored", "--exclude-standard", "-z"]
@@ -287,10 +278,7 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, s
 
 
 def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
-    """Judge the file in the handout by the student's command line. Return the parts of result.json by id.
-
-    `asked` are the command and its options: by default all parts, without times.
-    """
+    """Judge the handout's file by `python gpt149.py all --no-time` or the command `asked`. Return its parts by id."""
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)
@@ -298,7 +286,7 @@ def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str,
     code, said = bench.ended(arguments, folder)
     # If the machine lacked something for a part, the exit code is 3 although there is a result.
     if code not in (EXIT_PASS, EXIT_SUBMISSION) and not (code == EXIT_KIT and found.is_file()):
-        raise Unproved(f"`{_command(arguments)}` ended with exit code {code} in {folder.name}: {_last(said)}")
+        raise Unproved(f"`{_command(arguments)}` exits with code {code} in {folder.name}: {_last(said)}")
     if not found.is_file():
         raise Unproved(f"`python gpt149.py {asked[0]}` wrote no result in {folder.name}: {_last(said)}")
     return {part["id"]: part for part in json.loads(found.read_text(encoding="utf-8"))["parts"]}
@@ -309,7 +297,7 @@ def _last(text: str) -> str:
 
 
 def _why(part: Mapping[str, Any]) -> str:
-    reason = (part.get("diagnosis") or {}).get("message") or part.get("output") or "no reason given"
+    reason = (part.get("diagnosis") or {}).get("message") or part.get("output") or "no reason"
     return str(reason).strip().splitlines()[0]
 
 
@@ -318,9 +306,7 @@ def _why(part: Mapping[str, Any]) -> str:
 
 def autograder(bench: ProofSetup, archive: bytes) -> None:
     """Test the autograder in Gradescope's folders: the starter must get 0 points and the solution all, times included.
-
-    Parts or times that this machine cannot judge must be without a grade. All others must be right.
-    """
+    Only parts or times that this machine cannot judge may be without a grade."""
     root = bench.folder / "autograder"
     unpacked(bench, archive, "autograder/source")
     bench.share_what_every_build_needs()
@@ -345,11 +331,8 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
 
 
 def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], whose: str) -> set[str]:
-    """Return the ids of parts that the results leave without a grade.
-
-    Raises Unproved if a part is missing, or is without a grade although this machine can judge it. A part that lacks
-    only its time must have passed its hidden cases.
-    """
+    """Return the ids of parts without a grade. Raises Unproved if a part is missing, or is without a grade although
+    this machine can judge it. A part that lacks only its time must have passed its hidden cases."""
     tests = {test["name"]: test for test in scored.get("tests", [])}
     opened = set()
     for part in (part for part in bench.assignment.parts if part.points > 0):
@@ -391,9 +374,7 @@ def _lost(scored: Mapping[str, Any]) -> str:
     for test in scored.get("tests", []):
         if test["score"] < test["max_score"]:
             return f"{test['name']}: {(test['output'].strip().splitlines() or ['no output'])[0]}"
-    return (
-        str(scored.get("output", "")).strip().splitlines()[0] if scored.get("output") else "no reason given"
-    )
+    return str(scored.get("output", "")).strip().splitlines()[0] if scored.get("output") else "no reason"
 
 
 def unpacked(bench: ProofSetup, archive: bytes, name: str) -> Path:

@@ -100,8 +100,7 @@ than both may hide code."""
 def compare(
     sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
 ) -> Similarity:
-    """Compare every two submissions, and each with those of earlier years. Sources are given by id, those of earlier
-    years by folder and id. All students got `starter`."""
+    """Compare every two submissions, and each with those of earlier years (by folder). All students got `starter`."""
     given = frozenset(functions(starter))
     begun = tokens(starter, given)
     theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))
@@ -152,8 +151,7 @@ def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
 
 
 def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[str, float]]:
-    """Return the pairs with a common fingerprint, and the weight of each submission. The first `count` are of this
-    year."""
+    """Return the pairs with a common fingerprint, and each submission's weight. The first `count` are of this year."""
     import numpy as np
 
     names, files = list(every), [one.whole | one.named for one in every.values()]
@@ -319,8 +317,7 @@ def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
 
 
 def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
-    """Return a note for each kind of submission that could not be compared well. `not_written`: ids of submissions
-    without any written part."""
+    """Return a note for each kind of submission that could not be compared well. `not_written` are ids."""
     names_by_note = {
         "cannot be compared, since a comment or literal may hide code (few tokens for so many bytes): read it "
         "yourself": similarity.unreadable,

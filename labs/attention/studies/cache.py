@@ -238,10 +238,7 @@ def main(arguments: list[str]) -> int:
         "--cache", metavar="SIZE,...", help="sizes of the cache, as 16K,512K (some, and this machine's own)"
     )
     parse.add_argument(
-        "--ways",
-        metavar="n",
-        default="0",
-        help="associativity, 0 for full (%(default)s): see docs/study-attention.md",
+        "--ways", metavar="n", default="0", help="associativity of the cache, 0 for full (%(default)s)"
     )
     parse.add_argument("--tile", metavar="n", default="16", help="T of part 2 (%(default)s)")
     parse.add_argument("--br", metavar="n", default="256", help="Br of part 4 (%(default)s)")
