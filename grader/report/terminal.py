@@ -125,11 +125,8 @@ class Terminal:
         *,
         is_checked: bool = False,
     ) -> None:
-        """Create the listener.
-
-        `ladder` ranks a kernel among other kernels of the lab. `graded` are the ids of parts that earn nothing before
-        their time is judged. `is_checked` is True for a run with sanitizers, which gives no points.
-        """
+        """`ladder` ranks a kernel among other kernels of the lab. `graded` are the ids of parts that earn nothing
+        before their time is judged. `is_checked` is True for a run with sanitizers, which gives no points."""
         self.is_checked, self.graded = is_checked, graded
         self.settled: PartResult | None = None
         """The part whose verdict was printed before its profile."""

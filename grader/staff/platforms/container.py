@@ -1,13 +1,12 @@
 """Program that grades the one submission in a platform's container, and always writes a results file.
 
 Theory of operation. The platform starts this process, usually as root, with a folder that holds the hand-in. This
-process itself does not judge. It first writes a results file which says that grading did not end: this file remains if
-the container is stopped. Then a child process grades within a time limit. At the end this process writes the child's
+process does not judge. It first writes a results file which says that grading did not end: this file remains if the
+container is stopped. Then a child process grades within a time limit. At the end this process writes the child's
 results, or the reason why they are missing.
 
-- The child writes its results into a folder that only this user can enter. This process reads nothing from the folders
-  of the results and the submission. So a results file that the student hands in, or that the kernel writes, is only
-  ever overwritten.
+- The child writes its results into a folder that only this user can enter. Nothing is read from the folders of the
+  results and the submission. A results file that the student hands in, or that the kernel writes, is overwritten.
 - The results file is written last, in one step, and never through a link. Until then other users cannot enter its
   folder.
 - Students never see a traceback. It goes to standard error, which platforms show to the staff.
@@ -60,15 +59,12 @@ class Renderer(Protocol):
 
 @dataclass(frozen=True)
 class Container:
-    """Settings of a platform that starts a container to grade one submission.
+    """Settings of a platform that starts a container to grade one submission. Paths are relative to `root`.
 
-    Paths are relative to `root`: `submission` is the folder of the hand-in, `results` the results file. `kits` are
-    folders that may hold an assignment (`configs/`); the first one found is used, else the kit's own. `late_s` returns
-    the seconds after the due date, or None if unknown.
-
-    Grading ends after `limit_s` seconds, before the platform stops the container, so that the time-out can be reported;
-    the environment variable `limit_variable` overrides this. `module` is run as the child process. `image` names the
-    file in which the staff installs a missing program.
+    `kits` are folders that may have an assignment (`configs/`); the first one found is used, else the kit's own.
+    `late_s` returns the seconds after the due date, or None if unknown. `limit_s` ends grading before the platform
+    stops the container; the environment variable `limit_variable` overrides it. `module` is run as the child process.
+    `image` names the file in which the staff installs a missing program.
     """
 
     title: str
@@ -272,8 +268,8 @@ def _evaluate(container: Container, root: Path, assignment: Assignment, source: 
 
 
 def _assignment(container: Container, root: Path) -> Assignment:
-    """Return the first assignment in the container's folders, else the kit's own; the version with hidden cases if
-    there is one."""
+    """Return the first assignment in the container's folders, else the kit's own; with hidden cases if there are
+    some."""
     return _first_assignment([*(root / name for name in container.kits), ROOT])
 
 
@@ -288,10 +284,7 @@ def _first_assignment(kits: Sequence[Path]) -> Assignment:
 
 
 def prepare(arguments: list[str]) -> int:
-    """Run `python -m grader.staff.platforms.container [--torch]`: compile in advance what all submissions need.
-
-    setup.sh calls it when an image is built.
-    """
+    """Compile in advance what all submissions need. setup.sh calls it (`[--torch]`) when an image is built."""
     from grader.backends.native import nativebuild
     from grader.backends.torch import torchbuild
 

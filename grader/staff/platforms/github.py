@@ -34,8 +34,7 @@ COLUMNS = ("username", "first_name", "last_name", "email", "github_id")
 FORMER_COLUMNS = ("identifier", "github_username", "name")
 GIT_TIMEOUT_S = 20.0
 GIT_MEMORY_BYTES = 256 << 20
-"""Limit in bytes on git's address space. Git inflates a whole object before it prints, so a small file could fill the
-memory."""
+"""Limit in bytes on git's address space, since git inflates a whole object before it prints."""
 GIT_OUTPUT_BYTES = 1 << 20
 """Limit in bytes on a commit's text. Only its start is needed: the committer's line precedes the message."""
 #: By default git maps whole packs into memory, which exceeds the limit even in ordinary repositories.
@@ -117,11 +116,8 @@ def read_roster(path: Path) -> list[Enrolled]:
 def named(
     submissions: Sequence[Submission], roster: Sequence[Enrolled]
 ) -> tuple[list[Submission], list[str]]:
-    """Return the submissions with names and identities from the roster, and notes for the user.
-
-    A note lists students without a repository, or repositories without a student in the roster. A submission's id stays
-    its folder's name.
-    """
+    """Return the submissions with names and identities from the roster, and notes: a list of students without a
+    repository, and one of repositories without a student. Ids stay the folders' names."""
     joined = {person.username.casefold(): person for person in roster if person.username}
     joined |= {
         person.github_id: person for person in roster if person.github_id and person.github_id not in joined

@@ -28,8 +28,7 @@ _NUMBER = re.compile(r"[-+]?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})")
 
 @dataclass(frozen=True)
 class Target:
-    """One student's row in an export: the student and the cell of the grade. `locked` is the reason why the platform
-    does not let this grade be changed, or ""."""
+    """A student in an export and the cell of the grade. `locked`: reason why the grade cannot be changed, or ""."""
 
     person: Listed
     cell: Cell
@@ -199,8 +198,7 @@ def points(value: float) -> str:
 
 
 def same_maximum(table: Table, row: cells.Row, text: str, asked: Asked, where: str) -> None:
-    """Raise UsageError if the maximum in the export, `text`, is not the assignment's: a total would then be worth
-    another fraction."""
+    """Raise UsageError if the export's maximum, `text`, is not the assignment's: totals would mean another fraction."""
     there = number(text)
     if there is None or abs(there - asked.max_points) > 0.005:
         maximum = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"
@@ -218,11 +216,8 @@ def filled(
     roster: Sequence[Entry],
     column: str | None = None,
 ) -> dict[str, Filled]:
-    """Fill in each export of `exports`. Return the results by platform.
-
-    `rows` are the graded rows of the roster, in its order. `column` names the assignment in an export that has several.
-    Writes no file. Raises UsageError, in one line.
-    """
+    """Fill in each export, given by platform. `rows` are the graded rows of the roster, in its order. `column` names
+    the assignment in an export that has several. Writes no file. Raises UsageError, in one line."""
     graded = [
         (entry, row.total, row.score.pending if row.score else ())
         for entry, row in zip(roster, rows, strict=True)

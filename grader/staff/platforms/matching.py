@@ -156,8 +156,7 @@ def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
 
 
 def shown(names: Iterable[str]) -> str:
-    """Join names into one line, all of them, since the staff needs the whole list. Canvas writes "Last, First", so
-    names with a comma are separated by semicolons."""
+    """Join all names into one line; with semicolons if a name has a comma, as Canvas's "Last, First"."""
     lines = [one_line(name, 200) for name in names]
     return ("; " if any("," in name for name in lines) else ", ").join(lines)
 

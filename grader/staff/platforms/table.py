@@ -13,8 +13,7 @@ from grader.staff.platforms.gradebook import Gradebook
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a platform: seconds for one submission, bytes of the results, processors. None if a limit is unknown,
-    or chosen by the staff."""
+    """Limits of a platform: seconds and processors for one submission, bytes of the results. None: unknown."""
 
     seconds: float | None = None
     bytes_back: int | None = None

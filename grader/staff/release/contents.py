@@ -278,8 +278,7 @@ def within(name: str, rooms: Iterable[str]) -> bool:
 
 
 def _entrances(kit: Kit) -> list[str]:
-    """Return the modules of the lab and its studies. A search of imports would miss them, since they are imported by
-    name."""
+    """Return the modules of the lab and its studies, which are imported by name."""
     package = f"{labs.PACKAGE}.{kit.lab.name}"
     return [package, *(resolve_name(module, package) for module, _ in kit.assignment.lab.studies.values())]
 

@@ -45,11 +45,8 @@ INDEX = "similar_index.json"
 def indexed(
     folder: Path, sources: Mapping[str, Source], key: str, make: Callable[[Source], Prints]
 ) -> dict[str, Prints]:
-    """Return the fingerprints of each source, by id. Those of unchanged sources are read from the index file in
-    `folder`.
-
-    `key` identifies all else that fingerprints depend on. If the index cannot be written, it is computed each time.
-    """
+    """Return the fingerprints of each source, by id, from the index file in `folder` if the text is unchanged. `key`
+    identifies all else that they depend on. An index that cannot be written is computed each time."""
     path, stored = folder / INDEX, dict[str, Prints]()
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         for digest, (whole, named, functions, own) in json.loads(path.read_bytes()).items():
@@ -93,8 +90,7 @@ LONGEST_TEXT = 1 << 20
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
 """Own tokens without which a text may have no fingerprint: fewer mean an unchanged starter, or nearly."""
 LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
-"""Limits of characters in comments and literals, without the starter's: in total, and per own token. A text with more
-than both may hide code."""
+"""Limits of characters in comments and literals beyond the starter's: in total, and per own token."""
 
 
 def compare(
