@@ -31,13 +31,13 @@ Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
 def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
-    """Return a context for timing a part that reserves no cores, for a judge that is alone on its machine."""
+    """Return a context in which a part is timed without reserving cores, for a judge that is alone on its machine."""
     return nullcontext()
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Result of a call under ThreadSanitizer: text on `races` with variables and lines; "" if the call had none.
+    """Result of a call under ThreadSanitizer. `races` describes its data races, with variables and lines; "" for none.
 
     `unseen` is the reason why the call could not be made; else "".
     """
@@ -83,9 +83,10 @@ class Bench:
     zygote: Zygote
     stack: ExitStack
     exclusive: Exclusive = unshared
-    """Function that reserves resources for timing a part. It yields the cores for the runners, None for the default."""
+    """Context manager that reserves cores for timing a part. It yields the cores for the runners, None for the
+    default."""
     give_way: Callable[[], None] = lambda: None
-    """Function that is called before a runner with the student's code starts, if no other such runner is alive."""
+    """Function called before a runner with the student's code starts, unless another such runner is alive."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
@@ -134,7 +135,8 @@ class Bench:
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
 
     def growth(self, part: Part, shape: Mapping[str, int]) -> float:
-        """Return a part's work for these sizes / its work for the assignment's default sizes; at least 1."""
+        """Return the ratio of a part's work at these sizes to its work at the assignment's default sizes; at least
+        1."""
         defaults = self.assignment.defaults
         oracle: Oracle = self.assignment.lab.oracle(part.oracle)
         usual, now = oracle.flops(defaults), oracle.flops(shape)

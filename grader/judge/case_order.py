@@ -27,8 +27,8 @@ Side = Literal["REFERENCE", "STUDENT"]
 class Step:
     """One call of a case.
 
-    With `peak` its memory is measured; with `shown` it is repeated under the profiler. With `held_up` its threads are
-    delayed at random moments if several threads work.
+    If `peak`, its memory is measured. If `shown`, it is repeated under the profiler. If `held_up`, its threads are
+    delayed at random moments, provided that several threads work.
     """
 
     case: Case
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Shown:
-    """The student's call that is to be repeated under the profiler, and the peak memory of an earlier call in bytes."""
+    """The student's call that will be repeated under the profiler, with the peak memory of an earlier call in bytes."""
 
     peak_bytes: int | None
     run: CaseRun
@@ -64,7 +64,8 @@ def scope(part: Part, side: Side) -> str:
 
 
 def steps(part: Part, *, look: bool) -> list[Step]:
-    """Return the calls of a part's public cases in order. With `look`, one is measured and one is to be profiled."""
+    """Return the calls of a part's public cases in order. With `look`, one call is measured and one is to be
+    profiled."""
     public = [case for case in part.cases if not case.hidden]
     sized = [case for case in public if not case.shape]
     fixed = [case for case in public if case.shape]
@@ -100,7 +101,8 @@ def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
 
 
 def reference_steps(part: Part) -> list[Step]:
-    """Return the calls up to the one whose memory is measured. The reference makes them too, to compare equal heaps."""
+    """Return the calls up to the one whose memory is measured. The reference makes the same calls, so that its heap is
+    comparable."""
     return [step for step in steps(part, look=True) if step.peak or step.case.shape]
 
 

@@ -49,7 +49,7 @@ NEEDS_NO_INQUIRY = frozenset(
 
 
 class Runners:
-    """Starter of runners for one part. It keeps all sessions, since their evidence is needed at the end."""
+    """Starts the runners for one part and keeps all sessions, since their evidence is needed at the end."""
 
     def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
         self.bench, self.part = bench, part
@@ -62,7 +62,7 @@ class Runners:
 
 
 class Correctness:
-    """One part of one submission, compared with the oracle case by case.
+    """Results of one part of a submission, compared with the oracle case by case.
 
     With `look`, memory is measured as well, and one call is kept for the profiler (`grader.judge.case_order`).
     """
@@ -219,7 +219,7 @@ class Correctness:
             self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
-        """Judge a function that the file does not bind (as the published starter does not) by a part that calls it."""
+        """Judge a function that the file (as the published starter) does not bind by another part that calls it."""
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()
@@ -308,9 +308,9 @@ class Correctness:
 
 
 def met_s(call: Call) -> float:
-    """Return the most seconds for which several threads can have run at the same time in a call.
+    """Return an upper limit on the seconds for which several threads ran at the same time in a call.
 
-    These are at most its wall-clock seconds, and on a busy machine at most its CPU seconds.
+    It is the call's wall-clock seconds, and on a busy machine at most its CPU seconds.
     """
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 

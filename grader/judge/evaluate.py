@@ -169,9 +169,9 @@ def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
 
 
 def _with_room(bench: Bench, part: Part, judge: PartJudge, step: Callable[[PartJudge], None]) -> PartJudge:
-    """Make a step of a part's judge, and return the judge.
+    """Run one step of a part's judge. Return the judge.
 
-    If other submissions filled the memory that it needed, the part is judged again while no other one is.
+    If other submissions had filled the memory that the step needed, judge the part again, alone.
     """
     step(judge)
     if bench.exclusive is unshared or not judge.lacked_room():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Marker:
-    """Caller and comparer for one part of one submission, for the student's calls and the reference's.
+    """Calls one part's function, of the student or the reference, and compares the outputs with the oracle.
 
     For each case it keeps the mask of the first wrong output.
     """

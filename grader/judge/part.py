@@ -1,4 +1,4 @@
-"""Judge of one part of one submission: results on every case, time in paired rounds, memory beside the reference's.
+"""Judge of one part of one submission: results on every case, time in paired rounds, and memory.
 
 Judging has two phases. `PartJudge.judge_public` makes every call whose result the student may see.
 `PartJudge.judge_hidden` calls the hidden cases, after the first phase of all parts (`grader.judge.evaluate`).
@@ -124,7 +124,7 @@ class PartJudge:
         self.flags += explanation_errors.flags()
 
     def lacked_room(self) -> bool:
-        """Return True if the part crashed since memory was full that other submissions share."""
+        """Return True if the part crashed because other submissions had filled the memory that they share with it."""
         found = self.diagnosis if self.verdict == "crash" else None
         return found is not None and self.backend.lacked_room(found)
 

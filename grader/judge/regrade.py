@@ -25,7 +25,7 @@ BROKEN_OFF = ("crash", "timeout", "rejected")
 
 @dataclass(frozen=True)
 class Rest:
-    """Work that is left: for the id of each part, the names of the cases to call; () for the whole part."""
+    """Parts to judge again: for the id of each, the names of the cases to call; () for the whole part."""
 
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -73,7 +73,8 @@ def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, 
 def judge_rest(
     assignment: Assignment, before: SubmissionResult, left: Rest, evaluate: Evaluate
 ) -> SubmissionResult:
-    """Judge the work that is `left` by `evaluate`, which gets parts with only the cases to call. Return the result."""
+    """Judge the parts in `left` by `evaluate`, which gets them with only the cases to call. Return the merged
+    result."""
     wanted = _wanted(assignment, left)
     return joined(assignment, before, evaluate(wanted) if wanted else None, left)
 

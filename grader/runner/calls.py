@@ -197,7 +197,8 @@ def understood(
 
 
 def words(value: Any) -> str:
-    """Clean a text from a runner. Other values become "": `str` of a deeply nested list could overflow the stack."""
+    """Return a text from a runner without harmful characters, and "" for other types: `str` of a deeply nested list
+    could overflow the stack."""
     return harmless(value[:LONGEST_WORDS]) if isinstance(value, str) else ""
 
 
@@ -262,10 +263,10 @@ milliseconds only, and one that is 30 times slower than the reference uses about
 
 
 class Budget:
-    """Seconds that all calls of one part have used, in one or several runners.
+    """Time that all calls of one part have used, in one or several runners.
 
-    Each call has its own limit, but a kernel could use that up in each of some sixty calls. Time spent waiting for a
-    busy core does not count, if the system reports it.
+    Each call has a limit of its own, but a slow kernel could use that up in each of about sixty calls. Time spent
+    waiting for a busy core does not count, if the system reports it.
     """
 
     def __init__(self, call_s: float) -> None:
@@ -281,7 +282,7 @@ class Budget:
         if self.idle_s > MOST_IDLE_CALLS * self.call_s:
             return (
                 f"the calls before it waited for {self.idle_s:.0f} s without computing, and all calls of a part may "
-                f"wait for {MOST_IDLE_CALLS * self.call_s:.0f} s. Remove what sleeps or waits"
+                f"wait for {MOST_IDLE_CALLS * self.call_s:.0f} s. Remove code that sleeps or waits"
             )
         if self.used_s > MOST_CALLS * self.call_s:
             return (

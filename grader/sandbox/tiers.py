@@ -178,9 +178,9 @@ class Sandbox:
                 path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
     def check_within_reach(self, folder: Path) -> None:
-        """Raise KitError unless the runners' user ids can reach a folder.
+        """Raise KitError unless the runners' user ids can enter a folder.
 
-        A runner that cannot open its files would otherwise look like the student's fault.
+        Otherwise a runner could not open its files, and this would look like the student's fault.
         """
         if not self.own_uid or self.bwrap:
             return
@@ -231,7 +231,7 @@ def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
     if not trust:
         why = "; ".join(reasons) or "tier D only limits time and memory"
         raise UsageError(
-            f"no sandbox for strangers' code on this machine ({why}). Install bubblewrap, or pass --trust for code "
+            f"no sandbox for untrusted code on this machine ({why}). Install bubblewrap, or pass --trust for code "
             "that you trust"
         )
     if wanted not in (None, "D"):
