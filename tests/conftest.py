@@ -126,9 +126,9 @@ def process_state_is_restored() -> Iterator[None]:
     assert process_state() == before
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
-    """One zygote without a sandbox, started by the first test that needs it."""
+    """One zygote without a sandbox, started by the first test that needs it: each imports torch."""
     with Zygote(at_once=False) as one:
         yield one
 

@@ -65,16 +65,18 @@ def confinements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Confineme
 def cases() -> Iterator[ParameterSet]:
     """Yield each threat in each tier with the profiler's table, and in the strongest tier and in D also without it.
 
-    In the fast tier of tests are those of the strongest tier and D, without the table. Threats to the table itself are
-    there with it.
+    In the fast tier of tests are those of the strongest tier, and of D the files with a threat that ends otherwise
+    there; without the table. Threats to the table itself are there with it.
     """
     for box in TIERS:
-        is_quick = box.tier in (TIERS[0].tier, "D")
+        has_both = box.tier in (TIERS[0].tier, "D")
         for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
             needs = [needs_python_h] if "py::list" in submission.text else []
             # Attempts on descriptors and on Python have no target in a runner without torch.
             meets_table = submission.first.row in ("A2", "B1", "C1")
-            for table in (False, True) if is_quick and not meets_table else (True,):
+            ends_otherwise = any(threat.open_end is not None for threat in submission.threats.values())
+            is_quick = box.tier == TIERS[0].tier or (box.tier == "D" and ends_otherwise)
+            for table in (False, True) if has_both and not meets_table else (True,):
                 name = f"{box.tier}: {submission.name}{', with the table' * table}"
                 marks = [] if is_quick and table == meets_table else [pytest.mark.full]
                 yield pytest.param(box, submission, table, id=name, marks=[*marks, *needs])
@@ -111,13 +113,12 @@ def test_every_attempt_ends_as_it_must(
 
 
 @pytest.mark.parametrize("name", one_of_each(HONEST, key=lambda name: None))
-def test_honest_files_are_never_flagged(name: str, tmp_path: Path) -> None:
+def test_honest_files_are_never_flagged(name: str, confinements: Confinements, tmp_path: Path) -> None:
     """Honest files, measured and profiled in the strongest tier, the usual way to be judged."""
     parts = tuple(part for part in ASSIGNMENT.parts if part.function and part.id not in ("part2", "part4"))
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
-    with Zygote(sandbox=TIERS[0]) as zygote:
-        source = write(tmp_path, HONEST[name])
-        result = evaluate(ASSIGNMENT, source, parts, options, zygote=zygote, sandbox=TIERS[0])
+    source, zygote = write(tmp_path, HONEST[name]), confinements.zygote(TIERS[0])
+    result = evaluate(ASSIGNMENT, source, parts, options, zygote=zygote, sandbox=TIERS[0])
     # The published style binds no fourDimWrite, and its part passes all the same.
     assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
     flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
