@@ -83,12 +83,13 @@ torch::Tensor takes_unknown(torch::Tensor t, Unknown *u) { return t; }
 NAMES = """twice in_place in_double whole_numbers other_way nothing_in_it undefined large
 list_of change number element put throws_of_row throws ends"""
 STANDARD = includes("cstdio cstdlib dlfcn.h stdexcept string unistd.h")
+ENDS = ("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE")
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def both(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Both]:
     text = STANDARD + FUNCTIONS + binding(NAMES)
-    with Zygote() as zygote, NativeHost() as host:
+    with NativeHost() as host:
         yield Both(zygote, host, write(tmp_path_factory.mktemp("functions"), text))
 
 
@@ -172,9 +173,6 @@ def test_exceptions_are_reported_by_their_first_line(both: Both) -> None:
     assert "the first line" in calls[0].message and "second" not in calls[0].message
     assert "seven dimensions, not 2" in calls[3].message
     assert calls[5].message == "nothing_in_it takes 1 arguments, not 2"
-
-
-ENDS = ("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE")
 
 
 @pytest.mark.parametrize(("kind", "expected"), [*enumerate(ENDS)])

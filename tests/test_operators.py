@@ -103,10 +103,8 @@ def test_the_first_of_equal_maxima_is_expected() -> None:
 
 def of_labels(x: dict[str, Array]) -> Array:
     """Return the gradient of a cross entropy in which the 1 at the label is divided by the row's sum."""
-    weights = np.exp(x["X"] - x["X"].max(1, keepdims=True))
-    return x["dX"] + (weights - np.eye(SIZES["classes"])[x["labels"]]) / weights.sum(1, keepdims=True) / len(
-        weights
-    )
+    w = np.exp(x["X"] - x["X"].max(1, keepdims=True))
+    return x["dX"] + (w - np.eye(SIZES["classes"])[x["labels"]]) / w.sum(1, keepdims=True) / len(w)
 
 
 def in_first(x: dict[str, Array]) -> Array:
@@ -120,6 +118,8 @@ PREDICTED: dict[str, tuple[str, str, str, Callable[[dict[str, Array]], Array]]] 
     "add_backward": ("operands", "dB", "broadcast_wrong_index", in_first),
     "cross_entropy_backward": ("logits", "dX", "label_divided", of_labels),
 }  # fmt: skip
+FEW = {**SIZES, "images": 2, "channels": 1, "height": 3, "width": 3, "filters": 2, "stride": 1, "maps": 2}
+FEW |= {"planes": 3, "rows": 5, "columns": 4, "side": 2, "step": 2}
 
 
 @pytest.mark.parametrize("name", PREDICTED)
@@ -250,10 +250,6 @@ def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.Monkey
         assert part.verdict == "pass", f"{part.id}: {part.diagnosis}"
 
 
-FEW = {**SIZES, "images": 2, "channels": 1, "height": 3, "width": 3, "filters": 2, "stride": 1, "maps": 2}
-FEW |= {"planes": 3, "rows": 5, "columns": 4, "side": 2, "step": 2}
-
-
 @pytest.mark.parametrize(
     "part, operations, read, written, in_place",
     [
@@ -324,8 +320,8 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile the fast kernels for one instruction set: each needs a precompiled header of its own."""
-    monkeypatch.setattr(sources, "LEVELS", dict([*sources.LEVELS.items()][:1]))
+    """Compile the fast kernels once, with the lab's own flags: others need a precompiled header of their own."""
+    monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))
 
 
 @pytest.mark.usefixtures("without_torch", "one_level")

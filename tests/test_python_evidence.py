@@ -6,10 +6,10 @@ import importlib
 import json
 import math
 import re
-import subprocess
 import sys
 import zlib
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from grader.assignment.records import Assignment
 from grader.backends.gpu import host, operators, readpython, replay, torchwork, tracing
 from grader.core import filebundle
 
+Read = Callable[[str], list[str]]
 HEAD = """
 import ctypes, gc, sys, threading
 import numpy as np
@@ -71,6 +72,7 @@ def product(a, b, c, splits=1):
     grid = (triton.cdiv(M, 16), triton.cdiv(N, 16), splits)
     product_kernel[grid](a, b, c, K, *a.stride(), *b.stride(), *c.stride(), M, N, share, B=16)
 """
+ENDS = {"PLAYER_CPU": "no_kernel", "PLAYER_WALL": "replay_open", "PLAYER_TOTAL": "no_kernel"}
 
 
 def matmul(text: str) -> str:
@@ -544,12 +546,18 @@ class TestFiles:
         assert flags_of(tmp_path, matmul(local), of=SMALL) == ("pass", ["no_kernel"])
 
 
-def read(folder: Path, text: str) -> list[str]:
-    (folder / "kernels.py").write_text(text)
-    files = (readpython.__file__, filebundle.__file__, folder / "kernels.py")
-    command = [sys.executable, "-I", "-S", *map(str, files), "1000", "f"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [line.rpartition(" ")[0] for line in printed.splitlines()]
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Read:
+    """Call the reader in this process. In TestFiles it is a process of its own, as for a judge."""
+    arguments = (readpython.__file__, filebundle.__file__, str(tmp_path / "kernels.py"), "1000", "f")
+    monkeypatch.setattr(sys, "argv", [*arguments])
+
+    def lines(text: str) -> list[str]:
+        write(tmp_path, text, "kernels.py")
+        readpython.main()
+        return [line.rpartition(" ")[0] for line in capsys.readouterr().out.splitlines()]
+
+    return lines
 
 
 REACHED = {
@@ -638,8 +646,8 @@ getattr(y, 'x')""",
 
 
 @pytest.mark.parametrize(("found", "text"), [(key, text) for key, texts in REACHED.items() for text in texts])
-def test_names_of_the_code_that_a_function_reaches(found: str, text: str, tmp_path: Path) -> None:
-    printed = read(tmp_path, "import gc, torch, triton\nimport numpy as np\n" + text)
+def test_names_of_the_code_that_a_function_reaches(found: str, text: str, read: Read) -> None:
+    printed = read("import gc, torch, triton\nimport numpy as np\n" + text)
     assert [line for line in printed if line != "reaches f torch._C"] == found.splitlines()
 
 
@@ -652,9 +660,9 @@ def test_names_of_the_code_that_a_function_reaches(found: str, text: str, tmp_pa
         for text in texts.split(" | ")
     ],
 )
-def test_ways_to_the_record_and_into_kernels_are_named(named: str, text: str, tmp_path: Path) -> None:
+def test_ways_to_the_record_and_into_kernels_are_named(named: str, text: str, read: Read) -> None:
     imports = "import gc, io, math, operator, os, sys, torch, triton, numpy as np, triton.language as tl\n"
-    reached = [line for line in read(tmp_path, imports + text) if line.startswith("reaches")]
+    reached = [line for line in read(imports + text) if line.startswith("reaches")]
     assert f"reaches f {named}" in reached if named != "nothing" else not reached
 
 
@@ -672,12 +680,12 @@ def test_names_that_stand_for_each_other_are_read_in_linear_time(line: str) -> N
     assert cpu_growth(look, 40, 800, repeat=3) < 60
 
 
-def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_path: Path) -> None:
+def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(read: Read) -> None:
     for name in ("torch.a\nreaches f text 7", "torch.\ud800", "torch.a b", "torch.\x1b[2J"):
-        printed = read(tmp_path, f"import importlib\ndef f(x):\n    importlib.import_module({name!a})\n")
+        printed = read(f"import importlib\ndef f(x):\n    importlib.import_module({name!a})\n")
         assert [x.isascii() and x.isprintable() and x.count(" ") for x in printed] == [2, 2]
     many = "import torch\ndef f(x):\n" + "".join(f"    torch.q{k}.zeros(1)\n" for k in range(1100))
-    assert read(tmp_path, many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
+    assert read(many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
 
 
 #: Words of the refusal, and a body of a kernel that gets it.
@@ -809,9 +817,6 @@ def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pyte
         player.play(trace.packed(), [])
     assert [name for name in player.seen if "attention" in name and name.startswith("op ")]
     assert not [name for name in player.seen if name.startswith("numbers ")]
-
-
-ENDS = {"PLAYER_CPU": "no_kernel", "PLAYER_WALL": "replay_open", "PLAYER_TOTAL": "no_kernel"}
 
 
 @interpreted

@@ -5,7 +5,7 @@ import json
 import math
 import pickle
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,12 @@ from textgen.model import GPT, Config
 
 PLAYS, TENSORS = checkpoint.PLAYS, "t.safetensors"
 ACCENTS = "naïve — 日本 🙂 \x00\n\n  x"
+BYTES, CUT = [bytes([byte]) for byte in range(256)], PLAYS.read_bytes()[:-1]
+SIZES = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 32, "bias": True, "vocab_size": 256}
+SMALL = ("--steps", "25", "--corpus-chars", "20000", "--vocab-size", "300", "--n-embd", "32", "--n-head", "2")
+SHAPE = {**ASSIGNMENT.defaults, "threads": 2, "Br": 24, "Bc": 40}
+OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
+MERGED = [(3, 1, 3), (17, 16, 32), (26, 3, 26), (100, 16, 40), (257, 32, 257)]
 
 
 def test_corpus_is_a_function_of_its_seed() -> None:
@@ -119,9 +125,6 @@ def entry(first: int, last: int, shape: object = (1,), dtype: str = "F32") -> di
     return {"dtype": dtype, "shape": shape, "data_offsets": [first, last]}
 
 
-BYTES, CUT = [bytes([byte]) for byte in range(256)], PLAYS.read_bytes()[:-1]
-
-
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
@@ -163,9 +166,6 @@ def test_the_shipped_checkpoint_records_how_it_was_made() -> None:
     assert metadata["command"].startswith("python -m textgen.train --out ")
     assert json.loads(metadata["recipe"])["seed"] >= 0
     assert float(metadata["held_out_nats_per_char"]) <= 1.10 * float(metadata["floor_nats_per_char"])
-
-
-SIZES = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 32, "bias": True, "vocab_size": 256}
 
 
 def small(**changes: object) -> GPT:
@@ -244,9 +244,6 @@ def test_the_vocabulary_of_another_model_is_refused(tmp_path: Path) -> None:
     refused("not this model's vocabulary", checkpoint.load, PLAYS, words_file(tmp_path))
 
 
-SMALL = ("--steps", "25", "--corpus-chars", "20000", "--vocab-size", "300", "--n-embd", "32", "--n-head", "2")
-
-
 def test_training_is_reproducible_and_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         assert train.main(["--out", str(tmp_path / name), *SMALL]) == 0
@@ -301,10 +298,6 @@ def test_parts_speak_alike(
     assert "<svg" in drawing.read_text()
 
 
-SHAPE = {**ASSIGNMENT.defaults, "threads": 2, "Br": 24, "Bc": 40}
-OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
-
-
 @dataclass
 class Stage:
     """The model, and kernels for it. Each is a function of a library with the reference's ABI."""
@@ -339,12 +332,11 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Stage:
     wrong_library = tmp_path_factory.mktemp("wrong") / "wrong.so"
     source = ROOT / "tests" / "sources" / "wrong_attention.cpp"
     subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", wrong_library, source], check=True)
-    with Zygote() as zygote:
-        yield Stage(checkpoint.load(), zygote, wrong_library)
+    return Stage(checkpoint.load(), zygote, wrong_library)
 
 
 RIGHT = (
@@ -411,9 +403,6 @@ def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Return attention in float32 without subtracting the row's maximum, as students write it."""
     weights = (q @ k.transpose(2, 3)).exp()
     return (weights @ v) / weights.sum(dim=3, keepdim=True)
-
-
-MERGED = [(3, 1, 3), (17, 16, 32), (26, 3, 26), (100, 16, 40), (257, 32, 257)]
 
 
 @pytest.mark.parametrize(("keys", "most", "window"), MERGED)
