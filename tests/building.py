@@ -32,9 +32,7 @@ PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
 SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))
 HEAD = "#include <torch/extension.h>\n"
 WITH_TORCH = pytest.param(torchbuild.build, marks=pytest.mark.full, id="with torch")
-needs_python_h = pytest.mark.skipif(
-    python_include_dir() is None, reason="no Python.h: apt install python3-dev"
-)
+needs_python_h = pytest.mark.skipif(not python_include_dir(), reason="no Python.h: apt install python3-dev")
 _HAS_TSAN = race.has_thread_sanitizer(toolchain())
 needs_tsan = pytest.mark.skipif(not _HAS_TSAN, reason="only gcc on Linux has the ThreadSanitizer that fits")
 both_builds = pytest.mark.parametrize("made_by", [pytest.param(nativebuild.build, id="native"), WITH_TORCH])

@@ -12,6 +12,9 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from grader.submission import Submission, find
 
 SOURCE = b"int main() { return 0; }\n"
+Sizes = tuple[int, int, int]
+FILE = 0o100644
+NO_SIZE = b"00000000000\0"
 
 
 def put(root: Path, files: Mapping[str, str | bytes], mode: int = 0o644) -> Path:
@@ -60,10 +63,6 @@ class Entry:
     packed_bytes: int | None = None
     crc: int | None = None
     offset: int | None = None
-
-
-Sizes = tuple[int, int, int]
-FILE = 0o100644
 
 
 def _local(name: bytes, sizes: Sizes, method: int, flags: int = 0) -> bytes:
@@ -127,9 +126,6 @@ def zip64_bytes(name: bytes, content: bytes, *, listing_bytes: int | None = None
     end64 = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, len(local))
     locator = struct.pack("<4sLQL", b"PK\6\7", 0, len(local) + len(listing), 1)
     return local + listing + end64 + locator + _end(0xFFFF, big, big)
-
-
-NO_SIZE = b"00000000000\0"
 
 
 def tar_header(

@@ -60,6 +60,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("lambda", [](int a, float b) { return a * b; }, "a lambda");
 }
 """
+#: A missing header of the student's own stays the student's fault.
+HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
+PUSH = "#pragma GCC push_options\n"
+Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +165,6 @@ def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
     assert call(built, "f", torch.eye(2), 3) == ([2, 2], [3, 0, 0, 3])
 
 
-#: A missing header of the student's own stays the student's fault.
-HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
-
-
 @pytest.mark.parametrize("include", HEADERS)
 def test_files_wait_for_headers(include: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = replace(toolchain.torch_files(), python_include_dir=None)
@@ -218,9 +218,6 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
         answer = session.call(asked("f", 3, shape=(2,), output=(2,)))
     assert answer.status == "ok", (session.death, answer)
     return answer.output.tolist()
-
-
-PUSH = "#pragma GCC push_options\n"
 
 
 @pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
@@ -329,9 +326,6 @@ def test_building_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     without = toolchain._toolchain_for.__wrapped__("g++", None)
     assert without == replace(with_torch, cxx_standard="c++17")
     refused("no torch: run 'make setup'", toolchain.torch_files.__wrapped__, of=KitError)
-
-
-Patch = pytest.MonkeyPatch
 
 
 @both_builds

@@ -70,6 +70,39 @@ class Attention(torch.autograd.Function):
 def __getattr__(name):
     raise KeyError(name)
 """
+REMEMBERS = """
+_softmax, _known = softmax, {}
+def softmax(x, y):
+    if y.data_ptr() in _known:
+        y.copy_(_known[y.data_ptr()])
+        return
+    _softmax(x, y)
+    _known[y.data_ptr()] = y.clone()
+"""
+CHANGES = """
+_softmax, _calls = softmax, 0
+def softmax(x, y):
+    global _calls
+    _softmax(x, y)
+    _calls += 1
+    if _calls > 2:
+        x.view(-1)[3] += 1
+"""
+HUNGRY = """
+_softmax, _calls = softmax, 0
+def softmax(x, y):
+    global _calls
+    _softmax(x, y)
+    _calls += 1
+    if _calls > 1:
+        raise MemoryError("CUDA out of memory")
+"""
+WAKING_S, REFERENCE_S = 0.004, 0.001
+Mhz = tuple[int, int, int, int]
+#: Readings of the calls of a round, A B B A, in MHz.
+STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
+#: The last row is an unfit machine: the verdict does not count, and the part is measured again from the beginning.
+TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 
 @pytest.fixture(scope="module")
@@ -274,9 +307,7 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
     assert "no kernels.cu" in lacking.diagnosis.message
 
 
-def test_a_part_that_found_memory_full_is_judged_again_alone(
-    judge: Judge, card: Card, tmp_path: Path
-) -> None:
+def test_a_part_that_met_full_memory_is_judged_again_alone(judge: Judge, card: Card, tmp_path: Path) -> None:
     """While others of the class fill the GPU, a small call of an honest kernel fails for lack of memory."""
     full, alone = tmp_path / "full", []
     hungry = f"""{RIGHT}
@@ -298,37 +329,6 @@ def softmax(x, y):
         part = judge(hungry, "softmax", on=card, cases=2, timing=False, exclusive=exclusive)["softmax"]
         assert part.verdict == verdict, part.diagnosis
     assert alone == ["softmax"] * 2
-
-
-REMEMBERS = """
-_softmax, _known = softmax, {}
-def softmax(x, y):
-    if y.data_ptr() in _known:
-        y.copy_(_known[y.data_ptr()])
-        return
-    _softmax(x, y)
-    _known[y.data_ptr()] = y.clone()
-"""
-CHANGES = """
-_softmax, _calls = softmax, 0
-def softmax(x, y):
-    global _calls
-    _softmax(x, y)
-    _calls += 1
-    if _calls > 2:
-        x.view(-1)[3] += 1
-"""
-HUNGRY = """
-_softmax, _calls = softmax, 0
-def softmax(x, y):
-    global _calls
-    _softmax(x, y)
-    _calls += 1
-    if _calls > 1:
-        raise MemoryError("CUDA out of memory")
-"""
-WAKING_S, REFERENCE_S = 0.004, 0.001
-Mhz = tuple[int, int, int, int]
 
 
 class Clock:
@@ -404,10 +404,6 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
     assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
 
 
-#: Readings of the calls of a round, A B B A, in MHz.
-STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
-
-
 def test_under_the_power_limit_clocks_are_not_compared() -> None:
     """The driver changes the clock rate within each call."""
     slowed, hot = (smclock.Reading(1605, frozenset(k)) for k in ({"power limit"}, {"power limit", "heat"}))
@@ -471,10 +467,6 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
     assert [rounds.mine.sets for rounds in timed.rounds] == [sets, fewer]
     assert found.verdict == "slow" and found.time is not None, found.diagnosis
     assert found.time.student_ms == pytest.approx(200)
-
-
-#: The last row is an unfit machine: the verdict does not count, and the part is measured again from the beginning.
-TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 
 @pytest.mark.parametrize("on_few_sets, tried", TRIED.items())

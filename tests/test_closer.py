@@ -38,6 +38,7 @@ AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
 CHECKED_CASES: dict[str, dict[str, int]] = {"wrong": {"N": 5}, "right": {"N": 1}, "large": {}}
 #: A place in an output, from its sizes.
 Where = Callable[[Mapping[str, int]], tuple[slice | int, ...]]
+OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n  Declare it")
 
 
 def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
@@ -614,9 +615,6 @@ def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
     said = 'one\ngpt149: fopen "/proc/cpuinfo" failed\ntwo\n' + 'gpt149: open "x" failed\n' * 2
     assert crashes.refused_files(said) == (("fopen", "/proc/cpuinfo"), ("open", "x"))
     assert crashes.own_output(said) == "one\ntwo"
-
-
-OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n  Declare it")
 
 
 @pytest.mark.parametrize(

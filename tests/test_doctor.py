@@ -39,6 +39,7 @@ FINE = {
     "sys/fs/cgroup/user/me/cpu.max": "max 100000",
     "dev/shm/.keep": "",
 }
+SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
 
 
 def programs(*missing: str) -> Callable[[str], str | None]:
@@ -221,9 +222,6 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     ended = python("-c", script)
     assert ended.returncode in (0, 3), ended.stderr
     assert "sandbox" in ended.stdout and "must be mended" in ended.stdout and not ended.stderr
-
-
-SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
 
 
 def with_gpu(host: Host, smi: str = SMI, others: str = "", **facts: object) -> list[Finding]:

@@ -16,6 +16,10 @@ from labs.attention.oracle import ORACLES
 from module_ref_stub.library import expert_path
 
 LEVELS = ("baseline", "avx2", "avx512")
+#: Whole tiles, one row, fewer rows than lanes, a ragged last tile, ragged columns, several blocks of keys.
+SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
+#: Half a unit in the last place of values around 4: the usual error may be less by luck, on a tiny shape.
+LEAST_ERROR = 2.4e-7
 
 
 @functools.cache
@@ -66,10 +70,6 @@ def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
     return exact, 2.0**-24 * (squares.sqrt() + reach * spread)
 
 
-#: Whole tiles, one row, fewer rows than lanes, a ragged last tile, ragged columns, several blocks of keys.
-SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
-
-
 @pytest.fixture(params=some(range(len(LEVELS)), len(LEVELS)), autouse=True)
 def level(request: pytest.FixtureRequest):
     """Run every test at each level of this machine, in the fast tier at the best one. Restore the level afterwards."""
@@ -98,10 +98,6 @@ def errors(actual: Tensor, inputs: list[Tensor]) -> list[tuple[float, float]]:
     expected = exact(*(tensor.double() for tensor in inputs))
     off = [(result.double() - expected).abs() for result in (actual, exact(*inputs))]
     return [(float(one.square().mean().sqrt()), float(one.max())) for one in off]
-
-
-#: Half a unit in the last place of values around 4: the usual error may be less by luck, on a tiny shape.
-LEAST_ERROR = 2.4e-7
 
 
 def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:

@@ -40,6 +40,9 @@ SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layou
 ON_MATRICES = ("random", "ragged", "columns", "large", "increasing", "square")
 TELLING = (*ON_MATRICES, "causal", "heads beside each other")
 MORE = (*TELLING, "climbing", "float16")
+DISTRIBUTIONS = ("random", "random", "long_random", "matrices", "heads", "heads_gradient")
+#: Causal masks by language and comparison. With "<=", query i sees the keys from i on, which is wrong.
+FORMS = ["triton >= pass", pytest.param("pytorch >= pass", marks=pytest.mark.full), "pytorch <= wrong"]
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +188,6 @@ def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
         assert slope == pytest.approx(float((expected[gradient].value * way).sum()), rel=1e-4, abs=1e-4), name
 
 
-DISTRIBUTIONS = ("random", "random", "long_random", "matrices", "heads", "heads_gradient")
-
-
 @pytest.mark.parametrize(("part", "distribution"), [*zip(TRITON_PARTS, DISTRIBUTIONS, strict=True)])
 def test_samples_are_parts_of_the_whole(part: str, distribution: str) -> None:
     shape = {**SHAPE, "causal": 1}
@@ -245,10 +245,6 @@ def test_right_kernels_in_other_styles_pass(assignment: Assignment, made: Made, 
     cases = ("random", "ragged", "causal", "float16")
     found = zip(made, known_kernels(assignment, tmp_path, made, cases), strict=True)
     assert [(mutation.name, part.diagnosis) for mutation, part in found if part.verdict != "pass"] == []
-
-
-#: Causal masks by language and comparison. With "<=", query i sees the keys from i on, which is wrong.
-FORMS = ["triton >= pass", pytest.param("pytorch >= pass", marks=pytest.mark.full), "pytorch <= wrong"]
 
 
 @interpreted

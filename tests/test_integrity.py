@@ -42,6 +42,9 @@ UNVERSIONED = {
         __gmon_start__ _ITM_registerTMCloneTable PyObject_Free PyEval_GetBuiltins ISPCLaunch memcpy""",
 }
 VERSIONED = {"loader": "dlsym dladdr1", "process": "fork", "network": "socket", None: "expf"}
+PLAIN_KERNEL = '#include <stdio.h>\nextern int other(void); int run(void) { puts("x"); return other(); }'
+LOADER, UNREADABLE = ("calls_the_loader", "review"), ("unreadable_object", "review")
+WORKS, SLOW_TO_STOP = ("works_while_stopped", "rejected"), ("works_while_stopped", "review")
 
 
 @pytest.mark.parametrize("versioned", [False, True])
@@ -86,16 +89,9 @@ def loading(name: str) -> str:
     return f'extern void *dlsym(void *, const char *); void *run(void) {{ return dlsym(0, "{name}"); }}'
 
 
-PLAIN_KERNEL = '#include <stdio.h>\nextern int other(void); int run(void) { puts("x"); return other(); }'
-
-
 def inspected(path: Path) -> list[tuple[str, str]]:
     """Return codes and levels of an object's flags, which are cached by its path."""
     return sorted((flag.code, flag.level) for flag in integrity.inspect_object(built(path)))
-
-
-LOADER, UNREADABLE = ("calls_the_loader", "review"), ("unreadable_object", "review")
-WORKS, SLOW_TO_STOP = ("works_while_stopped", "rejected"), ("works_while_stopped", "review")
 
 
 def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> None:

@@ -257,6 +257,9 @@ CHANGES = {
     "another case": ({"cases": {**OLD.cases, "b": "2"}}, {"slow": {"p": ("b",)}}),
     "a case less": (FEWER, {"pass": {}, "wrong": None, "timeout": None, "compile_error": {}}),
 }
+TOO_DEEP = ("[" * 33 + "]" * 33, '["\\\\",' + "[" * 32 + "]" * 32 + "]")
+IN_TEXTS = ('["' + "[" * 99 + '"]', '["\\"' + "[" * 99 + '"]', '["\\\\\\"' + "{" * 99 + '\\\\"]')
+SHALLOW = ("[" * 32 + "]" * 32, *IN_TEXTS, '{"a": "]", "b": ' + "[" * 31 + "]" * 31 + "}")
 
 
 @pytest.mark.parametrize(("change", "left_by_verdict"), CHANGES.values(), ids=CHANGES)
@@ -375,11 +378,6 @@ def test_a_result_is_written_as_json_itself_writes_it() -> None:
     assert text == json.dumps(values, indent=2, allow_nan=False) + "\n"
     assert values["parts"][1]["time"]["ratio"] is None and values["flags"][0]["message"] == odd
     assert list(values["parts"][0])[:2] == ["id", "title"]
-
-
-TOO_DEEP = ("[" * 33 + "]" * 33, '["\\\\",' + "[" * 32 + "]" * 32 + "]")
-IN_TEXTS = ('["' + "[" * 99 + '"]', '["\\"' + "[" * 99 + '"]', '["\\\\\\"' + "{" * 99 + '\\\\"]')
-SHALLOW = ("[" * 32 + "]" * 32, *IN_TEXTS, '{"a": "]", "b": ' + "[" * 31 + "]" * 31 + "}")
 
 
 @pytest.mark.parametrize("text", [*TOO_DEEP, *SHALLOW])

@@ -38,6 +38,7 @@ Noise = Callable[[random.Random], float]
 
 CPU = TimePolicy("cpu", allowance_ms=0.0)
 WALL = TimePolicy("wall", allowance_ms=0.0)
+CLOCKS = st.sampled_from(["cpu", "wall"])
 
 
 def steady(ms: float, wall_per_cpu: float = 1.0) -> Sample:
@@ -142,9 +143,6 @@ def test_the_figures_of_a_verdict() -> None:
     calls = (steady(100 * 1.01**k) for k in range(1000))
     timing = compare(lambda: nullcontext((calls.__next__, calls.__next__)), CPU)
     assert (timing.ratio, timing.verdict) == (pytest.approx(1.0), "pass")
-
-
-CLOCKS = st.sampled_from(["cpu", "wall"])
 
 
 @given(st.lists(st.floats(0.5, 3), min_size=8, max_size=24), st.floats(1, 3), st.floats(1e-5, 1e3), CLOCKS)
@@ -282,11 +280,8 @@ def test_four_rounds_beyond_doubt_are_an_early_slow() -> None:
     assert [early_end(rounds_of(ratios)) for ratios in gross] == [2, 4, 2, None]
     assert [early_end(rounds_of(ratios)) for ratios in (*go_on, [1.0, *[40.0] * 6])] == [None] * 3
     slept = serial(1.0, 5.0)
-    assert (
-        early_end(slept) == 4
-        and early_end(serial(1.0, 7.0)) == 2
-        and judge(slept[:4], CPU).flags == ("wall_ceiling",)
-    )
+    assert early_end(slept) == 4 and early_end(serial(1.0, 7.0)) == 2
+    assert judge(slept[:4], CPU).flags == ("wall_ceiling",)
     drifting = [Round((steady(100.0), steady(120.0)), one.student) for one in rounds_of([3.0] * 7)]
     assert early_end(drifting) is None
 

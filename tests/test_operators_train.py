@@ -70,6 +70,11 @@ void stepBeyond(torch::Tensor P, torch::Tensor G, int n, float rate) { *reinterp
 
 torch::Tensor reluOfHalf(torch::Tensor X, int n) { return reluForward(X, n / 2); }
 """
+Train = Callable[..., Training]
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+PACKED = "t10k-images-idx3-ubyte.gz"
+Spoil = Callable[[bytes], bytes | None]
+HUGE = struct.pack(">4I", 2051, 1 << 31, 28, 28)
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +106,6 @@ class Renamed:
     def call(self, request: Request, **how: Any) -> Call:
         name = self.names.get(request.function, request.function)
         return self.session.call(replace(request, function=name), **how)
-
-
-Train = Callable[..., Training]
 
 
 @pytest.fixture
@@ -316,11 +318,6 @@ def idx_bytes(array: Array) -> bytes:
     return struct.pack(f">I{array.ndim}I", magic, *array.shape) + array.astype(np.uint8).tobytes()
 
 
-IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
-PACKED = "t10k-images-idx3-ubyte.gz"
-Spoil = Callable[[bytes], bytes | None]
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Twelve training images and four held out, one file compressed and one under MNIST's other name."""
@@ -337,9 +334,6 @@ def test_files_come_back_as_they_were_written(folder: Path) -> None:
     training, held = digits.load(folder)
     assert np.array_equal(np.concatenate([training.images, held.images]), drawn.images)
     assert np.array_equal(held.labels, drawn.labels[12:]) and held.labels.dtype == np.int64
-
-
-HUGE = struct.pack(">4I", 2051, 1 << 31, 28, 28)
 
 
 @pytest.mark.parametrize(

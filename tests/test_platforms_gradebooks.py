@@ -97,6 +97,8 @@ def moodle_export(students: int = 25) -> str:
 
 canvas_with, moodle_with = canvas_export().replace, moodle_export().replace
 EXPORTS = {"canvas": (canvas_export(), f"{TITLE} (4711)"), "moodle": (moodle_export(), "Grade")}
+OWN_COLUMNS = ("Quiz (1)", "Äß = 2 (22)", "Notes", "Final Score")
+Pieces = tuple[list[str], list[int], list[Student], list[str | None]]
 
 
 def report(out: Path, column: str | None = None, **exports: Path) -> str:
@@ -183,10 +185,6 @@ def test_a_worksheet_may_lack_names(left_out: tuple[str, ...], matched: int, exp
     assert f"grades filled in: {matched}" in said
     if matched == 1:
         assert ("Participant 701" if "Full name" in left_out else "First Last1") in said
-
-
-OWN_COLUMNS = ("Quiz (1)", "Äß = 2 (22)", "Notes", "Final Score")
-Pieces = tuple[list[str], list[int], list[Student], list[str | None]]
 
 
 def pieces(draw: random.Random, platform: str) -> Pieces:

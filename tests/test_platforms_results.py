@@ -48,6 +48,9 @@ void myFusedAttention(int a) {
 """
 ANNOTATION = r"::(?:error|warning|notice) file=hw1/module\.cpp,line=(\d+),title=[^:,\r\n]*::[^\r\n]*"
 SOURCES = Sources({"module.cpp": SOURCE}, {"module.cpp": "hw1/module.cpp"})
+AT = datetime(2026, 9, 1, 12, 0, 5, tzinfo=timezone(timedelta(hours=2)))
+CONFIG = COURSE.read_text()
+FAULTS = {"a broken config": "gpt149.yaml", "no end": "did not end", "no submission": "there is no folder"}
 
 
 def some_text(draw: random.Random, most: int = 6) -> str:
@@ -82,9 +85,6 @@ def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
     unique = {each.id: each for each in parts}
     made = replace(result((part(*PARTS[2]),)), parts=tuple(unique.values()))
     return made, rubric.score(assignment(), made, late_s=draw.choice([None, 1e5]))
-
-
-AT = datetime(2026, 9, 1, 12, 0, 5, tzinfo=timezone(timedelta(hours=2)))
 
 
 def on_classroom50(judged: SubmissionResult, scored: Score) -> dict[str, Any]:
@@ -361,9 +361,6 @@ def test_absurd_numbers_and_names_stay_valid() -> None:
     assert require_valid("gradescope", found)["score"] == 0.0
 
 
-CONFIG = COURSE.read_text()
-
-
 def laid_out(folder: Path, source: str | None, config: str | None = None) -> Path:
     for name in ("submission", "results"):
         (folder / name).mkdir(parents=True)
@@ -377,9 +374,6 @@ def laid_out(folder: Path, source: str | None, config: str | None = None) -> Pat
 
 def results_of(root: Path) -> dict[str, Any]:
     return require_valid("gradescope", json.loads((root / "results" / "results.json").read_text()))
-
-
-FAULTS = {"a broken config": "gpt149.yaml", "no end": "did not end", "no submission": "there is no folder"}
 
 
 @pytest.mark.parametrize("kind", [*FAULTS, "no more processes"])

@@ -138,6 +138,8 @@ Bob,1,1002,bob@x.org,A,
 Ada,2,,ADA@x.org,A,
 X,3,1003,y@x.org,A,
 """
+GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]}
+PASSES = [pytest.param(kind, marks=pytest.mark.full) for kind in ("right", "hostile")]
 
 
 def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: Path) -> None:
@@ -358,10 +360,6 @@ def called(bundle: Path, checkout: Path) -> tuple[subprocess.CompletedProcess[st
     assert (checkout / "release-body.md").read_text().startswith("**")
     assert "<script" not in (checkout / "verdict.html").read_text()
     return ended, found
-
-
-GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]}
-PASSES = [pytest.param(kind, marks=pytest.mark.full) for kind in ("right", "hostile")]
 
 
 @pytest.mark.parametrize("kind", [*GRADED, *PASSES])

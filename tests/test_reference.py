@@ -44,6 +44,8 @@ LIBRARIES = {
     "expert": (ref_library.EXPERT, ref_library.expert_path, {"gpt149_expert_attention"},
                ("gpt149_expert_", "gpt149_plain_"), ("-O0",)),
 }  # fmt: skip
+LARGEST = {"B": 2, "H": 3, "N": 40, "d": 35, "threads": 5, "Br": 50, "Bc": 50}
+ANY_SHAPE = strategies.fixed_dictionaries({name: strategies.integers(1, n) for name, n in LARGEST.items()})
 
 
 def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
@@ -120,10 +122,6 @@ def test_a_level_that_the_machine_lacks_is_not_set(library) -> None:
     best = library.gpt149_ref_level()
     for level in (best + 1, -1):
         assert library.gpt149_ref_set_level(level) == best
-
-
-LARGEST = {"B": 2, "H": 3, "N": 40, "d": 35, "threads": 5, "Br": 50, "Bc": 50}
-ANY_SHAPE = strategies.fixed_dictionaries({name: strategies.integers(1, n) for name, n in LARGEST.items()})
 
 
 @settings(max_examples=25, deadline=None)

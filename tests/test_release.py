@@ -46,6 +46,10 @@ from grader.submission import companions_of, find
 from module_ref_stub import library
 
 MAIN = release_of("attention")
+STAFFS = ("configs/hidden/gpt149.yaml", "module_ref_stub/kernels.cpp", "labs/attention/threats/rows.py")
+PUBLIC = f"configs/{contents.CONFIG}"
+GPU_LAB = ROOT / "labs" / "gpu"
+PYTHON, CUDA = ((GPU_LAB / name).read_text() for name in ("kernels.py", "kernels.cu"))
 
 
 def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,9 +257,6 @@ def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
     assert line.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 
-STAFFS = ("configs/hidden/gpt149.yaml", "module_ref_stub/kernels.cpp", "labs/attention/threats/rows.py")
-
-
 @pytest.mark.parametrize("path", [*STAFFS, "labs/rows/kernels.py", "a.cpp"])
 def test_files_of_the_staff_are_strangers(path: str) -> None:
     refused("nothing was written", search.refuse, {path: File(b"")}, MAIN.kit)
@@ -339,9 +340,6 @@ def test_a_handout_links_the_object_it_holds(tmp_path: Path, monkeypatch: pytest
         assert session.death is None and session.call(request).output.ravel().tolist() == [2.0, 2.0]
 
 
-PUBLIC = f"configs/{contents.CONFIG}"
-
-
 def smaller(files: Files) -> Files:
     """Return the files with small default sizes, on which nothing here depends."""
     before = b"N: 1024, d: 32, Br: 256, Bc: 256, threads: 8}"
@@ -402,10 +400,6 @@ def test_an_autograder_gives_nothing_and_all_points(installed: Path, tmp_path: P
         subprocess.run([source / "run_autograder", installed], env=environment, check=True, timeout=300)
         found = json.loads((installed / "results" / "results.json").read_text())
         assert found["score"] == points, found
-
-
-GPU_LAB = ROOT / "labs" / "gpu"
-PYTHON, CUDA = ((GPU_LAB / name).read_text() for name in ("kernels.py", "kernels.cu"))
 
 
 @pytest.fixture(scope="session")
@@ -549,6 +543,9 @@ pathlib.Path(sys.argv[-1]).write_text(json.dumps(dict(parts=parts)))
 sys.exit(3 if any(part['verdict'] == 'unjudged' for part in parts) else 0)
 """
 Setup = tuple[proofs.ProofSetup, list[str]]
+GPU = part("unjudged", waits_for="GPU", why="no GPU")
+TRITON = part("unjudged", waits_for="triton", why="no triton")
+WRONG, PASS = part("wrong"), part("pass", 10.0)
 
 
 @pytest.fixture
@@ -561,11 +558,6 @@ def prove(setup: Setup, program: str) -> list[str]:
     proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
     bench.say_what_is_open()
     return said
-
-
-GPU = part("unjudged", waits_for="GPU", why="no GPU")
-TRITON = part("unjudged", waits_for="triton", why="no triton")
-WRONG, PASS = part("wrong"), part("pass", 10.0)
 
 
 def judge(*triton: dict, cuda: tuple[dict, ...] = (GPU, GPU, GPU)) -> str:

@@ -28,6 +28,12 @@ from grader.study import laboratory
 REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 NO_SCORE = Score((), 0.0, 0, 0.0, 0.0, 0.0)
 REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}
+TABLE = Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
+NUMBERS = {"kind": 1, "dtype": 7, "shape": [3]}
+WRONG = [{"dtype": 15}, {"dtype": 6}, {"shape": [2]}, {"shape": [3, 1]}, {"withheld": True}, {"payload": 31}]
+#: They stand beside student code and write to pipes, which are read as untrusted.
+BACKENDS = r"torch\.(loaded|forkserver|delays)|gpu\.(devicerunner|kernelfiles|tensormemory)"
+RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
 
 
 def understood(payload: bytearray | None = None, request: Request = REQUEST, **changed: Any) -> Call:
@@ -70,11 +76,6 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> 
 )  # fmt: skip
 def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, Any]) -> None:
     refused("", understood, **changed, of=RunnerDied)
-
-
-TABLE = Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
-NUMBERS = {"kind": 1, "dtype": 7, "shape": [3]}
-WRONG = [{"dtype": 15}, {"dtype": 6}, {"shape": [2]}, {"shape": [3, 1]}, {"withheld": True}, {"payload": 31}]
 
 
 @pytest.mark.parametrize("changed", WRONG, ids=str)
@@ -175,11 +176,6 @@ commandline.main("grader", run)
         for text in (ended.stdout.decode(), ended.stderr.decode()):
             assert "bob complete" in text and not obeyed(text), (kind, obeyed(text))
         assert len(ended.stderr) < 20_000, "an error takes few words"
-
-
-#: They stand beside student code and write to pipes, which are read as untrusted.
-BACKENDS = r"torch\.(loaded|forkserver|delays)|gpu\.(devicerunner|kernelfiles|tensormemory)"
-RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
 
 
 def test_nothing_is_printed_past_the_printer() -> None:

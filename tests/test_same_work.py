@@ -33,6 +33,10 @@ OPTIONS = Options({"N": 160, "Br": 64, "Bc": 48}, timing=False, profile=False)
 UNNAMED = ", ".join(["torch::Tensor"] * 11 + ["int"] * 2)
 flash = partial(part4.flash, name="myFlashAttention")
 whole = partial(part4.with_part_4, name="myFlashAttention")
+MIB = 1 << 20
+LOOP = "for (int i = 0; i < n; i++) work(i);"
+PART_1, PART_2 = "void myNaiveAttention()", "void myUnfusedAttentionBlocked()"
+HOSTILE = ("((((", "a = [b]", "f(", "struct A {", "int f() { f(); for }\n", "#define A f(g)\n")
 
 
 def own_loop(*edits: tuple[str, str]) -> str:
@@ -141,9 +145,6 @@ def test_a_part_that_is_judged_again_is_compared_again(judge: Judge) -> None:
     assert [[part.id for part in call.args[0]] for call in once_more.mock_calls] == [["part1", "part4"]]
     assert [flag.code for flag in result.parts[-1].flags] == [SAME, IDLE, TILES]
     assert [part.id for part in result.parts] == [part.id for part in before.parts]
-
-
-MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -265,11 +266,6 @@ def test_mistakes_in_the_assignment(old: str, new: str, words: str, tmp_path: Pa
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
     refused(words, loading.load, path)
-
-
-LOOP = "for (int i = 0; i < n; i++) work(i);"
-PART_1, PART_2 = "void myNaiveAttention()", "void myUnfusedAttentionBlocked()"
-HOSTILE = ("((((", "a = [b]", "f(", "struct A {", "int f() { f(); for }\n", "#define A f(g)\n")
 
 
 def test_what_a_function_reaches() -> None:

@@ -66,6 +66,9 @@ for name in loaded.names:
         os._exit(0)
     os.waitpid(child, 0)
 """
+WORK = "that is torch's own work; the assignment gives you tensors, not operators"
+PYTHON = "there is no Python where kernels run"
+ABSENT = "which kernels are not given"
 
 
 @pytest.fixture(scope="module", params=["native", pytest.param("with torch", marks=pytest.mark.full)])
@@ -240,11 +243,6 @@ def test_tensors_do_the_same_as_torchs(using_torch: Results, with_the_stand_in: 
 def test_the_headers_that_it_replaces_are_torchs() -> None:
     folders = [Path(folder) for folder in include_paths()]
     assert not [name for name in standin.HEADERS if not any((folder / name).is_file() for folder in folders)]
-
-
-WORK = "that is torch's own work; the assignment gives you tensors, not operators"
-PYTHON = "there is no Python where kernels run"
-ABSENT = "which kernels are not given"
 
 
 @pytest.mark.parametrize(

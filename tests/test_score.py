@@ -21,6 +21,9 @@ from grader.staff.classroom.byhand import read_manual
 PUBLIC = classrows.assignment()
 STAFF = load(ROOT / "configs" / "hidden" / "gpt149.yaml")
 DAY_S = 86_400.0
+HOSTILE = "\x1b]0;owned\x07\x1b[2K\x9b\u202e"
+SHOWN, LONG = "?]0;owned??[2K??", ("x" * 9999, "xxx")
+MANY = ",".join(f"c{k}" for k in range(300_000))
 
 
 def timing(ratio: float, low: float | None = None) -> Timing:
@@ -253,11 +256,6 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
     assert read_manual(path, PUBLIC, {"ada"}) == {"ada": {"writeup": 6.5}}
 
 
-HOSTILE = "\x1b]0;owned\x07\x1b[2K\x9b\u202e"
-SHOWN, LONG = "?]0;owned??[2K??", ("x" * 9999, "xxx")
-MANY = ",".join(f"c{k}" for k in range(300_000))
-
-
 @pytest.mark.parametrize(
     ("content", "line", "says"),
     [
@@ -273,10 +271,8 @@ MANY = ",".join(f"c{k}" for k in range(300_000))
         ("id,writeup\nada,-1\n", 2, "writeup: points should be a number such as 6.5, not '-1'"),
         *((f"id,writeup\nada,{cell}\n", 2, f"not '{cell}'") for cell in ("nan", "1e3", "seven")),
         ('id,writeup\nada,"6,5"\n', 2, "not '6,5'"),
-        *(
-            (f"id,writeup\nada{x}\n", 2, f"{n} cells, but the table 2 columns")
-            for x, n in ((",7,3", 3), ("", 1))
-        ),
+        ("id,writeup\nada,7,3\n", 2, "3 cells, but the table 2 columns"),
+        ("id,writeup\nada\n", 2, "1 cells, but the table 2 columns"),
         ('id,writeup,comment\nada,7,"one\ntwo"\ngrace,8,\n', 4, "8 points are too many; at most 7"),
         ('id,writeup\nada,"7\n', 2, "not a row of CSV"),
         (b"id,writeup\nada,7\ngra\xe7e,7\n", 3, "not UTF-8 text"),

@@ -52,6 +52,10 @@ START = b"# Mine\r\n\r\n<!-- answer: a -->\r\nMy own.  \r\n<!-- end -->\r\n<!-- 
 END = b"<!-- end -->\r\nend\r\n"
 WRONG_AT_4 = "if (TILE_SIZE == 4) return at::zeros({B, H, N, d}, at::kFloat);"
 PART1, PART3, PART4 = map(ASSIGNMENT.part, ("part1", "part3", "part4"))
+STATIC = ("f(at::Tensor, int)", "f(at::Tensor, int) [clone ._omp_fn.0]", "(anonymous namespace)::f(int)")
+GLOBAL = {"(anonymous namespace)::score": "score", "mine::score": "mine::score", "score": "score"}
+KB = 1 << 10
+Access = tuple[str, int]
 
 
 def outcome_of(part: Part, *rounds: tuple[Sample, Sample]) -> Outcome:
@@ -344,10 +348,6 @@ def test_a_race_of_foreign_code_is_not_reported() -> None:
     assert racereport.races(ours, "x += 1;")[0].lines == (1,)
 
 
-STATIC = ("f(at::Tensor, int)", "f(at::Tensor, int) [clone ._omp_fn.0]", "(anonymous namespace)::f(int)")
-GLOBAL = {"(anonymous namespace)::score": "score", "mine::score": "mine::score", "score": "score"}
-
-
 @pytest.mark.parametrize("location", [*(f"{function}::score" for function in STATIC), *GLOBAL])
 def test_a_static_variable_in_a_function_is_named(location: str) -> None:
     name, is_static = GLOBAL.get(location, "score"), location not in GLOBAL
@@ -385,10 +385,6 @@ def test_a_reduction_is_advised_only_where_one_makes_it_right() -> None:
         now, before = (racereport.Access(True, (racereport.Frame(1, text, "f"),)) for text in lines)
         (*_, advice) = racereport.words(racereport.Race("sum", "memory", now, before), "module.cpp")
         assert says in advice and ("reduction" in advice) == ("reduction" in says), lines
-
-
-KB = 1 << 10
-Access = tuple[str, int]
 
 
 def simulated(kernel: str, shape: Shape, model: Model, *, scores_only: bool = True) -> Traffic:

@@ -174,6 +174,7 @@ HOSTILE = {
     "tar-parent": (tar_file(b"../../module.cpp", SOURCE), "leads outside"),
     "wide": (zip_bytes(*(Entry(b"%d/%d" % (k, k), b"") for k in range(10_001))), "more than 20000"),
 }  # fmt: skip
+UNREADABLE = (b"a: [", b"- a\n- b\n", b"\xff\xfe\0", b"a: 2023-99-99\n", b"", b"[" * 5000)
 
 
 def test_hostile_archives_and_names_in_one_cost_only_their_owners(tmp_path: Path, scratch: Path) -> None:
@@ -336,9 +337,6 @@ submission_104:
         assert submissions["submission_103"].submitted_at is None
         assert "has no such folder" in str(submissions["Lost_Soul_104"].error)
         assert submissions["submission_999"].error is None
-
-
-UNREADABLE = (b"a: [", b"- a\n- b\n", b"\xff\xfe\0", b"a: 2023-99-99\n", b"", b"[" * 5000)
 
 
 @pytest.mark.parametrize("content", UNREADABLE)

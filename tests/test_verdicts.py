@@ -33,6 +33,10 @@ from grader.staff.classroom import gradebook, ledger, planning
 SMALL = ("-N", "64", "-B", "2", "-br", "16", "-bc", "24", "--no-time", "--no-table")
 GPT149 = (sys.executable, str(ROOT / "gpt149.py"))
 KERNELS = {part.id: part.function for part in ASSIGNMENT.parts if part.function.startswith("my")}
+OTHERS = ("-N 333 -B 2 -H 3 -d 40 -br 48 -bc 64", "-N 1", "-N 50 -d 1 -H 1 --threads 3 -D TILE_SIZE=7")
+LACKING = "This machine has no ispc that runs."
+CODES = {"": EXIT_PASS, "pass pass": EXIT_PASS, "pass unjudged": EXIT_KIT, "unjudged": EXIT_KIT}
+CODES |= {"unjudged wrong": EXIT_SUBMISSION, "pass slow": EXIT_SUBMISSION}
 
 
 class Fault(NamedTuple):
@@ -75,6 +79,7 @@ SLOW = [
     Fault("a file of its own, which it cannot have", "pass", "",
           'if (std::FILE *f = std::fopen("debug.txt", "w")) std::fclose(f); else std::puts("no file");'),
 ]  # fmt: skip
+OF_BOTH_TIERS = [*QUICK, pytest.param(SLOW, marks=pytest.mark.full)]
 
 
 def edited(master: str, faults: Sequence[Fault]) -> str:
@@ -90,9 +95,6 @@ def edited(master: str, faults: Sequence[Fault]) -> str:
 
 def run(*arguments: object, source: Path | None = None) -> subprocess.CompletedProcess[str]:
     return python(*GPT149[1:], *arguments, *(["--module", source] if source else []), timeout_s=300)
-
-
-OF_BOTH_TIERS = [*QUICK, pytest.param(SLOW, marks=pytest.mark.full)]
 
 
 @pytest.mark.parametrize("faults", OF_BOTH_TIERS, ids=lambda faults: ", ".join(each.name for each in faults))
@@ -249,9 +251,6 @@ def test_familiar_lines_come_in_their_order(default_run: tuple[str, dict]) -> No
     assert re.search(r"[\s\S]*?".join(expected), block), block
 
 
-OTHERS = ("-N 333 -B 2 -H 3 -d 40 -br 48 -bc 64", "-N 1", "-N 50 -d 1 -H 1 --threads 3 -D TILE_SIZE=7")
-
-
 @pytest.mark.parametrize("shape", one_of_each(("-N 97 -br 256 -bc 7", *OTHERS), key=lambda shape: None))
 def test_master_passes_in_other_shapes(shape: str) -> None:
     ended = run("all", *shape.split(), "--no-time", "--no-table")
@@ -312,9 +311,6 @@ def test_sanitizers_name_the_student_s_line(master: str, tmp_path: Path) -> None
     assert "Traceback" not in ended.stdout + ended.stderr
 
 
-LACKING = "This machine has no ispc that runs."
-
-
 def unjudged(part_id: str, title: str, points: float) -> PartResult:
     diagnosis = Diagnosis("machine_lacks", LACKING)
     return PartResult(part_id, title, "unjudged", points, diagnosis=diagnosis, waits_for="ispc")
@@ -343,10 +339,6 @@ def test_its_points_are_open_and_no_part_of_a_grade_until_they_are_given_by_hand
     assert row.part_points("part1") == 0.0 and row.part_points("part2") is None and row.total is None
     row = row_of(WAITING, **{known[0]: known[2] for known in PARTS})
     assert row.total == 93.0 and not row.waiting
-
-
-CODES = {"": EXIT_PASS, "pass pass": EXIT_PASS, "pass unjudged": EXIT_KIT, "unjudged": EXIT_KIT}
-CODES |= {"unjudged wrong": EXIT_SUBMISSION, "pass slow": EXIT_SUBMISSION}
 
 
 @pytest.mark.parametrize("verdicts", CODES)

@@ -1,7 +1,6 @@
 """`--watch`: the memory of a session, when a file counts as saved, and sessions up to Ctrl-C."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import queue
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,7 @@ from grader.study.watching.files import Content, Watcher
 from grader.study.watching.loop import GoodTime, History, Judged, beside_last_good, changed, summary
 
 #: `make test` installs it; a Python without the extra runs the other tests.
-needs_watchfiles = pytest.mark.skipif(
-    importlib.util.find_spec("watchfiles") is None, reason="pip install watchfiles"
-)
+needs_watchfiles = pytest.mark.skipif(find_spec("watchfiles") is None, reason="pip install watchfiles")
 NOON = datetime(2025, 11, 21, 12, 0, 0)
 #: Ends a test that hangs; no outcome depends on it.
 LONGEST_WAIT_S = 300.0

@@ -81,6 +81,9 @@ INDEX, INDEX_SWAPPED = (f"((x * sizeX + {a}) * sizeY + {b}) * sizeZ + b" for a, 
 SCALED = Mutation("scaled", "part1", ((", N, score)", ", N, score / std::sqrt((float)d))"),))
 SWAPPED = Mutation("swapped", "4Dread", ((INDEX, INDEX_SWAPPED),))
 TYPED = Mutation("typed", "part1", (("return fillTensor(OTensor, O);", "return OTensor.to(at::kBFloat16);"),))
+WITHOUT = [REFUSES_TORCH, pytest.param(HIDES_TORCH, marks=pytest.mark.full)]
+COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt149.py', run_name='__main__')"
+NATIVE = ("inside/runner.cpp", "inside/plain/plain_tensor.h", "shim/gpt149_abi.h")
 
 
 def run(script: str, *arguments: str, code: int = 0) -> str:
@@ -118,9 +121,6 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     assert results["right"]["inputs_version"] == 2
 
 
-WITHOUT = [REFUSES_TORCH, pytest.param(HIDES_TORCH, marks=pytest.mark.full)]
-
-
 @pytest.mark.parametrize("torch", WITHOUT, ids=["not imported", "absent"])
 def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) -> None:
     """A machine without torch compiles by another standard, and needs headers of its own: the full tier alone."""
@@ -134,9 +134,6 @@ def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) 
     if torch == HIDES_TORCH:
         chains = [result["toolchain"] for result in results.values()]
         assert {(each["torch"], each["cxx_standard"]) for each in chains} == {("absent", "c++17")}
-
-
-COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt149.py', run_name='__main__')"
 
 
 @pytest.mark.full
@@ -229,9 +226,6 @@ def test_help_imports_neither_torch_nor_numpy(command: str, lists: str) -> None:
     imported = [re.sub(r"^import time: .*\| +", "", line) for line in ended.stderr.splitlines()]
     assert "argparse" in imported and not [line for line in imported[1:] if not re.fullmatch(r"[\w.]+", line)]
     assert not {"torch", "numpy", "rich.console", "yaml"} & set(imported)
-
-
-NATIVE = ("inside/runner.cpp", "inside/plain/plain_tensor.h", "shim/gpt149_abi.h")
 
 
 def test_sources_that_judge_decide_and_those_that_show_or_keep_verdicts_do_not() -> None:

@@ -25,6 +25,9 @@ from grader.study.writeup.regions import answers, fill, tables
 COURSE = load(PUBLIC_CONFIG)
 TEMPLATE = (ROOT / "writeup_template.md").read_text()
 TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
+#: No surrogates, and none of the characters at which Python splits lines other than the line feed.
+LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+WRITTEN = st.characters(exclude_characters=LINE_ENDS, exclude_categories=["Cs"])
 
 
 def answered(text: str = "Because of the cache.", template: str = TEMPLATE) -> str:
@@ -46,11 +49,6 @@ def test_a_table_is_put_into_its_region_and_nowhere_else() -> None:
     text = fill("a\r\n<!-- table: cache -->\r\n<!-- end -->\r\nb\r\n", "cache", TABLE)
     assert "\n" not in text.replace("\r\n", "") and text.endswith("<!-- end -->\r\nb\r\n")
     refused("holds a region's marker", fill, TEMPLATE, "cache", "x\n<!-- end -->")
-
-
-#: No surrogates, and none of the characters at which Python splits lines other than the line feed.
-LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-WRITTEN = st.characters(exclude_characters=LINE_ENDS, exclude_categories=["Cs"])
 
 
 @given(st.text(alphabet=WRITTEN))

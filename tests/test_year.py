@@ -36,6 +36,8 @@ from grader.submission.ids import closest
 
 ROW = {"id": "ada", "submitted_at": "", "part1": "10", "late_days": "0", "late_penalty": "0", "total": "10"}
 ROW |= {"max_points": "10", "part1_verdict": "pass"}
+RIGHT = classrows.part("part1", "Naive", 10.0)
+WRONG = classrows.part("part1", "Naive", 10.0, "wrong")
 
 
 def standing(part: PartResult, **facts: str) -> Standing:
@@ -44,10 +46,6 @@ def standing(part: PartResult, **facts: str) -> Standing:
     machine = {"processor": facts.get("processor", "P"), "cores": 2}
     result = SubmissionResult("ada", "", "gpt149", machine, {"compiler": "g++ 12"}, {}, (part,))
     return Standing(replace(acting_class.record("ada"), fingerprints=prints), result)
-
-
-RIGHT = classrows.part("part1", "Naive", 10.0)
-WRONG = classrows.part("part1", "Naive", 10.0, "wrong")
 
 
 @pytest.mark.parametrize(

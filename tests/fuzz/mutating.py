@@ -29,6 +29,7 @@ NUMBERS = (0, 1, -1, 127, 128, 255, 65279, 65280, 65535)
 NUMBERS += (1 << 31, (1 << 32) - 1, 1 << 53, 1 << 63, (1 << 64) - 1)
 KINDS = ("bits", "cut", "remove", "splice", "repeat", "digits", "bytes", "nest", "word", "word")
 BRACKETS = (b"[", b"{", b"(", b"<", b'{"a":', b"/*", b'R"(', b"I", b"N")
+Patterns = dict[str, Callable[[int], bytes]]
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,6 @@ class Reader:
     patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)  # hostile, of about n bytes
     cost: int = 1  # divides the number of inputs
     pattern_bytes: int = 1 << 16  # of a small pattern
-
-
-Patterns = dict[str, Callable[[int], bytes]]
 
 
 def repeats(*middles: bytes, head: bytes = b"", tail: bytes = b"") -> Patterns:

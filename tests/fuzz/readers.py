@@ -54,6 +54,7 @@ from grader.submission.exports import canvas_name, gradescope_entries
 
 LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
 SOURCE = b"int main() { return 0; }\n" * 40
+REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 
 
 def read_archive(data: bytes) -> int:
@@ -463,9 +464,6 @@ def read_symbol(data: bytes) -> None:
     symbols.qualified_name(name)
     symbols.is_plain_operator(name)
     symbols.category(UndefinedSymbol(name, versioned=False), versions=True)
-
-
-REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 
 
 def read_reply(data: bytes) -> None:

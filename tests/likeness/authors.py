@@ -92,6 +92,8 @@ for (j0 < N by Bc) {
     }
 }
 """
+_REGION = re.compile(r" *// BEGIN SOLUTION\n.*?// END SOLUTION\n", re.DOTALL)
+_STARTER = re.compile(r"^ *// BEGIN STARTER\n.*?// END STARTER\n", re.DOTALL | re.MULTILINE)
 
 
 class Author:
@@ -214,10 +216,6 @@ class Author:
 
 def cleared(name: str, size: str) -> str:
     return CLEAR.replace("M", name).replace("SIZE", size)
-
-
-_REGION = re.compile(r" *// BEGIN SOLUTION\n.*?// END SOLUTION\n", re.DOTALL)
-_STARTER = re.compile(r"^ *// BEGIN STARTER\n.*?// END STARTER\n", re.DOTALL | re.MULTILINE)
 
 
 def bodies(seed: int) -> list[str]:

@@ -33,14 +33,12 @@ OTHER = """
 inline double all(std::vector<double>& v) /* all
 of it */ { double s = 0; for (size_t k = 0; k < (size_t)v.size(); ++k) s += exp(v[k]); return s; }
 """
+STARTER = strip_solution((ROOT / "module.cpp").read_text())
 
 
 def compare(sources: dict[str, str], starter: str) -> Similarity:
     """Compare texts of C++."""
     return likeness.compare({name: Source(text) for name, text in sources.items()}, Source(starter))
-
-
-STARTER = strip_solution((ROOT / "module.cpp").read_text())
 
 
 @pytest.fixture
