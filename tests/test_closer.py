@@ -344,14 +344,11 @@ def test_ends_offsets_and_whole_sums_are_found() -> None:
 
 def test_arithmetic_of_indices_is_neither_a_division_nor_a_whole_sum() -> None:
     rows = (
-        "const int b = bh / N;",
-        "std::size_t at = head(bh / N, bh % N);",
-        "int T = (N + Br - 1) / Br;",
-        "O[n / N];",
+        "int bh;\nconst int b = bh / N;\nstd::size_t at = head(bh / N, bh % N);\nint T = (N + Br - 1) / Br;\n"
     )
-    assert not body("void kernel(int N, int Br, int n) {\nint bh;\n" + "\n".join(rows) + "\n}").divisions()
-    rows = ("auto p = e / sum;", "float inv = 1 / N;", "O[n] = o / N;", "int q = e / sum;", "O[n] /= sum;")
-    found = body("void kernel(int N, int n) {\n" + "\n".join(rows) + "\n}")
+    assert not body(f"void kernel(int N, int Br, int n) {{\n{rows}O[n / N];\n}}").divisions()
+    rows = "auto p = e / sum;\nfloat inv = 1 / N;\nO[n] = o / N;\nint q = e / sum;\nO[n] /= sum;"
+    found = body(f"void kernel(int N, int n) {{\n{rows}\n}}")
     assert numbers(found.divisions()) == [2, 3, 4, 5, 6]
     rows = "int i, n, sum;\nfor (i = 0; i < N; i += 16)\nsum += x[i];\nn += 1;"
     assert numbers(body(f"void kernel() {{\n{rows}\n}}").whole_sums()) == [2, 4]
@@ -403,11 +400,12 @@ def test_what_helpers_do_counts_as_done_by_their_calls() -> None:
         assert not body(HELPED.replace("clear(S, 256), memset(S, 0, N);", begun)).never_begun(), begun
 
 
-def test_the_loop_that_runs_to_a_size_is_found() -> None:
+def test_the_loop_that_runs_to_a_size_and_those_around_a_line_are_found() -> None:
     found = body(LEFT_OVER)
     assert numbers(found.until("Bc")) == [10], "a bound that is cut off at the end is right"
     assert numbers(found.until("d")) == [5, 11] and not found.until("d", mixed=True)
     assert shown(LEFT_OVER, "part4", ["?until:d", "?steps"]) == [(n, "this loop runs to d") for n in (5, 11)]
+    assert [numbers(found.enclosing(line)) for line in (6, 5, 9)] == [[2, 3], [2, 3, 5], [8, 9]]
 
 
 def test_an_exception_without_a_message_is_reported_as_one() -> None:
@@ -582,13 +580,6 @@ def test_loops_of_two_counters_with_one_end_are_found() -> None:
     text = "void kernel(int OH, int OW) {\nfor (int h = 0; h < OH; h++)\nfor (int w = 0; w < OH; w++)\nf(w);\n}\n"
     assert numbers(body(text).same_ends()) == [2, 3]
     assert not body(text.replace("w < OH", "w < OW")).same_ends()
-
-
-def test_a_line_is_shown_with_the_loops_around_it() -> None:
-    found = body(LEFT_OVER)
-    assert numbers(found.enclosing(6)) == [2, 3]
-    assert numbers(found.enclosing(5)) == [2, 3, 5]
-    assert numbers(found.enclosing(9)) == [8, 9]
 
 
 def test_a_call_that_did_not_end_is_placed_by_its_innermost_own_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,6 +220,7 @@ def test_numbers_that_are_none_are_explained_by_what_the_part_computes(tmp_path:
     assert (found := diagnoses["mse"]) and "exp(" not in found.message
 
 
+@pytest.mark.full  # In the fast tests, softmax and attention name two such mistakes without a compiler.
 def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:
     """If the only such input has a stride of 2 and a border of 1, two mistakes in the place look the same."""
     part = ASSIGNMENT.part("conv2d")

@@ -92,13 +92,6 @@ def test_a_right_output_refutes_a_mistake() -> None:
     assert kept == alone, "a mistake that right outputs refute is named if no other is left"
 
 
-def test_two_mistakes_with_the_same_output_are_both_named(tmp_path: Path) -> None:
-    (bug,) = (bug for bug in kernels.WRONG if bug.name == "divided by the largest")
-    ((_, result),) = side_by_side(tmp_path, [bug])
-    assert result.diagnosis is not None
-    assert "never divided" in result.diagnosis.message and "its largest exp(x)" in result.diagnosis.message
-
-
 @pytest.mark.parametrize("function", ["safeSoftmax", "onlineSoftmax"])
 def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> None:
     """Parts 2 and 3 may agree with each other to the last bit, and honest ones do: the master has no flag."""

@@ -519,8 +519,6 @@ def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: pyt
         refused(message, inference, "part1", *line.split(" "))
     refused("begin equally long", inference, "part1", "--prompt", "[Enter", "--prompt", "BAKER: I saw")
     refused("take a longer -m", inference, "part1", "--prompt", "the mirror " * 100)
-
-
-def test_a_text_takes_inference_and_a_part_that_is_attention() -> None:
+    # A text takes --inference and a part that is attention.
     refused("-m belongs to --inference", gpt149.run, ["part4", "-m", "shakes128"])
     refused("is not an attention part", inference, "4Daccess")
