@@ -74,6 +74,18 @@ def test_the_master_passes_and_the_starter_is_not_written(tmp_path: Path) -> Non
     assert [score.score(ASSIGNMENT, result).earned for result in (master, starter)] == [100, 0]
 
 
+def test_nan_alone_does_not_prove_a_mistake() -> None:
+    """A prediction that is NaN in the same rows, but also in rows that are right, explains nothing."""
+    oracle, shape = ORACLES["safe"], {"R": 4, "C": 9}
+    inputs = {"X": np.random.default_rng(2).uniform(-5000, 5000, (4, 9)).astype(np.float32)}
+    right = oracle.expected(inputs, shape)
+    assert isinstance(right, Expected)
+    actual = np.where(np.arange(4)[:, None] == 1, np.nan, right.value)
+    found = diagnose.diagnose(oracle, inputs, shape, right, actual, compare(right, actual))
+    (alone,) = diagnose.settled([found])
+    assert alone is not None and alone.code == "not_finite" and "smallest" not in alone.message
+
+
 def test_a_right_output_refutes_a_mistake() -> None:
     """Of equal numbers a sum without ties is 1, as if nothing was divided. On other inputs that would be wrong."""
     oracle, shape = ORACLES["online"], {"R": 3, "C": 9}

@@ -31,6 +31,8 @@ POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
     """Find the wrong step: implements `Oracle.dissect`. `sizes` has B, H and N, and for a kernel with tiles Br, Bc."""
     for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
+        if keys < 2:
+            continue  # a row's only weight is in the right proportion, whatever it is
         own = {**sizes, "N": keys, "d": keys + 2, **{name: tiles[name] for name in tiles if name in sizes}}
         shape = (own["B"], own["H"], keys, keys + 2)
         draws = Draws(17)
@@ -170,7 +172,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
     cause = _scores(made, wanted, sizes)
     if cause is None and normalised:
         words = f"{PROPORTIONS}: look at Q K^T and exp(), not at the sum"
-        return Dissected(words + left, ("input:Q", "input:K"))
+        return Dissected(words + left, ("input:Q", "input:K", "lanes"))
     if cause is None:
         return None
     sum_words = (

@@ -120,7 +120,8 @@ def fitting(
 
 def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:
     """Compare a prediction with the output. Return two booleans: it agrees with nearly all wrong elements, and with
-    nearly all right ones as well. NaN agrees with NaN only, and an infinity with the same infinity."""
+    nearly all right ones as well. NaN agrees with NaN only, and an infinity with the same infinity. Alone, they prove
+    nothing: without an equal number, the prediction must agree with the right elements."""
     actual, wrong = seen.actual, seen.wrong
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
@@ -132,4 +133,5 @@ def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> 
     near = same | (miss <= 0.25 * abs(actual - seen.expected))
     if wrong.any() and (close & near)[wrong].mean() < AGREEING:
         return False, False
-    return True, bool(wrong.all()) or bool(close[~wrong].mean() > AGREEING)
+    fits_right = bool(wrong.all()) or bool(close[~wrong].mean() > AGREEING)
+    return fits_right or not wrong.any() or bool(np.isfinite(actual[wrong]).any()), fits_right
