@@ -60,6 +60,15 @@ def test_a_lab_of_every_kind_is_judged(ending: Ending, tmp_path: Path) -> None:
     assert ending.faults(tmp_path) == []
 
 
+@pytest.mark.parametrize("folder", labs.folders(), ids=lambda folder: folder.name)
+def test_a_handout_is_searched_for_lines_of_the_lab_s_known_kernels(folder: Path) -> None:
+    kernels = labs.load(folder).kernels()
+    assert kernels is not None and kernels.__file__ is not None
+    known = {Path(kernels.__file__), *(folder / "known").glob("*.py")}
+    kit = contents.kit(ROOT, labs.assignment_file(folder, staff=True))
+    assert known <= set(kit.staff_files)
+
+
 #: The new lab's own test takes over ten seconds. The fast tier of tests has the lab of docs/labs.md in its place.
 @pytest.mark.full
 def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,7 @@ class _Operators(Lab):
         "side": ("--side", "rows, and columns, of a window in maxpool2d"),
         "step": ("--step", "stride of maxpool2d"),
     }
+    staff: ClassVar = ("known",)
     studies: ClassVar = {
         "train": (".train.command", "two networks learn to read digits on your operators, beside PyTorch's"),
         "ladder": (
