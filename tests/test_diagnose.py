@@ -194,7 +194,7 @@ def test_names_the_remainder(part: str, tile: int, shape: Shape) -> None:
         assert str(cut) in found.message
 
 
-def test_names_an_output_that_is_added_twice() -> None:
+def test_names_an_output_that_is_added_twice_and_what_a_growing_maximum_is_forgotten_in() -> None:
     x = make_inputs("random", RAGGED, 5)
     o, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
     by_own_sum = o
@@ -206,10 +206,6 @@ def test_names_an_output_that_is_added_twice() -> None:
         li = li + weights.sum(3, keepdim=True)
     assert explain(x, RAGGED, o).code == "flash_o_twice"
     assert "PV is divided by lij, the sum of its own block" in explain(x, RAGGED, by_own_sum).message
-
-
-def test_names_what_a_growing_maximum_is_forgotten_in() -> None:
-    x = make_inputs("random", RAGGED, 5)
     found = explain(x, RAGGED, flash_with_maximum(x, RAGGED["Bc"]))
     assert found.code == "maximum_not_rescaled" and "the old row sum li is not" in found.message
 

@@ -460,7 +460,7 @@ def test_all_rungs_are_measured(zygote: Zygote, monkeypatch: pytest.MonkeyPatch)
     assert (flops, shape, cores) == (4 * 2 * 48**2 * 16, SHAPE, 1)
 
 
-def test_rounds_become_ratios_and_times_too_short_are_refused() -> None:
+def test_rounds_become_ratios_and_times_too_short_and_other_parts_are_refused() -> None:
     shape = {**SHAPE, "N": 2000, "d": 32}
     flops = 4 * 2 * 2000**2 * 32
     limit = flops / 1e11
@@ -477,7 +477,4 @@ def test_rounds_become_ratios_and_times_too_short_are_refused() -> None:
     assert known.peak_against_reference / known.against_reference["expert"] == pytest.approx(0.8)
     refused("N = 2000 is too small", concluded, 10 * limit, 1.25 * limit)
     refused("faster than multiply-adds", concluded, 0.001, 0.9 * limit, of=KitError)
-
-
-def test_a_part_without_a_frontier_is_refused() -> None:
     refused("choose part1, part2, part3, part4", main, ["4Dread"])

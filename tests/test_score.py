@@ -70,12 +70,10 @@ def test_slow_beyond_the_last_band_and_without_bands() -> None:
     bounded = replace(part, time_bands=(TimeBand(1.5, 0.5),), case_credit=0.0)
     assert earned(bounded, "slow", time=timing(1.4)) == 10 and earned(bounded, "slow", time=timing(1.6)) == 0
     assert earned(replace(part, time_bands=(), points_if_slow=7.5), "slow", time=timing(9.0)) == 7.5
-
-
-@pytest.mark.parametrize(("share", "points"), [(1 / 3, 3.33), (2 / 3, 6.67), (0.12345, 1.23)])
-def test_points_are_rounded_to_the_nearest_hundredth(share: float, points: float) -> None:
-    part = replace(PUBLIC.part("part2"), points=10.0, time_bands=(TimeBand(2.0, share),))
-    assert earned(part, "slow", time=timing(1.5)) == points
+    # Points are rounded to the nearest hundredth.
+    for share, points in ((1 / 3, 3.33), (2 / 3, 6.67), (0.12345, 1.23)):
+        banded = replace(part, points=10.0, time_bands=(TimeBand(2.0, share),))
+        assert earned(banded, "slow", time=timing(1.5)) == points
 
 
 def test_easy_inputs_alone_earn_nothing() -> None:
