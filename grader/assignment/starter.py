@@ -9,8 +9,7 @@ from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.assignment.regions import strip_solution
-from grader.core import textfile
-from grader.core.commandline import Parser
+from grader.core.commandline import Parser, read_text
 from grader.core.errors import EXIT_PASS, KitError, UsageError, explained
 from grader.core.places import (
     GRADER_COMMAND,
@@ -54,9 +53,7 @@ def contents(assignment: Assignment, config: Path, command: str) -> dict[str, st
     files = {}
     for name in assignment.sources:
         path = labs.master(assignment.lab_folder, name)
-        files[name] = strip_solution(
-            textfile.read(path, LARGEST_MASTER, no="source", advice="save it as UTF-8")
-        )
+        files[name] = strip_solution(read_text(path, LARGEST_MASTER, no="source", advice="save it as UTF-8"))
     files[f"{assignment.id}.yaml"] = config.read_text(encoding="utf-8")
     template = labs.beside(assignment.lab_folder, "writeup_template.md", WRITEUP_TEMPLATE)
     if template.is_file():

@@ -1,4 +1,4 @@
-"""Shared code of the two command lines: one-line errors, numbers within bounds, exit codes. Does not import torch."""
+"""Shared code of the two command lines: one-line errors, exit codes, numbers and files within bounds. Without torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from grader.core.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
 from grader.core.harmless import guard_standard_streams
 from grader.core.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
-from grader.core.quantities import whole
+from grader.core.quantities import size_text, whole
 
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
@@ -193,3 +193,25 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
 def _bounded(error: Exception) -> str:
     text = str(error)
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} ... (cut here)"
+
+
+def read_text(path: Path, most_bytes: int, *, no: str, advice: str) -> str:
+    """Read a UTF-8 text file. A byte order mark stays in the text.
+
+    Raises UsageError if the path is not a file, the file is larger than `most_bytes`, or it is not UTF-8. `no` names
+    the expected kind of file, for the message "this is not a NO". The message about the encoding ends with `advice`.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"cannot read {path}: not a file")
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > most_bytes:
+        raise UsageError(f"{path}: larger than {size_text(most_bytes)}: this is not a {no}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError(f"{path}:{line}: not UTF-8 text; {advice}") from error

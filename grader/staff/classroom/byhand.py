@@ -33,7 +33,8 @@ from grader.assignment import yamlnode
 from grader.assignment.records import Assignment
 from grader.assignment.rubric import DESCRIPTIVE_COLUMNS, LateRule
 from grader.assignment.yamlnode import Keys, compose
-from grader.core import plainfile, textfile
+from grader.core import plainfile
+from grader.core.commandline import read_text
 from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.score import DAY_S, late_days
@@ -193,7 +194,7 @@ def _by_column(
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the row's first line, cells without surrounding blanks) for each row."""
     advice = "save the table as 'CSV UTF-8'"
-    text = textfile.read(path, MOST_BYTES, no="table of points", advice=advice).removeprefix("\ufeff")
+    text = read_text(path, MOST_BYTES, no="table of points", advice=advice).removeprefix("\ufeff")
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise UsageError(f"{path}:{line}: a NUL character: this is not text; {advice}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.core import textfile
+from grader.core.commandline import read_text
 from grader.core.errors import UsageError
 from grader.core.harmless import one_line
 
@@ -70,7 +70,7 @@ class Table:
 
 def read(path: Path) -> Table:
     """Read the table at `path`. Raises UsageError with file and line if it is not a table."""
-    text = textfile.read(path, MOST_BYTES, no="gradebook", advice="take the file as the platform exported it")
+    text = read_text(path, MOST_BYTES, no="gradebook", advice="take the file as the platform exported it")
     return parse(path, text)
 
 

@@ -19,7 +19,8 @@ from grader.assignment.labs import SOURCE_SUFFIXES
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.assignment.regions import strip_solution
-from grader.core import imports, textfile, version
+from grader.core import imports, version
+from grader.core.commandline import read_text
 from grader.core.errors import KitError, UsageError
 from grader.report import gradescope
 from grader.staff.release import wording
@@ -191,7 +192,7 @@ def kit(
         if path is not None and not path.is_file():
             raise UsageError(f"no such file: {path}")
     solutions = {
-        name: textfile.read(path, LARGEST_MASTER, no="source", advice="save it as UTF-8")
+        name: read_text(path, LARGEST_MASTER, no="source", advice="save it as UTF-8")
         for name, path in masters.items()
     }
     starters = {name: _starter(masters[name], solution) for name, solution in solutions.items()}
