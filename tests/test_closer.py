@@ -27,7 +27,7 @@ from grader.judge.bench import Options, Watched
 from grader.judge.explanation import failing_helper
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
-from grader.source import landmarks
+from grader.source import dataflow, landmarks
 from grader.source.landmarks import Body, Place
 from grader.study import race
 from labs.attention.dissect import dissect
@@ -118,6 +118,8 @@ def test_the_sizes_that_are_right_are_named() -> None:
             "The last of each 3 is left out",
         ),
         ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
+        # Any weight of the only key is in the right proportion.
+        ({"N": 1, "wrong_at": 1}, None),
         # Columns that were never stored say nothing about weights.
         *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
     ],
@@ -140,11 +142,12 @@ def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], wor
         weights[..., -1] *= mistake.get("last", 1.0)
         made = weights @ inputs["V"][:, :, used]
         made[..., mistake.get("column", made.shape[3]) :] *= 2
+        made += sizes["N"] == mistake.get("wrong_at")
         output = np.zeros_like(made)
         output[..., stored] = made[..., stored]
         return output
 
-    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8, "Br": 3, "Bc": 2})
+    found = dissect(ask, {"B": 1, "H": 2, "N": mistake.get("N", 32), "d": 8, "Br": 3, "Bc": 2})
     assert (found is None) if words is None else (found is not None and words in found.words)
 
 
@@ -390,14 +393,68 @@ void kernel(float *Q, float *K, float *V, float *S, int Bc, int N, int d) {
 
 def test_what_helpers_do_counts_as_done_by_their_calls() -> None:
     found = body(HELPED)
-    assert [line for line, _ in shown(HELPED, "part4", ["call:exp"])] == [12], "through two functions"
-    assert numbers(found.in_helpers(r"\bexp\b")) == [2]
+    assert [line for line, _ in shown(HELPED, "part4", ["call:exp"])] == [12, 2], "through two functions"
     assert numbers(found.zeroed_in("d")) == [9, 13], "memset is outside of the loop"
     assert numbers(found.restarts("d")) == [10, 11] and not found.restarts("N")
     assert shown(HELPED, "part2", ["restarts:d"]) == [], "a sum of scores is not one of the output"
     assert [(place.line, name) for place, name in found.never_begun()] == [(12, "lij")]
     for begun in ("clear(lij, 2);", "lij[k] = 0;", "std::fill(lij, lij + 2, 0.0f);"):
         assert not body(HELPED.replace("clear(S, 256), memset(S, 0, N);", begun)).never_begun(), begun
+
+
+FLOWING = """\
+#define FOR(i, n) for (int i = 0; i < (n); i++)
+#define AT(p, i, j) (p)[(i) * N + (j)]
+template <class T>
+static void product(float *C, const float *A, int rows, T add) {
+    FOR(i, rows)
+        for (int j = 0; j < rows && i < 8; j++) C[i * rows + j] = add(A[i], j);
+}
+struct Half { float most = 0; void take(float x) { most = x > most ? x : most; } };
+Tensor kernel(Tensor Q, Tensor K, Tensor V, Tensor S, int B, int H, int N, int d) {
+    float *o = O.data_ptr<float>(), *q = Q.data_ptr<float>();
+    Half half;
+    FOR(i, N) half.take(AT(S, i, 0));
+    auto add = [&](float x, int j) { return x + j; };
+    product(&AT(o, 0, 0), q + 1, N, add);
+    int at = d - 1;
+    at -= N;
+    const int step = at * d;
+    if (at < 0) return O;
+    AT(o, step, at) = 1;
+    return O;
+}
+"""
+
+
+def test_values_are_followed_into_called_functions() -> None:
+    own, *called = dataflow.reached(body(FLOWING))
+    assert [(at.body.name, numbers(at.calls)) for at in called] == [
+        ("take", [12]),
+        ("product", [14]),
+        ("add", [6]),
+    ]
+    assert [called[1].own([name]) for name in "QON"] == [["A"], ["C"], ["rows"]]
+    assert called[0].own(["S"]) == [], "an accessor"
+    assert numbers(own.body.until("N")) == [12], "by a macro"
+    blocks = "int i;\nfor (; i + 8 <= N; i += 8) s[0][i] += i;\nfor (; i < N; i++) s[1][i] = 0;\n}"
+    blocks = f"void kernel(int N) {{\n{blocks}"
+    assert numbers(body(blocks).values(["s"])) == [3, 4]
+    assert not body(blocks).loops()
+    assert numbers(body(blocks.replace("; i < N; i++", "; i < N - 1; i++")).loops()) == [3, 4]
+    lines = clues.lines(body(FLOWING), ASSIGNMENT.part("part1"), ["store", "loops", "maximum"])
+    assert [(each.place.line, each.within) for each in lines] == [
+        (19, ""),
+        (6, "product, which line 14 calls"),
+        (8, "take, which line 12 calls"),
+    ]
+    said = clues.in_words(lines[1:], body(FLOWING), "f.cpp").split("\n")
+    assert said[0] == "Lines to look at in product, which line 14 calls:" and said[2].startswith(" In take")
+
+
+def test_an_index_leads_to_all_its_assignments_the_nearest_first() -> None:
+    assert numbers(dataflow.indices(body(FLOWING), 19)) == [18, 17, 16, 15]
+    assert numbers(dataflow.indices(body(FLOWING), 6)) == [6] and dataflow.indices(body(FLOWING), 3) == []
 
 
 def test_the_loop_that_runs_to_a_size_and_those_around_a_line_are_found() -> None:
@@ -419,6 +476,8 @@ def test_an_exception_without_a_message_is_reported_as_one() -> None:
 def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
     def read(times: int) -> None:
         landmarks.function(f"{text * times}\nvoid kernel() {{ {text * times} ", "kernel")
+        macros = "#define A(x) x x x x\n#define B(x) A(A(A(x)))\nfloat f(float x) { return f(x); }\n"
+        dataflow.reached(body(f"{macros}void kernel() {{\n{'f(B(B(B(1))));' * times * 1000}\n }}"))
 
     assert cpu_growth(read, 1, 8, repeat=3) < 32, "8 times as much text; were it not linear, 64 times as long"
 

@@ -32,6 +32,7 @@ from grader.explain.oracle import Dissected
 from grader.explain.relations import CLOSE, NOT_STORED
 from grader.explain.size_probe import Prober
 from grader.explain.suspect import FEWEST_PARTIAL
+from grader.source import dataflow
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -470,11 +471,11 @@ class Closer:
         """Return `places` and, below, the source lines that compute the indices of the first places."""
         named = [int(line) for line in re.findall(rf"{re.escape(self.source.name)}:(\d+)", places)]
         body = self.body
-        inside = [line for line in named if body is not None and body.opened < line <= body.last]
-        if body is None or not inside:
+        if body is None:
             return [places]
         # The first two places: the access, and the call of the function that makes it.
-        indices = {place.line: place for line in reversed(inside[:2]) for place in body.indices(line)}
+        made_of = [made for line in named if (made := dataflow.indices(body, line))][:2]
+        indices = {place.line: place for made in reversed(made_of) for place in made}
         made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
@@ -594,6 +595,7 @@ class Closer:
         suspected = self._suspected(known and code not in {*oracle.dissected_codes, "unsteady"})
         name = self.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
+        shown = shown or clues.lines(self.body, self.part, clues.USUAL["wrong_values"], self._right_outputs())
         if not shown and not self.kernel.backend.kind.holds_its_work:
             return suspected
         if not shown and self.body.last - self.body.opened <= SHORT:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
+from grader.source import dataflow
+from grader.source.dataflow import Reached
 from grader.source.landmarks import Body, Place
 
-MOST_PLACES, MOST_LINES = 4, 5
+MOST_PLACES, MOST_LINES, MOST_BELOW = 4, 5, 6
 HEADING = "Lines to look at in"
 """Heading before a list of lines. Readers of a message know by it that the first line is not the place of the error."""
-_SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
 
 #: Clues without an argument: words for the student, and the function that finds the lines.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
@@ -24,13 +25,10 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "of_row": ("an end that depends on another index", Body.ends_of_row),
     "whole_sums": ("a whole number", Body.whole_sums),
     "same_ends": ("another counter ends there, too", Body.same_ends),
-    "steps": (
-        "a loop in steps",
-        lambda body: body.steps() or body.in_helpers(r"\bfor\s*\([^;]*;[^;]*;[^)]*\+=\s*(?!1\s*\))"),
-    ),
-    "exponentials": ("exp() is taken", lambda body: body.in_helpers(r"\bexp[2f]?\s*\(")),
-    "sums": ("a sum", lambda body: body.find(_SUMS)),
-    "divisor": ("a sum", lambda body: body.divisors() or body.find(_SUMS)),
+    "steps": ("a loop in steps", Body.steps),
+    "exponentials": ("exp() is taken", lambda body: body.find(r"\bexp[2f]?\s*\(")),
+    "sums": ("a sum", Body.sums),
+    "divisor": ("a sum", lambda body: body.divisors() or body.sums()),
     "divide": ("a division", Body.divisions),
     "casts": (
         "made a whole number or half a float",
@@ -46,6 +44,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
         lambda body: [place for place, _ in body.never_begun()],
     ),
     "maxima": ("where this maximum begins", Body.maxima_begun),
+    "maximum": ("a maximum is taken", Body.maxima_taken),
     "minus_one": (
         "an end, or the last index?",
         lambda body: body.find(r"[-+\w\])]\s*-\s*1\s*[,;]|\+\s*\w+\s*-\s*1\s*\)(?!\s*/)"),
@@ -62,7 +61,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "skips": ("this skips the rest of a loop", lambda body: body.find(r"\b(?:continue|break)\s*;")),
     "lanes": (
         "lanes of a vector are added up",
-        lambda body: body.in_helpers(
+        lambda body: body.find(
             r"\b_mm\w*_(?:extract|hadd|movehl|shuffle|permute|cast\w*128)|\b(\w+)\s*\[0\]\s*\+\s*\1\s*\[\d\]"
         ),
     ),
@@ -80,13 +79,17 @@ USUAL: dict[str, tuple[str, ...]] = {
     "not_finite": ("bare", "fresh", "divide", "skips"),
     "unsteady": ("static", "bare", "fresh"),
     "race": ("parallel",),
-    "wrong_values": ("skips", "loops", "store"),
+    "wrong_values": ("skips", "loops", "store", "index"),
 }
 #: Clues for codes that hold the name of an axis and one of these texts ("row_range").
 OF_PLACES: dict[str, tuple[str, ...]] = {
     "_range": ("loops", "same_ends", "guards", "store"),
     "periodic_": ("loops", "steps"),
 }
+#: Clues that name a size.
+OF_SIZES = frozenset({"until", "mixed", "zeroed", "restarts", "tests", "cut"})
+#: Clues that are searched only in the part's own function: in a called one they do not mean the same.
+OWN_ONLY = frozenset({"return", "never_begun", "text", "unlooped"})
 
 
 def usual(code: str) -> tuple[str, ...]:
@@ -96,110 +99,121 @@ def usual(code: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Shown:
-    """A line of the student's file that is shown, and words that describe it ("a sum")."""
+    """A line of the student's file that is shown, and words that describe it ("a sum").
+
+    `within` says in which function it is, if that is not the part's own.
+    """
 
     place: Place
     words: str
+    within: str = ""
 
 
 def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] = ()) -> list[Shown]:
-    """Return the lines that the clues find in a function, those of the first clue first.
+    """Return the lines that the clues find in a function, then those in the functions of the file that it calls.
 
-    A clue that finds more than MOST_PLACES lines is skipped, since so many lines do not help. A clue that begins with
-    "?" is used only if the clues before it found nothing. `right` names outputs that are right: lines that store into
-    them are left out.
+    Lines of the first clue come first. A clue that finds more than MOST_PLACES lines in a function is skipped there,
+    since so many lines do not help. A clue that begins with "?" is used only if the clues before it found nothing.
+    `right` names outputs that are right: lines that store into them are left out.
     """
-    found: dict[int, Shown] = {}
+    own, *called = dataflow.reached(body)
+    found, below = dict[int, Shown](), dict[int, Shown]()
     for clue in clues:
         if found and clue.startswith("?"):
             continue
-        words, places = _found(body, part, clue.removeprefix("?"), right)
-        if len(places) <= MOST_PLACES:
-            for place in places:
-                found.setdefault(place.line, Shown(place, words))
-    return list(found.values())[:MOST_LINES]
+        for at in (own, *(called if clue.partition(":")[0] not in OWN_ONLY else ())):
+            words, places = _found(at, part, clue.removeprefix("?"), right)
+            within = f"{at.body.name}, which line {at.calls[0].line} calls" if at.calls else ""
+            for place in places if len(places) <= MOST_PLACES else ():
+                (below if within else found).setdefault(place.line, Shown(place, words, within))
+    others = [shown for line, shown in below.items() if line not in found][:MOST_BELOW]
+    order = [shown.within for shown in others]
+    return [*list(found.values())[:MOST_LINES], *sorted(others, key=lambda shown: order.index(shown.within))]
 
 
-def _found(body: Body, part: Part, clue: str, right: Collection[str]) -> tuple[str, list[Place]]:
-    kind, _, what = clue.partition(":")
+def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[str, list[Place]]:
+    (kind, _, what), body = clue.partition(":"), at.body
+    own = next(iter(_given(at, part, what)), "" if at.calls else what)
+    if kind in OF_SIZES and not own:
+        return "", []
     if clue in KNOWN:
         words, find = KNOWN[clue]
         return words, find(body)
     if kind == "input":
-        return f"{what} is used", body.reads(_given(body, part, what))
+        return f"{what} is used", body.reads(_given(at, part, what))
     if kind == "pointer":
-        return f"where this pointer into {what} begins", body.pointers(_given(body, part, what))
+        return f"where this pointer into {what} begins", body.pointers(_given(at, part, what))
     if kind == "call":
         pattern = rf"\b\w*{what}\w*\s*\("
-        return f"{what}() is called", body.find(pattern) or body.calls(pattern)
+        return f"{what}() is called", body.find(pattern) or ([] if at.calls else body.calls(pattern))
     if kind == "store":
-        return "the result is written", body.stores(_outputs(body, part, right))
+        return "the result is written", body.stores(_outputs(at, part, right))
     if kind == "stored":
-        return "what the result is made of", body.stored(_outputs(body, part, right))
+        return "what the result is made of", body.stored(_outputs(at, part, right))
+    if kind == "index":
+        stores = body.stores(_outputs(at, part, right))
+        made = {place: None for store in stores for place in body.indices(store.line)}
+        return "computes an index of the result", list(made)[:MOST_PLACES]
     if kind == "line":
         return "", body.find(what)
     if kind == "text":
         used = body.uses(what) or body.reads(body.copied_in(what))
         return ("", used) if used else ("made here, and not used below", body.find(what))
     if kind == "begun":
-        return "where this sum begins", body.begun(_given(body, part, what))
+        return "where this sum begins", body.begun(_given(at, part, what))
     if kind in ("until", "mixed"):
-        (own, *_) = [*_given(body, part, what), what]
         return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
     if kind == "zeroed":
-        (own, *_) = [*_given(body, part, what), what]
         return f"set to zero in the loop to {own}", body.zeroed_in(own)
     if kind == "restarts":
-        (own, *_) = [*_given(body, part, what), what]
-        stored = set(body.reads(_outputs(body, part, right)))
+        stored = set(body.reads(_outputs(at, part, right)))
         words = f"begins anew in a loop to {own}: is it the loop whose turns are added up?"
         return words, [place for place in body.restarts(own) if place in stored]
     if kind == "tests":
-        (own, *_) = [*_given(body, part, what), what]
         return "is this true in the last block, too?", body.find(
             rf"^(?!.*(?:\bfor\b|\?|\bmin\b)).*\b{own}\b.*(?:[<>]|==|%)|^(?!.*(?:\bfor\b|\?)).*(?:[<>]|==)[^;]*\b{own}\b"
         )
     if kind == "cut":
-        (own, *_) = [*_given(body, part, what), what]
         return f"to {own} in steps, or rounded down: is the rest of {own} done, and no more?", body.cut(own)
     if kind == "unlooped":
-        (own, *_) = [*_given(body, part, what), what]
-        used = body.reads(_given(body, part, next(iter(part.arguments))))
+        used = body.reads(_given(at, part, next(iter(part.arguments))))
         loops = body.enclosing(used[-1].line) if used and not body.until(own) else []
         return f"no loop here runs to {own}", loops[:1]
     if kind == "cleared":
-        return "set to zero", body.cleared(_workspaces(body, part))
+        return "set to zero", body.cleared(_workspaces(at, part))
     if kind == "into":
-        return f"what {what} is summed up in", body.summed_from(_given(body, part, what))
+        return f"what {what} is summed up in", body.summed_from(_given(at, part, what))
     return "", []
 
 
-def _outputs(body: Body, part: Part, right: Collection[str]) -> Sequence[str]:
+def _outputs(at: Reached, part: Part, right: Collection[str]) -> Sequence[str]:
     wanted = [output for output in part.outputs if output not in right]
-    return [name for output in wanted for name in _given(body, part, output)] or body.returned
+    return [name for output in wanted for name in _given(at, part, output)] or at.own(at.part.body.returned)
 
 
-def _given(body: Body, part: Part, name: str) -> list[str]:
+def _given(at: Reached, part: Part, name: str) -> list[str]:
     """Return the student's name for the part's argument `name`, found by its position, in a list; [] if unknown."""
-    return [
-        own
-        for argument, own in zip(part.arguments, body.parameters, strict=False)
-        if argument == name and own
-    ]
+    given = zip(part.arguments, at.part.body.parameters, strict=False)
+    return at.own(own for argument, own in given if argument == name and own)
 
 
-def _workspaces(body: Body, part: Part) -> list[str]:
+def _workspaces(at: Reached, part: Part) -> list[str]:
     """Return the student's names for the workspaces: arguments that are arrays of zeros."""
-    given = zip(part.arguments, body.parameters, strict=False)
-    return [own for argument, own in given if argument.startswith("zeros(") and own]
+    given = zip(part.arguments, at.part.body.parameters, strict=False)
+    return at.own(own for argument, own in given if argument.startswith("zeros(") and own)
 
 
 def in_words(shown: Sequence[Shown], body: Body, file_name: str) -> str:
     """Return text with the found lines, or with the function's place if none was found, to follow a diagnosis."""
     if not shown:
         return f"{body.name} is {file_name}:{body.first} to {body.last}."
-    rows = [
-        f"  {file_name}:{each.place.line}: {each.place.text}" + (f"   ({each.words})" if each.words else "")
-        for each in shown
-    ]
+    rows, within = list[str](), ""
+    for each in shown:
+        if each.within != within:
+            within = each.within
+            rows.append(f" In {within}:")
+        words = f"   ({each.words})" if each.words else ""
+        rows.append(f"  {file_name}:{each.place.line}: {each.place.text}{words}")
+    if shown[0].within:
+        return "\n".join([f"{HEADING}{rows[0][3:]}", *rows[1:]])
     return "\n".join([f"{HEADING} {body.name}:", *rows])

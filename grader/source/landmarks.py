@@ -25,6 +25,9 @@ _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
 )
+#: A loop that goes on where one by whole blocks has ended, and one by whole blocks: counter and end.
+_REST = re.compile(r"^\s*;\s*(\w+)\s*<\s*(\w+)\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+)\s*$")
+_BLOCKS = re.compile(r";\s*(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*;\s*\1\s*\+=\s*\w+\s*$")
 _WHOLE = re.compile(
     r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|(?:std::)?size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
 )
@@ -41,19 +44,20 @@ _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 #: The array in `name[...] =`. It is matched in a lookahead, so that names in its brackets are found as well.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
-_VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+))")
+_VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--))")
 #: A variable that is initialised in braces, such as a view over memory: `Matrix S{QK_t.data(), N}`.
 _BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 #: `sum += expression`: the sum's name, its index if it is an element (`S(i, j)`, `S[i]`), and the expression.
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
+_SUM = re.compile(r"\w[\w\])]*\s*\+=|\b(?:accumulate|reduce|inner_product)\s*[<(]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _BARE_TYPE = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 _BARE = re.compile(rf"^\s*{_BARE_TYPE}\s+(\w+\s*(?:,\s*\w+\s*)*|\w+\s*\[[^\]]*\]\s*);")
 _TYPE_OPENED = re.compile(r"\b(?:struct|class|union)\b[^;(){}]{0,200}\{")
 #: A variable that becomes the maximum of itself and another number: by max(), by `if`, or by `?:`.
 _TAKES_LARGER = re.compile(
-    r"\b([A-Za-z_]\w*)\s*(?:\[[^\]\n]{0,80}\]\s*)?=\s*(?:std\s*::\s*)?f?[mM][aA][xX]\w*\s*[<(](?!\s*\))"
+    r"\b([A-Za-z_]\w*)\s*(?:\[[^\]\n]{0,80}\]\s*)?=\s*(?:std\s*::\s*)?\w{0,40}[mM][aA][xX]\w*\s*[<(](?!\s*\))"
     r"|\bif\s*\([^;{}\n]{0,160}[<>]=?\s*(?:\w+\s*\[\s*)?([A-Za-z_]\w*)\s*\]?\s*\)\s*\{?\s*\2\s*=(?!=)"
     r"|\b([A-Za-z_]\w*)\s*=[^;?=\n]{0,120}[<>][^;?\n]{0,120}\?[^;\n]{0,120}\b\3\b"
 )
@@ -66,7 +70,7 @@ _WITHIN = re.compile(r"=\s*(?:&\s*\w+\s*\[\s*(?!0?\s*\])|[^=;]*\)?\s*\+)")
 _LAMBDA_LINES = 8
 _CONDITION = re.compile(r"\s*(?:if|else)\b")
 _CHANGED = re.compile(
-    r"([A-Za-z_]\w*)\s*(?:\[[^\[\]]{0,80}\]\s*)?(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
+    r"([A-Za-z_]\w*)\s*(?:\[[^\[\]]{0,80}\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
 _CEILING = re.compile(r"[-+]\s*1\b|[cC][eE][iI][lL]|[dD]iv\s*\(|\?|%")
 _INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)")
@@ -76,7 +80,7 @@ _CLIPPED = re.compile(r"\bmin\b|\?")
 #: An initialiser by which a variable shares or copies the memory of another: a tensor's data, a pointer, a reference.
 #: One that reads a single element is matched too, and its bracket is group 2.
 _TAKEN_OVER = re.compile(
-    r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*(?:data\w*|begin)\b|\s*\+|\s*\)?\s*$|(\s*\[))"
+    r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*(?:data\w*|begin|\w*accessor\w*)\b|\s*\+|\s*\)?\s*$|(\s*\[))"
 )
 
 
@@ -118,14 +122,14 @@ class Body:
     def find(self, pattern: str) -> list[Place]:
         """Return the function's lines in which the pattern occurs."""
         wanted = re.compile(pattern)
-        return [self._place(n) for n in self._lines() if wanted.search(self.code[n - 1])]
+        return [self.place(n) for n in self.lines() if wanted.search(self.code[n - 1])]
 
     @cached_property
     def _helpers(self) -> dict[str, tuple[str, range]]:
         """Text and lines of each function of the file that this one calls, directly or through others."""
         code = "\n".join(self.code)
         known = {each.name: each for each in reversed(definitions(code)) if each.name != self.name}
-        found, waiting = dict[str, tuple[str, range]](), [self._all()]
+        found, waiting = dict[str, tuple[str, range]](), [self.all_code()]
         while waiting:
             for name in set(_WORD.findall(waiting.pop())) & known.keys() - found.keys():
                 each = known[name]
@@ -133,12 +137,6 @@ class Body:
                 found[name] = text, range(first, first + text.count("\n") + 1)
                 waiting.append(text)
         return found
-
-    def in_helpers(self, pattern: str) -> list[Place]:
-        """Return the lines of this function, and of those that it calls, in which the pattern occurs."""
-        wanted = re.compile(pattern)
-        lines = {n for _, lines in self._helpers.values() for n in lines} | {*self._lines()}
-        return [self._place(n) for n in sorted(lines) if wanted.search(self.code[n - 1])]
 
     def calls(self, pattern: str) -> list[Place]:
         """Return the lines that call a function of the file in which the pattern occurs, directly or one call below."""
@@ -149,7 +147,7 @@ class Body:
             if any(wanted.search(self.code[n - 1]) for n in lines)
         }
         names |= {name for name, (text, _) in self._helpers.items() if names & set(_WORD.findall(text))}
-        return [self._place(n) for n in self._lines() if self._uses(n, names)]
+        return [self.place(n) for n in self.lines() if self._uses(n, names)]
 
     def zeroed_in(self, size: str) -> list[Place]:
         """Return the lines that set elements to zero, by themselves or by a call, inside a loop that ends at `size`.
@@ -174,16 +172,20 @@ class Body:
         An array that is declared inside a loop is left out, and one that is an argument of a call may be set there.
         """
         found = dict[str, Place]()
-        for n in self._lines():
+        for n in self.lines():
             if (added := _ADDED.search(self.code[n - 1])) and added[2] and len(found) < _MOST_EQUAL:
-                found.setdefault(added[1], self._place(n))
+                found.setdefault(added[1], self.place(n))
         kept = list[tuple[Place, str]]()
         for name, place in found.items():
             made = {n for n, copy, _ in self._copies if copy == name and not self.enclosing(n)}
-            rows = [self.code[n - 1] for n in self._lines() if n not in made]
+            rows = [self.code[n - 1] for n in self.lines() if n not in made]
             is_set = rf"\b{name}\b\s*(?:[\[(][^;=]*[\])]\s*)?=(?!=)|\w\s*\([^;(]*\b{name}\b\s*[,).]|[>\w]\s+\*?{name}\b"
             kept += [] if any(re.search(is_set, row) for row in rows) else [(place, name)]
         return kept
+
+    def sums(self) -> list[Place]:
+        """Return the lines that add to a variable or call a function that adds up; steps of loops do not count."""
+        return [self.place(n) for n in self.lines() if _SUM.search(self._without_controls(n))]
 
     def uses(self, pattern: str) -> list[Place]:
         """Return the lines that `find` returns, without those that only copy an argument."""
@@ -203,12 +205,12 @@ class Body:
     def reads(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that use one of these variables or a copy of one, without lines that make a copy."""
         known, made = self.made_of(names)
-        return [self._place(n) for n in self._lines() if n not in made and self._uses(n, known)]
+        return [self.place(n) for n in self.lines() if n not in made and self._uses(n, known)]
 
     def pointers(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that make a pointer with an offset into one of these arrays."""
         _, made = self.made_of(names)
-        return [self._place(n) for n in sorted(made) if _WITHIN.search(self.code[n - 1])]
+        return [self.place(n) for n in sorted(made) if _WITHIN.search(self.code[n - 1])]
 
     def stores(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that write to one of these arrays: by `name[i] =`, or by a function named write, set ..."""
@@ -218,7 +220,7 @@ class Body:
     def values(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set one of these variables or its elements, without loop counters and parameters."""
         counters = re.findall(
-            r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self._lines())
+            r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self.lines())
         )
         wanted = set(names) - set(counters) - set(self.parameters)
         _, copies = self.made_of(self.parameters)
@@ -227,7 +229,7 @@ class Body:
     def divisors(self) -> list[Place]:
         """Return the lines that set a variable by which another line divides."""
         found = re.compile(r"[\w\])]\s*/=?\s*(?:\(\s*\w+\s*\)\s*)?([A-Za-z_]\w*)\b(?!\s*\()")
-        return self.values(name for n in self._lines() for name in found.findall(self.code[n - 1]))
+        return self.values(name for n in self.lines() for name in found.findall(self.code[n - 1]))
 
     def stored(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set a variable whose value is then stored into one of these arrays."""
@@ -241,7 +243,7 @@ class Body:
     def summed_from(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set or change a sum to which values of `names` are added."""
         known, _ = self.made_of(names)
-        added = (re.search(r"([A-Za-z_]\w*)\s*\+=(.*)", self.code[n - 1]) for n in self._lines())
+        added = (re.search(r"([A-Za-z_]\w*)\s*\+=(.*)", self.code[n - 1]) for n in self.lines())
         return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
 
     def begun(self, names: Iterable[str]) -> list[Place]:
@@ -251,11 +253,11 @@ class Body:
         """
         known, _ = self.made_of(names)
         sums, kept = set[str](), self._added_to_itself(known)
-        for n in self._lines():
+        for n in self.lines():
             if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
                 sums.add(added[1])
                 kept |= {n} if added[2] else set()
-        for n in self._lines():
+        for n in self.lines():
             row, added = self.code[n - 1], _ADDED.search(self.code[n - 1])
             words = re.findall(r"\w+", row)
             to_element = added is not None and added[2] and sums & set(re.findall(r"\w+", added[3]))
@@ -265,7 +267,7 @@ class Body:
         begins = [place for place in self.values(sums) if "+=" not in self.code[place.line - 1]]
         read = [place for place in begins if re.search(r"=.*[\[(]", self.code[place.line - 1])]
         if kept or read:
-            return sorted([*read, *map(self._place, kept)], key=lambda place: place.line)
+            return sorted([*read, *map(self.place, kept)], key=lambda place: place.line)
         return begins
 
     def _added_to_itself(self, known: set[str]) -> set[int]:
@@ -274,7 +276,7 @@ class Body:
         If another line reads the old value first (`old = a[i]`), it is included.
         """
         derived, old, found = set(known), dict[str, tuple[int, set[str]]](), set[int]()
-        for n in self._lines():
+        for n in self.lines():
             row = self.code[n - 1]
             written = {*_ELEMENT_SET.findall(row), *_HANDED_TO_WRITER.findall(row)}
             words = _WORD.findall(row)
@@ -325,9 +327,9 @@ class Body:
         """Return the lines that set one of these arrays, or its elements, to zero."""
         known, _ = self.made_of(names)
         zero = re.compile(r"[=,({]\s*0[.0f]*\s*[;,)]")
-        some = (n for n in self._lines() if self._uses(n, known) and zero.search(self.code[n - 1]))
+        some = (n for n in self.lines() if self._uses(n, known) and zero.search(self.code[n - 1]))
         return [
-            self._place(n)
+            self.place(n)
             for n in some
             if re.search(r"\b(?:memset|fill\w*|assign|\w*[Ww]rite|\w*[Ss]et)\s*\(", self.code[n - 1])
             or known & set(_ELEMENT_SET.findall(self.code[n - 1]))
@@ -338,28 +340,31 @@ class Body:
 
         Members of a struct or class are left out.
         """
-        text = self._all()
-        starts = accumulate((len(self.code[n - 1]) + 1 for n in self._lines()), initial=0)
-        members = [(m.end(), _closed(text, m.end(), "{}")) for m in _TYPE_OPENED.finditer(text)]
+        text = self.all_code()
+        starts = accumulate((len(self.code[n - 1]) + 1 for n in self.lines()), initial=0)
+        members = [(m.end(), closed(text, m.end(), "{}")) for m in _TYPE_OPENED.finditer(text)]
         waiting, found = dict[str, int](), set[int]()
-        for n, start in zip(self._lines(), starts, strict=False):
+        for n, start in zip(self.lines(), starts, strict=False):
             row = self.code[n - 1]
             declared = _BARE.match(row)
             for word in _WORD.finditer(row, declared.end() if declared else 0):
                 line = waiting.pop(word[0], None)
-                if line and not re.match(r"\s*(?:\[[^\]]*\]\s*)?=(?!=)", row[word.end() :]):
+                is_array = line and "[" in self.code[line - 1]
+                is_set = re.match(r"\s*(?:\[[^\]]*\]\s*)?=(?!=)", row[word.end() :])
+                # An array without an index is an argument, and may be set there.
+                if line and not is_set and not (is_array and not row[word.end() :].lstrip().startswith("[")):
                     found.add(line)
             if declared and not any(begin <= start < end for begin, end in members):
                 waiting |= dict.fromkeys(_WORD.findall(re.sub(r"\[.*", "", declared[1])), n)
-        return [self._place(n) for n in sorted(found)]
+        return [self.place(n) for n in sorted(found)]
 
     @cached_property
     def _maxima(self) -> tuple[set[str], set[int]]:
         """Names of variables that hold a running maximum, and the numbers of the lines that update one."""
-        text, names, lines = self._all(), set[str](), set[int]()
+        text, names, lines = self.all_code(), set[str](), set[int]()
         for found in _TAKES_LARGER.finditer(text):
             names.add(found[found.lastindex or 0])
-            lines.add(self._lines().start + text.count("\n", 0, found.end()))
+            lines.add(self.lines().start + text.count("\n", 0, found.end()))
         return names, lines
 
     def maxima_begun(self) -> list[Place]:
@@ -367,13 +372,17 @@ class Body:
         names, updates = self._maxima
         return [place for place in self.values(names) if place.line not in updates]
 
+    def maxima_taken(self) -> list[Place]:
+        """Return the lines that update a running maximum."""
+        return [self.place(n) for n in sorted(self._maxima[1])]
+
     def _exponents(self) -> list[tuple[int, str, str, str]]:
         """Return line, text, a and b of each exp(a - b)."""
         found = list[tuple[int, str, str, str]]()
-        for n in self._lines():
+        for n in self.lines():
             row = self.code[n - 1]
             for start in _EXP.finditer(row):
-                end = _closed(row, start.end(), "()")
+                end = closed(row, start.end(), "()")
                 pieces = _apart(row[start.end() : end - 1])
                 if len(pieces) == 2:
                     found.append((n, row[start.start() : end].strip(), pieces[0], pieces[1]))
@@ -383,7 +392,7 @@ class Body:
         """Return the lines with exp(new - old) where only `new` is a running maximum, each with the text of the exp."""
         names, _ = self._maxima
         return [
-            (self._place(n), text)
+            (self.place(n), text)
             for n, text, new, old in self._exponents()
             if names & set(_WORD.findall(new)) and not names & set(_WORD.findall(old))
         ]
@@ -399,14 +408,14 @@ class Body:
             pending.setdefault(n, []).append((text, _squeezed(new), _squeezed(old)))
         equal, found = dict[tuple[str, str], tuple[int, int]](), list[tuple[Place, str, Place]]()
         depth, start = 0, ""
-        for n in self._lines() if pending else ():
+        for n in self.lines() if pending else ():
             row = self.code[n - 1]
             outer = depth - row[: len(row) - len(row.lstrip(" \t}"))].count("}")
             equal = {pair: at for pair, at in equal.items() if at[1] <= outer}
             for text, new, old in pending.get(n, ()):
                 at = equal.get((new, old)) or equal.get((old, new))
                 if at is not None:
-                    found.append((self._place(n), text, self._place(at[0])))
+                    found.append((self.place(n), text, self.place(at[0])))
             for statement in re.split(r"(?<=[;{}])", row):
                 depth += statement.endswith("{") - statement.endswith("}")
                 changed, start = _changed(statement), start + statement
@@ -428,7 +437,7 @@ class Body:
         Return the line, the tested variable, and the variables that the step changes instead ("" if it changes none).
         """
         found = list[tuple[Place, str, str]]()
-        for n in self._lines():
+        for n in self.lines():
             for control in self._controls(n):
                 _, test, step = control.split(";")
                 found += self._stuck(n, test, step)
@@ -448,7 +457,7 @@ class Body:
             rf"\b(?:break|return|goto|throw)\b|[&(,]\s*{tested[1]}\s*[,)]|>>", text
         ):
             return []
-        return [(self._place(line), tested[1], ", ".join(sorted(_changed(step))))]
+        return [(self.place(line), tested[1], ", ".join(sorted(_changed(step))))]
 
     def _ended(self, line: int) -> int:
         """Return the number of the last line of the loop that begins on line `line`."""
@@ -468,23 +477,23 @@ class Body:
         """
         divided = re.compile(rf"\b{re.escape(name)}\s*/")
         ends = [(n, end) for n, _, end in self._ends()]
-        for n in self._lines():
+        for n in self.lines():
             row = self.code[n - 1]
             ends += [(n, value) for _, value in _ASSIGNED.findall(row)] if _WHOLE.match(row) else []
         down = {n for n, end in ends if divided.search(end) and not _CEILING.search(end)}
         if down:
-            return [self._place(n) for n in sorted(down)]
+            return [self.place(n) for n in sorted(down)]
         to_size = {n for n, _, end in self._ends() if end == name}
         stepped = [place for place in self.steps() if place.line in to_size]
         return [place for place in stepped if re.search(r"\+=\s*\d", self.code[place.line - 1])] or stepped
 
-    def _all(self) -> str:
-        return "\n".join(self.code[n - 1] for n in self._lines())
+    def all_code(self) -> str:
+        return "\n".join(self.code[n - 1] for n in self.lines())
 
     def enclosing(self, line: int) -> list[Place]:
         """Return the lines of the loops around line `line`, the outermost first. A loop on the line itself counts."""
         groups, pending, depth = list[list[int]](), list[int](), 0
-        for n in range(self._lines().start, line + 1):
+        for n in range(self.lines().start, line + 1):
             row = "" if self.code[n - 1].lstrip().startswith("#") else self.code[n - 1]
             for token in re.findall(r"\b(?:for|while|do)\b|[(){};]", row):
                 if token in ("for", "while", "do"):
@@ -498,13 +507,13 @@ class Body:
                     pending = []
                     if token == "}" and groups:
                         groups.pop()
-        return [self._place(n) for n in dict.fromkeys([n for group in groups for n in group] + pending)]
+        return [self.place(n) for n in dict.fromkeys([n for group in groups for n in group] + pending)]
 
     def divisions(self) -> list[Place]:
         """Return the lines with a division, without those that only divide whole numbers, such as `int b = bh / H`."""
         ints = set(_INT.findall("\n".join(self.code[self.first - 1 : self.last])))
         found = list[Place]()
-        for n in self._lines():
+        for n in self.lines():
             row = self.code[n - 1]
             to_int = _WHOLE.match(row) is not None and not re.search(r"\bauto\b", row)
             has_float = re.search(r"\b(?:float|double)\b", row) is not None
@@ -512,7 +521,7 @@ class Body:
                 not (by in ints or _NUMBER.match(by)) or has_float or not (to_int or of in ints)
                 for of, by in _DIVISION.findall(row)
             ):
-                found.append(self._place(n))
+                found.append(self.place(n))
         return found
 
     def whole_divisions(self) -> list[tuple[Place, str]]:
@@ -520,8 +529,8 @@ class Body:
         header = "\n".join(self.code[self.first - 1 : self.last])
         ints = set(_INT.findall(header))
         return [
-            (self._place(n), found[0])
-            for n in self._lines()
+            (self.place(n), found[0])
+            for n in self.lines()
             for found in _LITERAL_OVER.finditer(self.code[n - 1])
             if found[1] or found[2] in ints
         ]
@@ -532,7 +541,7 @@ class Body:
         Both the declaration and the additions are returned.
         """
         declared = dict[str, int]()
-        for n in self._lines():
+        for n in self.lines():
             if _WHOLE.match(row := self.code[n - 1]):
                 is_auto = re.search(r"\bauto\b", row) is not None
                 declared |= {
@@ -543,27 +552,24 @@ class Body:
             elif (bare := _BARE.match(row)) and not re.match(r"\s*(?:float|double|auto)\b", row):
                 declared |= dict.fromkeys(_WORD.findall(bare[1]), n)
         found = set[int]()
-        for n in self._lines():
-            row = self.code[n - 1]
-            for control in self._controls(n):
-                row = row.replace(control, "")
-            added = _ADDED.search(row)
+        for n in self.lines():
+            added = _ADDED.search(self._without_controls(n))
             whole = added is None or set(_WORD.findall(added[3])) <= declared.keys()
             if added is not None and added[1] in declared and not whole:
                 found |= {declared[added[1]], n}
-        return [self._place(n) for n in sorted(found)]
+        return [self.place(n) for n in sorted(found)]
 
     def one_short(self) -> list[Place]:
         """Return the loops that stop before the last index: `j < last` where `last` is something - 1."""
         last = {
             name
-            for n in self._lines()
+            for n in self.lines()
             if _WHOLE.match(self.code[n - 1])
             for name, _ in re.findall(r"\b(\w+)\s*=(?!=)([^=;]{0,200}-\s*1\b)", self.code[n - 1])
         }
         return [
-            self._place(n)
-            for n in self._lines()
+            self.place(n)
+            for n in self.lines()
             for control in self._controls(n)
             if re.search(r";[^;<>]*<(?!=)[^;]*-\s*1\s*;", control)
             or last & set(re.findall(r";[^;<>]*<(?!=)\s*(\w+)\s*;", control))
@@ -574,10 +580,10 @@ class Body:
 
         A loop that also begins at that counter is left out.
         """
-        controls = [(n, control) for n in self._lines() for control in self._controls(n)]
+        controls = [(n, control) for n in self.lines() for control in self._controls(n)]
         counters = {name for _, control in controls for name in re.findall(r"(\w+)\s*=", control)[:1]}
         made = dict[str, tuple[int, set[str]]]()
-        for n in self._lines():
+        for n in self.lines():
             if _WHOLE.match(self.code[n - 1]):
                 made |= {
                     name: (n, _added_names(value)) for name, value in _ASSIGNED.findall(self.code[n - 1])
@@ -589,19 +595,19 @@ class Body:
             other = counters - set(_WORD.findall(begin))
             found += [n] if names & other else []
             found += [made[name][0] for name in names & made.keys() if made[name][1] & other]
-        return [self._place(n) for n in dict.fromkeys(found)]
+        return [self.place(n) for n in dict.fromkeys(found)]
 
     def same_ends(self) -> list[Place]:
         """Return the loops with different counters that end at the same size."""
         counters = dict[str, set[str]]()
         for _, counter, end in self._ends():
             counters.setdefault(end, set()).add(counter)
-        return [self._place(n) for n, _, end in self._ends() if len(counters[end]) > 1]
+        return [self.place(n) for n, _, end in self._ends() if len(counters[end]) > 1]
 
     def _ends(self) -> list[tuple[int, str, str]]:
         """Return the line, the counter and the end of each loop: `i < N` gives ("i", "N")."""
         ends = list[tuple[int, str, str]]()
-        for n in self._lines():
+        for n in self.lines():
             for control in self._controls(n):
                 if found := re.search(r";\s*(\w+)[^;<>]*<=?([^;]*);", control):
                     ends.append((n, found[1], found[2].strip()))
@@ -618,7 +624,7 @@ class Body:
         hits = [end for end in ends if wanted.search(end[2]) and not _CLIPPED.search(end[2])]
         elsewhere = {counter for _, counter, end in ends if not wanted.search(end)}
         few = [end for end in hits if end[1] in elsewhere]
-        return [self._place(n) for n in dict.fromkeys(n for n, _, _ in (few if few or mixed else hits))]
+        return [self.place(n) for n in dict.fromkeys(n for n, _, _ in (few if few or mixed else hits))]
 
     def indices(self, line: int) -> list[Place]:
         """Return the lines up to line `line` that compute the indices used in it, in this order:
@@ -626,36 +632,55 @@ class Body:
         1. loops around it with unusual bounds (see `loops`);
         2. lambdas that return an index, and pointers with an offset into an array;
         3. conditions on an index, after its last assignment;
-        4. assignments of integers that the line uses or that bound its loops.
+        4. assignments of integers: those that the line uses, then those that these are made of or that bound its loops.
         """
-        names, loops = set(re.findall(r"[A-Za-z_]\w*", self.code[line - 1])), list[Place]()
-        odd = {place.line for place in self.loops()}
-        for n in range(line, self._lines().start - 1, -1):
+        names, loops = set(_WORD.findall(self.code[line - 1])), list[Place]()
+        odd, bounds = {place.line for place in self.loops()}, set[str]()
+        for n in range(line, self.lines().start - 1, -1):
             for control in self._controls(n):
                 counter = re.match(r"\s*(?:[\w:]+\s+)?(\w+)\s*=", control)
-                if counter is not None and counter[1] in names:
-                    names |= set(re.findall(r"[A-Za-z_]\w*", control))
-                    loops += [self._place(n)] if n in odd else []
-        offsets = [n for n in self._offsets(names) if n < line]
-        names |= {word for n in offsets for word in _WORD.findall(self.code[n - 1])}
-        made = dict[str, int]()
-        for n in range(self._lines().start, line + 1):
-            row = self.code[n - 1]
-            if re.search(r"\bfor\s*\(|=\s*\[", row) or not _WHOLE.match(row):
-                continue
-            made |= {name: n for name in re.findall(r"\b([A-Za-z_]\w*)\s*=(?!=)", row) if name in names}
-        whole = sorted(set(made.values()), reverse=True)
+                if counter is not None and counter[1] in names | bounds:
+                    bounds |= set(_WORD.findall(control))
+                    loops += [self.place(n)] if n in odd else []
+        offsets = [n for n in self._offsets(names | bounds) if n < line]
+        bounds |= {word for n in offsets for word in _WORD.findall(self.code[n - 1])}
+        whole, made = list[int](), self._whole(line)
+        last = max((n for name in (names | bounds) & made.keys() for n in made[name]), default=line - 1)
         tested = [
             n
-            for n in range(whole[0] + 1 if whole else line, line)
-            if re.search(r"\bif\s*\(", self.code[n - 1]) and self._uses(n, set(made))
+            for n in range(last + 1, line)
+            if re.search(r"\bif\s*\(", self.code[n - 1]) and self._uses(n, (names | bounds) & made.keys())
         ]
-        return [*loops, *map(self._place, dict.fromkeys([*offsets, *tested, *whole]))]
+        nearest = names
+        while nearest:
+            some = {n for name in nearest & made.keys() for n in made.pop(name)} - {*whole}
+            whole += sorted(some, reverse=True)
+            nearest, bounds = bounds | {word for n in some for word in _WORD.findall(self.code[n - 1])}, set()
+            nearest &= made.keys()
+        return [*loops, *map(self.place, dict.fromkeys([*offsets, *tested, *whole]))]
+
+    def _whole(self, line: int) -> dict[str, set[int]]:
+        """Return the lines before line `line` that set each integer that is declared there, loop counters left out.
+
+        A later declaration of the same name replaces an earlier one; a later assignment or `++` is added to it.
+        """
+        made = dict[str, set[int]]()
+        for n in range(self.lines().start, line + 1):
+            row = self.code[n - 1]
+            if re.search(r"\bfor\s*\(|=\s*\[", row):
+                continue
+            declared = _WHOLE.match(row)
+            for name in _VALUE_SET.findall(row):
+                if declared:
+                    made[name] = {n}
+                elif name in made:
+                    made[name].add(n)
+        return made
 
     def _offsets(self, names: set[str]) -> list[int]:
         """Return the lines at which a lambda of `names` returns a value, or a pointer of `names` gets an offset."""
         found = [n for n, name, _ in self._copies if name in names and _WITHIN.search(self.code[n - 1])]
-        for n in self._lines():
+        for n in self.lines():
             opened = re.search(r"\bauto\s+(\w+)\s*=\s*\[", self.code[n - 1])
             if opened is not None and opened[1] in names:
                 rows = range(n, min(n + _LAMBDA_LINES, self.last + 1))
@@ -663,21 +688,23 @@ class Body:
         return sorted(found)
 
     def loops(self) -> list[Place]:
-        """Return the loops that are not of a usual form: `i = 0` or `i = i0`; `i < N`; `i++` or `i += T`."""
-        return [
-            self._place(n)
-            for n in self._lines()
-            for control in self._controls(n)
-            if _PLAIN_LOOP.match(control) is None
-        ]
+        """Return the loops that are not of a usual form: `i = 0` or `i = i0`; `i < N`; `i++` or `i += T`.
+
+        A loop by whole blocks (`i + 8 <= N`) and the loop that goes on from it to the end (`; i < N; i++`) are usual.
+        """
+        controls = [(n, control) for n in self.lines() for control in self._controls(n)]
+        rests = {(rest[1], rest[2]) for _, control in controls if (rest := _REST.match(control))}
+        found = list[Place]()
+        for n, control in controls:
+            blocks = _BLOCKS.search(control) or _REST.match(control)
+            if not _PLAIN_LOOP.match(control) and not (blocks and (blocks[1], blocks[2]) in rests):
+                found.append(self.place(n))
+        return found
 
     def steps(self) -> list[Place]:
         """Return the loops whose step is not 1."""
         return [
-            self._place(n)
-            for n in self._lines()
-            for control in self._controls(n)
-            if _STEPPING.search(control)
+            self.place(n) for n in self.lines() for control in self._controls(n) if _STEPPING.search(control)
         ]
 
     def made_of(self, names: Iterable[str]) -> tuple[set[str], set[int]]:
@@ -694,7 +721,7 @@ class Body:
     def _copies(self) -> list[tuple[int, str, str]]:
         """(line, new name, old name) of each declaration that copies an array or points to its memory."""
         found = list[tuple[int, str, str]]()
-        for n in self._lines():
+        for n in self.lines():
             row = self.code[n - 1]
             for assigned in (*_ASSIGNED.finditer(row), *_BRACED.finditer(row)):
                 taken = _TAKEN_OVER.match(assigned[2].strip())
@@ -711,22 +738,28 @@ class Body:
             dict.fromkeys(name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(:])", text))
         )
 
-    def _lines(self) -> range:
+    def lines(self) -> range:
         return range(self.opened + (self.opened < self.last), self.last + 1)
 
     def _where(self, names: set[str], *patterns: re.Pattern[str]) -> list[Place]:
         """Return the lines in which one of the patterns finds one of these names."""
         return [
-            self._place(n)
-            for n in self._lines()
+            self.place(n)
+            for n in self.lines()
             if names and any(not names.isdisjoint(each.findall(self.code[n - 1])) for each in patterns)
         ]
 
     def _uses(self, line: int, names: set[str]) -> bool:
         return not names.isdisjoint(re.findall(r"[A-Za-z_]\w*", self.code[line - 1]))
 
-    def _place(self, line: int) -> Place:
+    def place(self, line: int) -> Place:
         return Place(line, harmless(self.rows[line - 1].strip())[:160])
+
+    def _without_controls(self, line: int) -> str:
+        row = self.code[line - 1]
+        for control in self._controls(line):
+            row = row.replace(control, "")
+        return row
 
     def _controls(self, line: int) -> list[str]:
         """Return the text in parentheses of each `for` on this line: "int i = 0; i < N; i++"."""
@@ -748,7 +781,7 @@ def _changed(text: str) -> set[str]:
     return {name for found in _CHANGED.findall(text) for name in found if name}
 
 
-def _closed(text: str, at: int, brackets: str) -> int:
+def closed(text: str, at: int, brackets: str) -> int:
     """Return the offset after the bracket that closes the one before `at`; the text's end if it is never closed.
 
     `brackets` is the opening and the closing bracket, such as "()".

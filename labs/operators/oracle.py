@@ -216,7 +216,7 @@ class Operator(Oracle):
         _TRIED,
     )
     clues: ClassVar = {
-        "wrong_values": ("skips", "loops", "store", "?call:exp", "?sums"),
+        "wrong_values": ("skips", "loops", "store", "index", "?call:exp", "?sums"),
         "maximum_from_zero": ("maxima",),
         "maximum_from_plane": ("maxima",),
         "sum_not_reset": ("divisor", "divide"),

@@ -103,7 +103,8 @@ def lost_tail(seen: Deviation) -> Found | None:
 CLUES: Mapping[str, tuple[str, ...]] = {
     "columns_left_out": ("loops", "steps"),
     "sum_misses_columns": ("loops", "steps", "sums"),
-    "maximum_misses_columns": ("loops", "steps"),
+    "maximum_misses_columns": ("loops", "steps", "maximum"),
+    "not_finite": ("bare", "fresh", "maximum", "maxima", "divide", "skips"),
     "not_normalised": ("divisor", "exponentials", "divide", "sums"),
     "maximum_start": ("maxima",),
     "maximum_position": ("line:\\bmax_?element\\b|\\bargmax", "maxima"),

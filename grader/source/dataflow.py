@@ -1,0 +1,191 @@
+"""Flow of values through the functions of a student's file: macros, calls, and arguments that become parameters.
+
+A part's function often computes a value in another function of its file. `reached` returns all functions that it calls,
+with the names of its variables there. So the searches of `grader.source.landmarks` work in each of them.
+
+The text is untrusted and is read in the judge's process. Functions, calls and expansions are limited in number, so the
+time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from grader.source.cpptext import Definition, definitions, parameter_names
+from grader.source.landmarks import LONGEST_LINE, Body, Place, closed
+
+MOST_FUNCTIONS, MOST_CALLS = 24, 64
+#: Most macros that are expanded, rounds in which macros of expanded macros are expanded, and longest text of a macro.
+_MOST_MACROS, _ROUNDS, _LONGEST_MACRO = 64, 3, 200
+#: Most characters that expanded lines have together.
+_MOST_EXPANDED = 1 << 20
+_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)\(([^()\n]{0,120})\)((?:\\[ \t]*\n|[^\n])*)", re.MULTILINE
+)
+_LAMBDA = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*\[[^\[\]\n]{0,80}\]\s*\(([^()\n]{0,200})\)[^{};\n]{0,60}\{")
+_LOOP = r"\b(?:for|while|for_each|transform|copy\w*|fill\w*|memset|memcpy)\b"
+_WORD = re.compile(r"[A-Za-z_]\w*")
+#: The variable that an argument begins with: `Q + off`, `&O[i]`, `(float *) p`, `tensor.data()`.
+_LEADING = re.compile(r"[\s&*(]*(?:(?:const\s+)?(?:float|double|void|char)\s*\*\s*\)\s*&?)?([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A function that a part runs: the part's own function, or one of the same file that is called, with its caller.
+
+    `calls` are the lines of the caller that call it. `given` has, for each parameter, the variables of the caller with
+    which arguments for it begin.
+    """
+
+    body: Body
+    caller: Reached | None
+    calls: tuple[Place, ...]
+    given: Mapping[str, frozenset[str]]
+
+    def own(self, names: Iterable[str]) -> list[str]:
+        """Return the names that variables of the part's function have in this one.
+
+        A called function without a loop has none: it is an accessor of any array.
+        """
+        if self.caller is None:
+            return list(names)
+        known, _ = self.caller.body.made_of(self.caller.own(names))
+        named = [name for name in self.body.parameters if self.given.get(name, frozenset()) & known]
+        return named if self.body.find(_LOOP) else []
+
+    @property
+    def part(self) -> Reached:
+        """The part's own function."""
+        return self if self.caller is None else self.caller.part
+
+
+def reached(body: Body) -> list[Reached]:
+    """Return the function with its macros expanded, then the functions of the file that it calls, nearest first.
+
+    Lambda expressions with a name count as functions. Returns only the function itself for a Python file.
+    """
+    if body.opened == 0:
+        return [Reached(body, None, (), {})]
+    rows = expanded(body.code)
+    code = "\n".join(rows)
+    known = dict[str, Definition]()
+    for each in (*definitions(code), *_lambdas(code)):
+        if each.name != body.name:
+            known.setdefault(each.name, each)
+    found, names = [Reached(replace(body, code=rows), None, (), {})], {body.name}
+    for caller in found:  # `found` grows during the loop
+        text = caller.body.all_code()
+        for name in dict.fromkeys(_WORD.findall(text)):
+            if name in known and name not in names and len(found) < MOST_FUNCTIONS:
+                called = _called(caller, known[name], code, rows)
+                if called.calls:
+                    names.add(name)
+                    found.append(called)
+    return found
+
+
+def indices(body: Body, line: int) -> list[Place]:
+    """Return the lines that compute the indices used in a line of `body`, or of a function that it calls.
+
+    See `Body.indices`. Returns [] for a line of another function.
+    """
+    around = [at.body for at in reached(body) if at.body.opened <= line <= at.body.last]
+    return min(around, key=lambda each: each.last - each.opened).indices(line) if around else []
+
+
+def _called(caller: Reached, one: Definition, code: str, rows: tuple[str, ...]) -> Reached:
+    first, opened, last = (code.count("\n", 0, at) + 1 for at in (one.start, one.body, one.end))
+    parameters = parameter_names(code[one.opened : one.closed])
+    body = Body(one.name, first, opened, last, parameters, caller.body.rows, rows)
+    calls, given = list[Place](), {name: set[str]() for name in parameters}
+    for place, arguments in _calls(caller.body, one.name):
+        calls.append(place)
+        for name, argument in zip(parameters, arguments, strict=False):
+            if begins := _LEADING.match(argument):
+                given[name].add(begins[1])
+    return Reached(body, caller, tuple(calls), {name: frozenset(each) for name, each in given.items()})
+
+
+def _calls(body: Body, name: str) -> list[tuple[Place, list[str]]]:
+    """Return the lines of a function that call `name`, each with the texts of the arguments."""
+    text, found = body.all_code(), list[tuple[Place, list[str]]]()
+    for call in re.finditer(rf"\b{name}\s*(?:<[^<>();]{{0,80}}>\s*)?\(", text):
+        if len(found) == MOST_CALLS:
+            break
+        end = closed(text, call.end(), "()")
+        line = body.lines().start + text.count("\n", 0, call.start())
+        found.append((body.place(line), _apart(text[call.end() : end - 1])))
+    return found
+
+
+def _apart(text: str) -> list[str]:
+    """Split a text at the commas that are not inside brackets."""
+    pieces, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return pieces
+
+
+def _lambdas(code: str) -> list[Definition]:
+    return [
+        Definition(
+            one[1], one.start(), one.start(2), one.end(2), one.end(), closed(code, one.end(), "{}") - 1
+        )
+        for one in _LAMBDA.finditer(code)
+    ][:MOST_FUNCTIONS]
+
+
+def expanded(code: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the lines with the function-like macros of the file expanded: `FOR(i, N)` becomes a `for`.
+
+    Line numbers stay. A call that spans lines, and a line that would get too long, stay as they are.
+    """
+    macros = dict[str, tuple[tuple[str, ...], str]]()
+    for one in _MACRO.finditer("\n".join(code)):
+        text = re.sub(r"\\[ \t]*\n\s*", "", one[3]).strip()
+        if len(text) <= _LONGEST_MACRO and "#" not in text and len(macros) < _MOST_MACROS:
+            macros[one[1]] = tuple(_WORD.findall(one[2])), text
+    if not macros:
+        return code
+    named = re.compile(rf"\b({'|'.join(macros)})\s*\(")
+    rows, left = list(code), _MOST_EXPANDED
+    for n, row in enumerate(rows):
+        if row.lstrip().startswith("#") or row.rstrip().endswith("\\"):
+            continue
+        for _ in range(_ROUNDS):
+            if left > 0 and len(row) <= LONGEST_LINE and named.search(row):
+                row = _expanded(row, macros, named)
+                left -= len(row)
+        if len(row) <= 2 * LONGEST_LINE:
+            rows[n] = row
+    return tuple(rows)
+
+
+def _expanded(row: str, macros: Mapping[str, tuple[tuple[str, ...], str]], named: re.Pattern[str]) -> str:
+    kept, at = "", 0
+    while len(kept) <= LONGEST_LINE and (call := named.search(row, at)) is not None:
+        end = closed(row, call.end(), "()")
+        if row[end - 1] != ")":
+            break
+        parameters, text = macros[call[1]]
+        given = map(str.strip, _apart(row[call.end() : end - 1]))
+        kept += row[at : call.start()] + _filled(text, dict(zip(parameters, given, strict=False)))
+        at = end
+    return kept + row[at:]
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """Return a macro's text with its parameters replaced by `values`.
+
+    Brackets around one that becomes a single word are dropped: `(p)[i]` is an element like `p[i]`.
+    """
+    for name, value in values.items():
+        if re.fullmatch(r"[\w.]+", value):
+            text = re.sub(rf"\(\s*{name}\s*\)", name, text)
+    return _WORD.sub(lambda word: values.get(word[0], word[0]), text)
