@@ -135,8 +135,7 @@ class Bench:
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
 
     def growth(self, part: Part, shape: Mapping[str, int]) -> float:
-        """Return the ratio of a part's work at these sizes to its work at the assignment's default sizes; at least
-        1."""
+        """Return a part's work at these sizes divided by its work at the default sizes; at least 1."""
         defaults = self.assignment.defaults
         oracle: Oracle = self.assignment.lab.oracle(part.oracle)
         usual, now = oracle.flops(defaults), oracle.flops(shape)

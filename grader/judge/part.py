@@ -35,7 +35,7 @@ THREADS = r"#\s*pragma\s+omp\s+(?!simd)|std::thread|\bparallel_for\b"
 
 
 class PartJudge:
-    """One part of one submission while it is being judged: its results, then its time, then its memory and flags."""
+    """State of one part of a submission while it is judged: its results, then its time, then memory and flags."""
 
     def __init__(self, bench: Bench, part: Part) -> None:
         self.bench, self.part, self.shape = bench, part, bench.shape

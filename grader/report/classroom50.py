@@ -27,7 +27,7 @@ LARGEST_BYTES = 1_000_000
 RESULT, BODY = "result.json", "release-body.md"
 SCALES = (1, 2, 4, 10)
 HUNDREDTHS = 100
-#: Environment variable for each key of the result.
+#: Keys of result.json, and the environment variables with their values.
 VARIABLES = {
     "classroom": "CLASSROOM",
     "assignment": "ASSIGNMENT",

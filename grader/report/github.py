@@ -167,7 +167,7 @@ IN_DATA = "%\r\n"
 
 
 def command(name: str, message: str, **properties: str) -> str:
-    """Return a workflow command as one line."""
+    """Format a command to GitHub's runner as one line: `::NAME PROPERTY=VALUE::MESSAGE`."""
     listed = ",".join(f"{key}={_escaped(value, IN_DATA + ':,')}" for key, value in properties.items())
     return f"::{name} {listed}::{_escaped(message, IN_DATA)}"
 

@@ -118,7 +118,7 @@ class GradesCsv:
 
 
 def _flags(row: Row) -> str:
-    """Return the codes of flags to review, each with its part; notes about the judging are left out."""
+    """Return the codes of the flags to review, each with its part. Notes about the judging are left out."""
     found = flags_of(row.result) if row.result else []
     return " ".join(
         dict.fromkeys(f"{part_id}:{flag.code}" if part_id else flag.code for part_id, flag in found)

@@ -98,7 +98,7 @@ class Tally:
         self.notes: Counter[str] = Counter()
         self.troubles: list[tuple[Link, str]] = []
         self.disturbed = Links()
-        """Students whose times other work on the machine disturbed."""
+        """Students whose times were disturbed by other work on the machine."""
         self.waiting: dict[str, Links] = {}
         """Students with parts that the machine could not judge, by the missing tool."""
         names = ("kit", "sandbox", "machine", "toolchain")

@@ -288,7 +288,7 @@ class Terminal:
         self.say(load_warning(result))
 
 
-# ---- familiar lines
+# ---- the course's usual lines
 
 
 def name_of(part: Part) -> str:

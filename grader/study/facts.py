@@ -103,7 +103,7 @@ def measure() -> Speed:
 
 
 def parse(text: str, cores: int) -> Speed:
-    """Parse the output of the probe."""
+    """Parse the output of the probe (native/probe.cpp)."""
     peaks: dict[tuple[str, int], float] = {}
     bandwidths: dict[str, dict[int, float]] = {"triad": {}, "read": {}}
     for line in text.splitlines():

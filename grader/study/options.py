@@ -85,7 +85,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
 
 
 def settings(given: argparse.Namespace) -> Settings:
-    """Check the common options. Raises UsageError for impossible ones."""
+    """Return the common options as Settings. Raises UsageError if a value is invalid."""
     from grader.assignment.loading import load
 
     assignment = load(given.config)

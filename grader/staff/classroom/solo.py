@@ -90,7 +90,7 @@ def _publish(
 
 
 def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
-    """Return the student's files, with paths relative to the folder that GITHUB_WORKSPACE names, else to this one."""
+    """Return the student's files, with paths relative to the folder GITHUB_WORKSPACE, else to the working directory."""
     root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
     given = path if path.is_file() else path / only.origin
     found = given if only.origin and given.is_file() else root / assignment.source

@@ -1,4 +1,5 @@
-"""`python -m grader new NAME`: makes a lab whose tests pass from the start, to be changed in steps (docs/labs.md)."""
+"""`python -m grader new NAME`: makes a new lab, a folder whose tests pass from the start. docs/labs.md changes it in
+steps."""
 
 from __future__ import annotations
 
@@ -20,20 +21,20 @@ REFERENCES = {
     ),
 }
 MARK, SUFFIX = "@LAB@", ".txt"
-"""Placeholder of the name in the template, and the suffix of its files, which hides them from searches for the kit's
-own."""
+"""Placeholder for the lab's name in the template, and the suffix of its files. With this suffix, searches for the kit's
+own files do not find them."""
 
 
 def main(arguments: list[str]) -> int:
-    """Write the lab. Raises UsageError for an invalid or existing name."""
+    """Run `python -m grader new NAME`. Raises UsageError for an invalid or existing name."""
     parse = Parser(
         prog=f"{GRADER_COMMAND} new",
         description="Make a lab whose tests pass from the start: a vector addition.",
     )
-    parse.add_argument("name", metavar="NAME", help="what it is called: a name of Python's, in small letters")
+    parse.add_argument("name", metavar="NAME", help="name of the lab: a Python identifier in small letters")
     parse.path(
         "--labs",
-        "the folder that it goes into (labs/ of a checkout, else of this folder)",
+        "folder to make the lab in (labs/ of a checkout, else of this folder)",
         "DIR",
         default=Path("labs") if INSTALLED else LABS,
     )
@@ -45,23 +46,23 @@ def main(arguments: list[str]) -> int:
     elsewhere = "" if folder.parent == LABS else f" --labs {given.labs}"
     print(f"made {folder}\n")
     print(f"  {STUDENT_COMMAND} lab{elsewhere} {given.name} all        judge its master")
-    print(f"  python -m pytest {folder / f'test_{given.name}.py'}        its kernels end as they must")
+    print(f"  python -m pytest {folder / f'test_{given.name}.py'}        test its kernels")
     print(f"  {GRADER_COMMAND} release --lab {given.name}{elsewhere} --out DIR    handout and autograder")
     return EXIT_PASS
 
 
 def write(name: str, labs: Path, backend: str = "cpp") -> Path:
-    """Make the lab `name` in the folder `labs`, with kernels for one backend.
+    """Make the lab `name` in the folder `labs`, with kernels for one backend. Return its folder.
 
-    Raises UsageError, KitError where nothing can be written.
+    Raises UsageError for an invalid or existing name, KitError if the files cannot be written.
     """
     if not (name.isidentifier() and name.isascii() and name.islower()):
         raise UsageError(f"'{name}' is not a name for a lab: small letters, digits and _, a letter first")
     if name in known():
-        raise UsageError(f"the kit has a lab '{name}' of its own: take another name")
+        raise UsageError(f"the kit has a lab '{name}' of its own: choose another name")
     folder = labs.absolute() / name
     if folder.exists():
-        raise UsageError(f"{folder} is there already")
+        raise UsageError(f"{folder} exists already")
     module, reference = REFERENCES[backend]
     marks = {MARK: name, "SEED": str(secrets.randbits(62)), "@MODULE@": module, "@REFERENCE@": reference}
     with explained(f"cannot write {folder}", KitError):

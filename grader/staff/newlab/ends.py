@@ -1,4 +1,4 @@
-"""Expected verdicts of the known kernels of a lab, for the test that a new lab comes with."""
+"""Known kernels of a lab with the verdicts that they must get, for the test that each new lab has."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from grader.judge.evaluate import evaluate
 
 TIME_BUDGET_S = 10.0
 ATTEMPTS = 4
-"""Most attempts to judge a kernel whose time stays undecided, since the machine may be too busy."""
+"""Number of attempts to time a kernel while its time stays undecided, because the machine may be busy."""
 NOT_STEADY = {"machine_unfit", "undecided"}
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A kernel of a lab and its required verdict, on one part or on all that earn points."""
+    """A known kernel of a lab, and the verdict that it must get: on the part of its `edit`, else on all parts with
+    points."""
 
     folder: Path
     name: str
@@ -32,7 +33,7 @@ class Ending:
         return self.name
 
     def faults(self, scratch: Path) -> list[str]:
-        """Judge the kernel in the folder `scratch`. Return the differences from the expected verdict."""
+        """Judge the kernel, using the folder `scratch`. Return a line for each difference from the required verdict."""
         assignment = load(labs.assignment_file(self.folder, staff=True))
         text = labs.master(self.folder, assignment.source).read_text(encoding="utf-8")
         if self.edit is not None:
@@ -53,10 +54,10 @@ class Ending:
     def _fault(self, part: PartResult) -> str:
         code = part.diagnosis.code if part.diagnosis else ""
         why = f": {part.diagnosis.message}" if part.diagnosis else ""
-        # A suspect that raises names nothing, so its exception may be the cause.
+        # An exception in a suspect may be why no cause was named.
         why += "".join(f" ({flag.message})" for flag in part.flags if flag.code == "explanation_failed")
         if part.verdict == "unjudged":
-            return ""  # this machine lacks a GPU, say: nothing contradicts the expected verdict
+            return ""  # for example without a GPU: the required verdict may still be right
         if part.verdict != self.verdict:
             return f"{part.id} is {part.verdict} and must be {self.verdict}{why}"
         if self.edit is not None and self.edit.codes and code not in self.edit.codes:
@@ -65,7 +66,7 @@ class Ending:
 
 
 def all_of(folder: Path) -> list[Ending]:
-    """Return every known kernel of the lab in this folder. Raises UsageError for another folder."""
+    """Return all known kernels of the lab in this folder. Raises UsageError if it is not a lab."""
     folder = folder.resolve()
     found = [Ending(folder, "the master passes", "pass"), Ending(folder, "the starter is wrong", "wrong")]
     kernels = labs.load(folder).kernels()

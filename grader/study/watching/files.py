@@ -141,7 +141,7 @@ class Watcher:
         return [_sign(path) for path in (*self.paths, *self._imported)]
 
     def _followed(self) -> list[Path]:
-        """Return the watched files and the targets of links among them."""
+        """Return the watched files; for links among them also the targets."""
         paths = (*self.paths, *self._imported)
         return list(dict.fromkeys([*paths, *(path.resolve() for path in paths)]))
 

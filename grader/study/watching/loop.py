@@ -45,7 +45,7 @@ SHOWN = 6
 MOST_LINES = 20_000
 """Longest source, in characters, whose changed lines are searched."""
 MOST_COMPARED = 400
-"""Most lines that are compared one by one."""
+"""Largest number of lines that are compared one by one."""
 WIDTH = 78
 
 
