@@ -14,7 +14,7 @@ from grader.source import dataflow
 from grader.source.dataflow import Reached
 from grader.source.landmarks import Body, Place
 
-MOST_PLACES, MOST_LINES, MOST_BELOW = 4, 5, 6
+MOST_PLACES, MOST_LINES, MOST_TOGETHER = 4, 5, 8
 HEADING = "Lines to look at in"
 """Heading before a list of lines. Readers of a message know by it that the first line is not the place of the error."""
 
@@ -126,9 +126,10 @@ def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] =
             within = f"{at.body.name}, which line {at.calls[0].line} calls" if at.calls else ""
             for place in places if len(places) <= MOST_PLACES else ():
                 (below if within else found).setdefault(place.line, Shown(place, words, within))
-    others = [shown for line, shown in below.items() if line not in found][:MOST_BELOW]
+    kept = list(found.values())[:MOST_LINES]
+    others = [shown for line, shown in below.items() if line not in found][: MOST_TOGETHER - len(kept)]
     order = [shown.within for shown in others]
-    return [*list(found.values())[:MOST_LINES], *sorted(others, key=lambda shown: order.index(shown.within))]
+    return [*kept, *sorted(others, key=lambda shown: order.index(shown.within))]
 
 
 def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[str, list[Place]]:

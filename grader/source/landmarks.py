@@ -219,10 +219,9 @@ class Body:
 
     def values(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set one of these variables or its elements, without loop counters and parameters."""
-        counters = re.findall(
-            r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self.lines())
-        )
-        wanted = set(names) - set(counters) - set(self.parameters)
+        begun = re.findall(r"\bfor\s*\(\s*[\w:]+\s+(\w+)", self.all_code())
+        counters = {*begun, *(name for _, name, _ in self._ends())}
+        wanted = set(names) - counters - set(self.parameters)
         _, copies = self.made_of(self.parameters)
         return [place for place in self._where(wanted, _VALUE_SET) if place.line not in copies]
 
