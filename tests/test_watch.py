@@ -392,7 +392,7 @@ def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_pat
         text = one.save(right, "same program")
         assert "byte for byte" in text and "Correctness" not in text
         assert "PASS open / 10  back to #1 of " in text
-        assert "Same source as #1 of " in text
+        assert "Back to #1 of " in text
         text = one.save(wrong, "same program")
         assert "0.5 times" in " ".join(text.split()), "the diagnosis stands again"
         assert one.ended_by(signal.SIGTERM) == 1, "as the last verdict"
