@@ -65,18 +65,16 @@ def confinements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Confineme
 def cases() -> Iterator[ParameterSet]:
     """Yield each threat in each tier with the profiler's table, and in the strongest tier and in D also without it.
 
-    In the fast tier of tests are those of the strongest tier, and of D the files with a threat that ends otherwise
-    there; without the table. Threats to the table itself are there with it.
+    In the fast tier of tests are those of the strongest tier and D, without the table. Threats to the table itself are
+    there with it.
     """
     for box in TIERS:
-        has_both = box.tier in (TIERS[0].tier, "D")
+        is_quick = box.tier in (TIERS[0].tier, "D")
         for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
             needs = [needs_python_h] if "py::list" in submission.text else []
             # Attempts on descriptors and on Python have no target in a runner without torch.
             meets_table = submission.first.row in ("A2", "B1", "C1")
-            ends_otherwise = any(threat.open_end is not None for threat in submission.threats.values())
-            is_quick = box.tier == TIERS[0].tier or (box.tier == "D" and ends_otherwise)
-            for table in (False, True) if has_both and not meets_table else (True,):
+            for table in (False, True) if is_quick and not meets_table else (True,):
                 name = f"{box.tier}: {submission.name}{', with the table' * table}"
                 marks = [] if is_quick and table == meets_table else [pytest.mark.full]
                 yield pytest.param(box, submission, table, id=name, marks=[*marks, *needs])
