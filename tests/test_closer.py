@@ -363,6 +363,8 @@ def test_the_line_where_a_sum_begins_is_found() -> None:
     assert numbers(body(LEFT_OVER).begun(["Q"])) == [4]
     stored = LEFT_OVER.replace("score += Q[i * d + k]", "S[i] = S[i] + Q[i * d + k]")
     assert numbers(body(stored.replace(", score", ", 1.0f")).begun(["Q"])) == [5]
+    by_copy = LEFT_OVER.replace("k < d; k++) score", "k < d; k++) { float x = Q[k]; S[j] += x; }")
+    assert numbers(body(by_copy).begun(["Q"])) == [5]
     begun_at_zero = LEFT_OVER.replace("twoDimRead(S, i, j, N);", "0;")
     assert numbers(body(begun_at_zero).begun(["Q"])) == [4]
     to_element = begun_at_zero.replace("twoDimWrite(S, i, j, N, score);", "S[i * N + j] += score;")
@@ -454,6 +456,7 @@ def test_values_are_followed_into_called_functions() -> None:
 
 def test_an_index_leads_to_all_its_assignments_the_nearest_first() -> None:
     assert numbers(dataflow.indices(body(FLOWING), 19)) == [18, 17, 16, 15]
+    assert numbers(body(FLOWING.replace("q + 1", "*q * step")).times(["Q"])) == [13, 17]
     assert numbers(dataflow.indices(body(FLOWING), 6)) == [6] and dataflow.indices(body(FLOWING), 3) == []
 
 

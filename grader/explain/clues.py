@@ -142,6 +142,8 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return words, find(body)
     if kind == "input":
         return f"{what} is used", body.reads(_given(at, part, what))
+    if kind == "times":
+        return f"used together with {what}", body.times(_given(at, part, what))
     if kind == "pointer":
         return f"where this pointer into {what} begins", body.pointers(_given(at, part, what))
     if kind == "call":

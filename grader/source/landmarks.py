@@ -52,6 +52,8 @@ _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
 _SUM = re.compile(r"\w[\w\])]*\s*\+=|\b(?:accumulate|reduce|inner_product)\s*[<(]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+#: An expression that reads one element of an array.
+_ELEMENT = re.compile(r"\s*(?:\w*[rR]ead\w*\s*\(\s*)?([A-Za-z_]\w*)\s*(?:\[|$)")
 _BARE_TYPE = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 _BARE = re.compile(rf"^\s*{_BARE_TYPE}\s+(\w+\s*(?:,\s*\w+\s*)*|\w+\s*\[[^\]]*\]\s*);")
 _TYPE_OPENED = re.compile(r"\b(?:struct|class|union)\b[^;(){}]{0,200}\{")
@@ -250,7 +252,7 @@ class Body:
 
         Such a sum may include an old value. Without such lines, return all lines that set the sum's first value.
         """
-        known, _ = self.made_of(names)
+        known = self._elements_of(self.made_of(names)[0])
         sums, kept = set[str](), self._added_to_itself(known)
         for n in self.lines():
             if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
@@ -268,6 +270,19 @@ class Body:
         if kept or read:
             return sorted([*read, *map(self.place, kept)], key=lambda place: place.line)
         return begins
+
+    def _elements_of(self, known: set[str]) -> set[str]:
+        """Return these arrays and the variables that are set to an element of one: `q = Q[i]`, `q = read(Q, i)`."""
+        made = [pair for n in self.lines() for pair in _ASSIGNED.findall(self.code[n - 1])]
+        return known | {name for name, value in made if (read := _ELEMENT.match(value)) and read[1] in known}
+
+    def times(self, names: Iterable[str]) -> list[Place]:
+        """Return the lines that set a variable used in one line with values of these arrays, such as a factor."""
+        lines = self.reads(names)
+        known, _ = self.made_of(names)
+        used = {word for place in lines for word in _WORD.findall(self.code[place.line - 1])}
+        others = {place.line for place in lines} | {n for n, _, _ in self._copies}
+        return [place for place in self.values(used - known) if place.line not in others]
 
     def _added_to_itself(self, known: set[str]) -> set[int]:
         """Return the lines that add a value of `known` to an array's element without `+=`: `a[i] = a[i] + x`.
@@ -326,7 +341,7 @@ class Body:
         """Return the lines that set one of these arrays, or its elements, to zero."""
         known, _ = self.made_of(names)
         zero = re.compile(r"[=,({]\s*0[.0f]*\s*[;,)]")
-        some = (n for n in self.lines() if self._uses(n, known) and zero.search(self.code[n - 1]))
+        some = (n for n in self.lines() if self._uses(n, known) and zero.search(self._without_controls(n)))
         return [
             self.place(n)
             for n in some

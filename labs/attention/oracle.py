@@ -73,7 +73,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "q_transposed": ("input:Q",),
     "v_transposed": _VALUES,
     "v_reversed": _VALUES,
-    "scores_transposed": _VALUES,
+    "scores_transposed": ("times:V", *_VALUES),
     "wrong_stride": (*_SCORES, *_VALUES),
     "causal_mask": ("of_row", "skips", "loops", "call:exp"),
     "key_missing": ("skips", "loops"),
