@@ -119,7 +119,7 @@ def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] =
     own, *called = dataflow.reached(body)
     found, below = dict[int, Shown](), dict[int, Shown]()
     for clue in clues:
-        if found and clue.startswith("?"):
+        if (found or below) and clue.startswith("?"):
             continue
         for at in (own, *(called if clue.partition(":")[0] not in OWN_ONLY else ())):
             words, places = _found(at, part, clue.removeprefix("?"), right)
