@@ -18,7 +18,7 @@ from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis
-from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples
+from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, size_probe
 from grader.explain.closer_look import Closer, _Findings
 from grader.explain.common_facts import Seen
 from grader.explain.suspect import Suspect
@@ -577,6 +577,29 @@ def test_memory_by_chance_is_not_taken_for_a_mistake_in_a_formula() -> None:
     assert checked(True, "last_block_only", 3, None) == (False, ["wrong", "right"])
     assert checked(True, "unsteady", 8, wrong) == (True, ["wrong"])
     assert checked(False, "wrong_values", 8, right) == (True, ["wrong", "right"])
+
+
+def test_a_busy_machine_does_not_shorten_the_search_for_sizes() -> None:
+    """Processor time counts, and with several threads no more than the elapsed time."""
+
+    def calls_made(wall_s: float, cpu_s: float | None) -> int:
+        run = SimpleNamespace(call=SimpleNamespace(wall_s=wall_s, cpu_s=cpu_s), outputs={})
+        part = ASSIGNMENT.part("part1")
+        kernel = SimpleNamespace(
+            oracle=ORACLES["attention"],
+            part=part,
+            shape=ASSIGNMENT.defaults,
+            sizes=dict,
+            call=lambda *_, **__: run,
+        )
+        prober = size_probe.Prober(cast(Any, kernel), cast(Any, None), part.cases[0])
+        with pytest.raises(size_probe.Ended):
+            while True:
+                prober.called({"B": 1, "H": 1, "N": 2, "d": 2}, {})
+        return prober.calls
+
+    assert calls_made(wall_s=1.0, cpu_s=0.001) > size_probe.MOST_CALLS
+    assert calls_made(wall_s=0.1, cpu_s=0.2) == calls_made(wall_s=0.1, cpu_s=None) <= 8
 
 
 def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from grader.runner.session import Session
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-BUDGET_S, MOST_CALLS = 0.6, 120
+#: Limits of one search. Processor time, so that other programs on the machine do not change the explanation; elapsed
+#: time only as a last resort.
+BUDGET_S, ELAPSED_S, MOST_CALLS = 0.6, 6.0, 120
 #: Most elements in the output of a call with other sizes.
 LARGEST = 1 << 16
 #: Values to try when a size shrinks.
@@ -44,8 +46,8 @@ class Prober:
     def __init__(self, kernel: Kernel, session: Session, case: Case) -> None:
         self.kernel, self.session, self.case = kernel, session, case
         self.names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
-        self.deadline_s = time.monotonic() + BUDGET_S
-        self.calls = 0
+        self.started_s, self.deadline_s = time.thread_time(), time.monotonic() + ELAPSED_S
+        self.called_s, self.calls = 0.0, 0
         self.seen: dict[tuple[tuple[str, int], ...], Seen] = {}
         self.crashed: dict[str, int] | None = None
 
@@ -110,12 +112,15 @@ class Prober:
         """Call the function. Raises Ended if it returns no outputs, or if a limit is reached."""
         part = self.kernel.part
         self.calls += 1
-        if self.calls > MOST_CALLS or time.monotonic() > self.deadline_s:
+        left_s = BUDGET_S - self.called_s - (time.thread_time() - self.started_s)
+        if self.calls > MOST_CALLS or left_s < 0 or time.monotonic() > self.deadline_s:
             raise Ended
         if math.prod(binding.output_shape(part, shape)) > LARGEST:
             raise Ended
-        left_s = self.deadline_s - time.monotonic()
         run = self.kernel.call(self.session, self.case.name, shape, inputs, timeout_s=left_s + 1)
+        # With several threads, processor time exceeds elapsed time.
+        used_s = run.call.wall_s if run.call.cpu_s is None else min(run.call.wall_s, run.call.cpu_s)
+        self.called_s += used_s
         if run.outputs is None:
             raise Ended(self.kernel.sizes(shape))
         return run

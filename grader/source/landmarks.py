@@ -253,15 +253,18 @@ class Body:
         Such a sum may include an old value. Without such lines, return all lines that set the sum's first value.
         """
         known = self._elements_of(self.made_of(names)[0])
-        sums, kept = set[str](), self._added_to_itself(known)
+        sums, elements, kept = set[str](), set[tuple[int, str]](), self._added_to_itself(known)
         for n in self.lines():
             if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
                 sums.add(added[1])
-                kept |= {n} if added[2] else set()
+                elements |= {(n, added[1])} if added[2] else set()
+        # What is summed up in an array's elements is complete where it is added to another sum.
+        kept |= {n for n, _ in elements}
+        scalars = sums - {name for _, name in elements}
         for n in self.lines():
             row, added = self.code[n - 1], _ADDED.search(self.code[n - 1])
             words = re.findall(r"\w+", row)
-            to_element = added is not None and added[2] and sums & set(re.findall(r"\w+", added[3]))
+            to_element = added is not None and added[2] and scalars & set(re.findall(r"\w+", added[3]))
             handed = (words.count(name) > 1 for name in _HANDED_TO_WRITER.findall(row))
             if to_element or (sums & set(words) and any(handed)):
                 kept.add(n)
