@@ -227,7 +227,7 @@ def test_draws_are_torchs(seed: int) -> None:
         assert np.array_equal(ours.below(11, size), torch.randint(0, 11, size, generator=theirs).numpy())
     scaled = torch.rand(1000, generator=theirs).mul_(2 * 1.3).sub_(1.3)
     assert np.array_equal(ours.uniform((1000,), -1.3, 1.3), scaled.numpy())
-    # Only some of a permutation: the rest of the stream stays where it is.
+    # The first 5 of a permutation use as many random words as all of it: later draws stay the same.
     assert np.array_equal(ours.permutation(97, 5), torch.randperm(97, generator=theirs)[:5].numpy())
     assert np.array_equal(ours.words(4) & 0xFFFFFF, torch.rand(4, generator=theirs).numpy() * 2**24)
 

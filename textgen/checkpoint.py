@@ -127,7 +127,8 @@ def _unsound(path: Path, why: str) -> UsageError:
 PLAYS = Path(__file__).resolve().parent / "data" / "plays.safetensors"
 OWN_FORMAT = "gpt149 textgen 1"
 LIMITS = {"vocab_size": 1 << 18, "block_size": 1 << 16, "n_layer": 128, "n_head": 256, "n_embd": 1 << 14}
-#: Most padding tokens: nanoGPT rounds the number of tokens up for speed, so the last ones may stand for no text.
+#: Limit on the padding tokens. nanoGPT rounds the number of tokens up for speed, so the last ones may stand for no
+#: text.
 MOST_PADDING = 127
 GPT2_HEAD_SIZE = 64
 

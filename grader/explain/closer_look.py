@@ -55,7 +55,7 @@ OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
-#: Most lines of a function that is shown whole if no clue finds a line.
+#: A function of at most this many lines is shown whole if no clue finds a line.
 SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 #: Codes of diagnoses that a wrong factor does not explain.

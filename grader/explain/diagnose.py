@@ -39,7 +39,7 @@ _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
 #: Beginning of the message for a mistake that explains half of the outputs or a little more.
 PARTLY = "This explains only"
-#: Most mistakes named in one message, and the text between them.
+#: Limit on the mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
 #: If the outputs of zeros are this many times larger than other wrong outputs, the zeros are reported.
 _FAR_SMALLER = 100
@@ -355,7 +355,10 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
 
 
 def settled_together(cases: Sequence[CaseResult], refuted: frozenset[str] = frozenset()) -> list[CaseResult]:
-    """Return the cases with their final diagnoses (`settled`). For public cases only public cases count."""
+    """Return the cases with their final diagnoses (`settled`), for which all cases are considered together.
+
+    The diagnosis of a public case depends on public cases only, since the student may see only these.
+    """
     public = settled([None if case.hidden else case.diagnosis for case in cases], refuted)
     every = settled([case.diagnosis for case in cases], refuted)
     return [

@@ -70,7 +70,7 @@ def moved(seen: Deviation) -> Found | None:
     return None
 
 
-#: Most wrong indices along an axis that `copied` looks up, and the elements of each that it compares first.
+#: Limit on the wrong indices along an axis that `copied` looks up, and the elements of each that it compares first.
 _MOST_LOOKED_UP, _SAMPLED = 256, 16
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Limits of one search. Processor time, so that other programs on the machine do not change the explanation; elapsed
 #: time only as a last resort.
 BUDGET_S, ELAPSED_S, MOST_CALLS = 0.6, 6.0, 120
-#: Most elements in the output of a call with other sizes.
+#: Limit on the elements in the output of a call with other sizes.
 LARGEST = 1 << 16
 #: Values to try when a size shrinks.
 SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)

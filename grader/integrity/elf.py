@@ -238,7 +238,7 @@ def _tables(sections: list[_Section], dynamic: _Dynamic) -> tuple[_Section, _Sec
         and [one.address for one in versions] == loaded_versions
     )
     if not agree:
-        raise NotReadable("its sections are not the tables that are loaded")
+        raise NotReadable("its section headers name other symbol tables than those that the loader uses")
     return symbols, strings, versions[0] if versions else None
 
 

@@ -37,7 +37,7 @@ _RUNTIME = re.compile(
 _OWN_FOLDERS = re.compile(r"/lib-dynload/|/gconv/|/nvidia/")
 _REFERENCE = "gpt149_ref"
 
-#: Most operations of one core per cycle: two fused multiply-adds of 16 floats each; with matrix units far more.
+#: The operations that one core can do per cycle: two fused multiply-adds of 16 floats each; with matrix units far more.
 _FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
 _HIGHEST_HZ = 6e9
 """Clock rate that no core exceeds. It is generous, so that an honest time is never called impossible."""

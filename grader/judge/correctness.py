@@ -39,9 +39,9 @@ SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 these at most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls. A wrong call is repeated MOST_AGAIN times.
 """
 
-#: Most elements in the inputs of a right case that may refute suspects.
+#: Limit on the elements in the inputs of a right case that may refute suspects.
 MOST_REFUTING = 1 << 17
-#: Most calls of one inquiry, and codes of diagnoses for which no inquiry is made.
+#: Limit on the calls of one inquiry, and the codes of diagnoses for which no inquiry is made.
 MOST_INQUIRED = 16
 NEEDS_NO_INQUIRY = frozenset(
     {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}

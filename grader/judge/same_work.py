@@ -190,9 +190,10 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
 
 
 def sizes_beside(marker: Marker) -> list[dict[str, int]]:
-    """Return the sizes of two further calls with small inputs: leading dimensions that the tensor lacks are minimal.
+    """Return the sizes of two further calls, to see if memory grows with the tensor of `avoids_tensor`.
 
-    In the first call the avoided tensor's own dimensions are doubled, or halved if they may not be longer.
+    Both calls have the least size in each leading dimension of the inputs that this tensor does not have. The first
+    call also has the tensor's own dimensions doubled, or halved if doubling exceeds the assignment's limits.
     """
     part, assignment, shape = marker.part, marker.bench.assignment, marker.shape
     named = {name for dim in part.avoids_tensor for name in names_in(dim)}

@@ -12,7 +12,7 @@ from grader.core.errors import KitError
 from grader.core.quantities import size_text
 from grader.report import words
 
-#: Most characters of each text in a report; `fitted` tries the limits in this order.
+#: Limits on the characters of each text in a report; `fitted` tries the limits in this order.
 TEXT_LIMITS = (6000, 3000, 1500, 700, 300, 120, 50, 20)
 #: Commands that a GitHub runner obeys in a step's output: two colons at the beginning of a line, "##[" anywhere.
 _COMMAND = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#\[)")

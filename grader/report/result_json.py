@@ -24,7 +24,8 @@ LARGEST_BYTES = 1 << 20
 """Limit on a file that is written."""
 MOST_BYTES = 8 << 20
 """Limit on a file that is read: earlier kits wrote larger ones."""
-#: Most characters of each text, tried in this order. The longest text of a usual result is a kernel's output (64 KiB).
+#: Limits on the characters of each text, tried in this order. The longest text of a usual result is a kernel's output
+#: (64 KiB).
 TEXT_LIMITS = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 256, 80)
 
 

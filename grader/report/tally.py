@@ -17,7 +17,7 @@ from grader.report.machines import load_of, load_warning
 if TYPE_CHECKING:
     from grader.report.machines import Row
 
-#: Most links shown for one group of students; the others are counted.
+#: Limit on the links shown for one group of students; the others are counted.
 MOST_LINKS = 80
 
 

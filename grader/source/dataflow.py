@@ -17,9 +17,9 @@ from grader.source.cpptext import Definition, definitions, parameter_names
 from grader.source.landmarks import LONGEST_LINE, Body, Place, closed
 
 MOST_FUNCTIONS, MOST_CALLS = 24, 64
-#: Most macros that are expanded, rounds in which macros of expanded macros are expanded, and longest text of a macro.
+#: Limits on macros: how many are expanded, how often within one another, and the characters of one macro's text.
 _MOST_MACROS, _ROUNDS, _LONGEST_MACRO = 64, 3, 200
-#: Most characters that expanded lines have together.
+#: Limit on the characters of all expanded lines together.
 _MOST_EXPANDED = 1 << 20
 _MACRO = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)\(([^()\n]{0,120})\)((?:\\[ \t]*\n|[^\n])*)", re.MULTILINE

@@ -20,8 +20,8 @@ SEED = int(os.environ.get("FUZZ_SEED", "149"))
 LARGEST_BYTES = 1 << 16
 #: CPU time for any single input, far above what a linear reader needs.
 SLOWEST_S = 20.0
-#: Most times as long that an input of 4 times the size may take; a quadratic reader takes 16 times as long. Times below
-#: NOISE_S do not count, and growth is measured up to MOST_ROUNDS times.
+#: An input of 4 times the size may take at most MOST_GROWTH times as long; a quadratic reader takes 16 times. Times
+#: below NOISE_S do not count, and growth is measured up to MOST_ROUNDS times.
 MOST_GROWTH, NOISE_S, MOST_ROUNDS = 10.0, 0.05, 8
 PREFIX = "gpt149-fuzz-"
 

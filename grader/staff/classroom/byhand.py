@@ -78,9 +78,9 @@ class Days:
 
 
 def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list[str]]:
-    """Return the days of a class by id, and a remark for each id without a submission, which may be misspelt.
+    """Return the students' extension and slip days by id, and a remark for each id that no submission has.
 
-    Raises UsageError with file and line.
+    Such an id may be misspelt. Raises UsageError with file and line.
     """
     path = folder / FILE
     try:
@@ -324,7 +324,9 @@ def _is_there(own: Path) -> bool:
     except OSError:
         return False
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{own} is not a regular file: name the table of points by hand with --manual FILE")
+        raise UsageError(
+            f"{own} is not a regular file: name the table with points given by hand as --manual FILE"
+        )
     return True
 
 

@@ -31,8 +31,8 @@ MOST_ALIKE = 3
 
 @dataclass(frozen=True)
 class Planned:
-    """One submission to grade, and the `reason` if it was graded before. If `left` is set, only those parts and cases
-    are judged; the others come from the result at `before`."""
+    """One submission to grade. `reason` says why it is graded again, and is "" if it was never graded. If `left` is
+    set, only those parts and cases are judged; the others come from the result at `before`."""
 
     submission: Submission
     fingerprints: Fingerprints

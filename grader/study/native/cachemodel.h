@@ -142,7 +142,7 @@ class Layout {
   Cache cache_{0, 1, 1};
 };
 
-// A walk by its name, over a program's matrices and sizes.
+// A kernel's name, and the function that repeats its memory accesses on a program's matrices and sizes.
 template <class... Memory>
 struct Kernel {
   const char *name;

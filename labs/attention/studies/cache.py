@@ -311,7 +311,7 @@ KIT = Kit(flags=nativebuild.OWN_FLAGS)
 TIMEOUT_S = 900.0
 EVENTS = re.compile(r"^events: (.*)$", re.MULTILINE)
 SUMMARY = re.compile(r"^summary: (.*)$", re.MULTILINE)
-#: Most ways of a cache for cachegrind: with more, a simulation takes too long.
+#: Limit on the ways of a cache for cachegrind: with more, a simulation takes too long.
 MOST_WAYS = 1 << 14
 
 

@@ -38,8 +38,9 @@ def all_suspects(scene: Scene) -> Iterator[Suspect]:
 
 # ---- the suspects that explain an output: each prediction is compared with it on a few rows, then on more
 
-#: Limit on the scores (G, R, N) of a scene. Rows of the first comparison, and of the second.
+#: Limit on the elements of a scene's scores (G, R, N).
 _SCENE_SCORES = 1 << 17
+#: Numbers of rows that the first and the second comparison use.
 _PROBE_ROWS, _SCENE_ROWS = 3, 40
 
 

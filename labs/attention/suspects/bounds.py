@@ -198,7 +198,7 @@ def l_reset_for_each_batch(s: Scene) -> Array | None:
 
 #: Code of every suspect of this section.
 CODE = "wrong_stride"
-#: Most rows for which `stride_d_everywhere` repeats the kernel's steps row by row.
+#: Limit on the rows for which `stride_d_everywhere` repeats the kernel's steps row by row.
 _MOST_REPLAYED = 300
 _RIGHT = "A row of QK_t has N elements: element (i, j) lies at i * N + j."
 

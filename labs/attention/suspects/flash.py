@@ -272,7 +272,7 @@ _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     ),
 )
 _BEGINS = "A block begins at its number times {0}, not at its number."
-#: Most iterations of the two loops over blocks that `_shared_rows` repeats.
+#: Limit on the iterations of the two loops over blocks that `_shared_rows` repeats.
 _MOST_TURNS = 512
 
 

@@ -40,8 +40,8 @@ MISTAKES += [
         "before.",
         lambda s: normalised(np.exp2(s.x - s.most))),
     row("scaled_for_nothing", "wrong_base",
-        "log2(e) is multiplied in where exp() is taken, and not exp2(): the powers are of e^1.4427. exp2(x * "
-        "log2(e)) is exp(x).",
+        "x is multiplied by log2(e), but exp() is called: that gives exp(1.4427 * x). Call exp2(), since "
+        "exp2(x * log2(e)) is exp(x), or leave the factor out.",
         lambda s: normalised(np.exp((s.x - s.most) * LOG2_E))),
     row("logarithm", "log_taken",
         "The output is the logarithm of the softmax, x - m - log(sum), and not the softmax.",
