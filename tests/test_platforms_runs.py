@@ -71,7 +71,7 @@ def test_free_attempts(
     assert "gpt149.yaml" in capfd.readouterr().err and "gpt149.yaml" not in json.dumps(results_of(root))
     monkeypatch.setattr(container, "run", lambda *_: "stopped")
     assert prairielearn.main(root) == 3 and "stopped" not in json.dumps(results_of(root))
-    refused("name PrairieLearn's /grade", prairielearn.main, ["absent"])
+    refused("with the layout of PrairieLearn's /grade", prairielearn.main, ["absent"])
 
 
 def in_a_workflow(*command: object, folder: Path, **environment: object) -> subprocess.CompletedProcess[str]:
