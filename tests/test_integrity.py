@@ -349,7 +349,7 @@ def test_an_object_that_is_not_wholly_understood_is_an_error(tmp_path: Path) -> 
     assert elf.parse(image).wanted
     tables = {(11, 16, 0), (0x6FFFFFFF, 16, 8)}
     whys = {(11, 32, 1 << 40): "beyond the end|overlap", (6, 4, 1): "no dynamic section"}
-    whys |= dict.fromkeys(tables, "not the tables that are loaded")
+    whys |= dict.fromkeys(tables, "name other symbol tables")
     for (kind, field, value), why in whys.items():
         changed = bytearray(image)
         header = next(header for header, found in sections(image) if found == kind)
