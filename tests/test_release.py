@@ -65,7 +65,7 @@ def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pyte
         os.umask(before)
     assert [k for k in range(9) if os.access(tmp_path / f"room{k}/file", os.X_OK)] == [0, 2, 4, 6, 8]
     assert (tmp_path / "room8" / "file").read_bytes() == bytes([8]) * 999
-    refused("outside", packed, {"../out": File(b"")}, of=KitError)
+    refused("leads out of its folder", packed, {"../out": File(b"")}, of=KitError)
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
