@@ -614,6 +614,19 @@ def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
     assert "index -3, below 0" in second.message and second.frames[-1].text == "three"
 
 
+def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:
+    text = "__m256i mask(int n);\nvoid kernel(float *y, int n) {\n_mm256_maskstore_ps(y, mask(n), r);\n}"
+    closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
+    closer._with_lines = functools.partial(Closer._with_lines, closer)
+    message = Closer._unseen(closer, Diagnosis("sigabrt", f"The heap is damaged. {crashes.ADVICE}")).message
+    assert crashes.ADVICE not in message and "sees no such access" in message
+    assert message.endswith("\n  mine.cpp:3: _mm256_maskstore_ps(y, mask(n), r);")
+    calls = clues.lines(
+        body("void kernel() {\nif constexpr (A)\ny = std::exp(x);\n}"), ASSIGNMENT.parts[0], ["call:exp"]
+    )
+    assert numbers(shown.place for shown in calls) == [3]
+
+
 def test_race_takes_macros(tmp_path: Path) -> None:
     source = write(tmp_path, "int main() {}\n")
     refused("-D takes NAME", race.main, ["part3", "--module", str(source), "-D", "1=2"])

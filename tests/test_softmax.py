@@ -238,16 +238,16 @@ def test_a_handout_holds_the_lab_and_none_of_its_solutions() -> None:
     assert labs.title(LAB).startswith("The softmax of each row")
 
 
-@pytest.mark.parametrize(("used", "unread"), [("l1", ["l2"]), ("l2", [])])
+@pytest.mark.parametrize(("used", "unread"), [("l1", ["l2"]), ("l2", []), ("", [])])
 def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) -> None:
-    """The right side's share is computed with l1 in the place of l2."""
+    """The right side's share is computed with l1 in the place of l2, or nothing is computed."""
     (part,) = (part for part in ASSIGNMENT.parts if part.id == "merge")
     case = next(case for case in part.cases if case.distribution == "partials")
     shape = {**ASSIGNMENT.defaults, **case.shape, "R": 5, "d": 3}
     case = replace(case, shape=shape)
 
     def call(session: object, name: str, shape: dict[str, int], inputs: dict[str, Array]) -> SimpleNamespace:
-        outputs = merged({**inputs, "l2": inputs[used]})
+        outputs = merged({**inputs, "l2": inputs[used]} if used else dict.fromkeys(inputs, np.ones((5, 3))))
         return SimpleNamespace(outputs=outputs, expected=ORACLES["merge"].expected(inputs, shape))
 
     lab = SimpleNamespace(make_inputs=make_inputs)
@@ -257,7 +257,7 @@ def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) 
     )  # fmt: skip
     judged = SimpleNamespace(kernel=kernel, source=None, fresh=lambda threads: nullcontext())
     closer = Closer(judged, None)  # type: ignore[arg-type]
-    assert closer._unread() == unread
+    assert closer._unread() == (unread, "" if used else case.name)
     assert closer._alike("l2") == ["l1", "m1", "m2"]
 
 

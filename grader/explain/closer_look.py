@@ -49,6 +49,8 @@ RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
 #: The length of a last tile: `i0 + T < N ? T : N - i0`, `i0 + T <= N ? T : N - i0`. Groups 1 and 3 are the beginnings.
 REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*-\s*(\w+)\b")
+#: Vector accesses under a mask, which AddressSanitizer does not check.
+MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
 OUTSIDE = "Something outside of an array is read or written:"
@@ -89,6 +91,8 @@ class _Findings:
     smallest: dict[str, int] | None
     unread: Sequence[str]
     """Inputs that change the right outputs and none of the kernel's, if the cause is unknown."""
+    constant_on: str = ""
+    """Name of a wrong case whose outputs no input changes, if the cause is unknown."""
 
 
 class Closer:
@@ -142,7 +146,12 @@ class Closer:
             found = self.second.look_in_turn(self.part)
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
-            return self._stopped(diagnosis, found.stopped if found else None)
+            unseen = found is not None and call.status != "timeout"
+            return (
+                self._unseen(diagnosis)
+                if unseen
+                else self._stopped(diagnosis, found.stopped if found else None)
+            )
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
@@ -158,6 +167,16 @@ class Closer:
             return diagnosis
         shown = [f"  {self.source.name}:{n + 1}: {harmless(rows[n].strip())[:160]}" for n in found]
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
+
+    def _unseen(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Replace the advice on sanitizers, which saw nothing, by lines with accesses that sanitizers do not check."""
+        message = diagnosis.message.replace(crashes.ADVICE, "").rstrip()
+        message += (
+            " A run with sanitizers, which check single elements and whole vectors, sees no such access."
+        )
+        return self._with_lines(
+            replace(diagnosis, message=message), MASKED, "They do not check these masked accesses"
+        )
 
     def _stopped(self, diagnosis: Diagnosis, stopped: Samples | None) -> Diagnosis:
         """Add to a time-out the loops whose text shows that they cannot end.
@@ -214,8 +233,8 @@ class Closer:
         if checked is not None and checked.sites.found:
             return self._outside(diagnosis, checked)
         prober, smallest = _sentence(self._probed, (None, None))
-        unread = [] if has_cause else _sentence(self._unread, [])
-        found = _Findings(diagnosis, has_cause, checked, prober, smallest, unread)
+        unread, constant_on = ([], "") if has_cause else _sentence(self._unread, ([], ""))
+        found = _Findings(diagnosis, has_cause, checked, prober, smallest, unread, constant_on)
         shared, dissected = self._shared(found), self._dissection(found)
         lines = [
             self._lead(found, shared, dissected),
@@ -257,6 +276,10 @@ class Closer:
         if found.unread:
             added.append(
                 f"no output changes with {found.unread[0]} alone: it is not used, or another input is in its place"
+            )
+        if found.constant_on:
+            added.append(
+                f"on '{found.constant_on}' nothing changes the output: it seems that nothing is computed at these sizes"
             )
         if right := self._right_outputs():
             others = " and ".join(sorted(self.kernel.wrong_outputs))
@@ -348,15 +371,18 @@ class Closer:
                     return prober, smallest
             return prober, None
 
-    def _unread(self) -> list[str]:
-        """Return the inputs that change the right outputs of a small wrong case, but no output of the kernel."""
+    def _unread(self) -> tuple[list[str], str]:
+        """Return the inputs that change the right outputs of a small wrong case, but no output of the kernel.
+
+        If that is so for several inputs, and for all that change the right outputs, return [] and the case's name.
+        """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
         case, shape = min(wrong, key=lambda each: math.prod(self.kernel.sizes(each[1]).values()))
         inputs, others = (
             self.kernel.lab.make_inputs(case.distribution, shape, seed) for seed in (case.seed, case.seed + 1)
         )
-        found = []
+        found, moving = [], 0
         with self.judged.fresh(threads=shape["threads"]) as session:
             first = self.kernel.call(session, case.name, shape, inputs)
             for name in inputs if first.outputs else ():
@@ -371,9 +397,10 @@ class Closer:
                     np.array_equal(value, first.outputs[output], equal_nan=True)
                     for output, value in run.outputs.items()
                 )
+                moving += moves
                 if moves and all(same):
                     found.append(name)
-        return found
+        return ([], case.name) if moving > 1 and len(found) == moving else (found, "")
 
     def _facts(self, prober: Prober | None) -> str:
         """Return facts that hold for all inputs: the wrong places in the output, and the sizes that are right."""

@@ -147,7 +147,8 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "pointer":
         return f"where this pointer into {what} begins", body.pointers(_given(at, part, what))
     if kind == "call":
-        pattern = rf"\b\w*{what}\w*\s*\("
+        # Not the `exp` of `if constexpr (`.
+        pattern = rf"\b(?!constexpr\b)\w*{what}\w*\s*\("
         return f"{what}() is called", body.find(pattern) or ([] if at.calls else body.calls(pattern))
     if kind == "store":
         return "the result is written", body.stores(_outputs(at, part, right))
