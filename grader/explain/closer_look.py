@@ -146,12 +146,9 @@ class Closer:
             found = self.second.look_in_turn(self.part)
             kept = self._kept(case, found)
         if found is None or not found.sites.found:
-            unseen = found is not None and call.status != "timeout"
-            return (
-                self._unseen(diagnosis)
-                if unseen
-                else self._stopped(diagnosis, found.stopped if found else None)
-            )
+            if found is not None and call.status != "timeout":
+                return self._unseen(diagnosis)
+            return self._stopped(diagnosis, found.stopped if found else None)
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
