@@ -3,11 +3,12 @@
 Every set (the tensors of one call of the function) has new inputs in every call. All outputs of the student are
 compared with the reference's, and some rows of both with the oracle in each side's first call.
 
-A round is as in `grader.judge.timing.measure`: one runner for the reference (A) and one for the student (B), and calls
-A B B A. The student's runner is started after the reference's first call and has ended before its second call, because
-processes take turns on a GPU: a kernel that the student left running would halve the reference's speed. Each side
-has its own arena, usually with the same number of sets. The k-th calls of both sides in a round have the same inputs,
-so that all outputs can be compared on the GPU.
+A round is as in `grader.judge.timing.measure`: calls A B B A of the reference (A) and the student (B). The student's
+runner is new in each round. It is started after the reference's first call and has ended before its second call,
+because processes take turns on a GPU: a kernel that the student left running would halve the reference's speed. The
+reference has one runner for all rounds. Starting a new one took a third of a round, and its tensors would lie at the
+same place of the judge's memory. Each side has its own arena, usually with the same number of sets. The k-th calls of
+both sides in a round have the same inputs, so that all outputs can be compared on the GPU.
 
 The number of sets in a call is chosen so that the reference's call is long enough to be timed. If the student's kernel
 is a hundred times slower, the same call would exceed its time limit, and a right kernel would get "timeout". Therefore
@@ -17,11 +18,11 @@ the number of sets is chosen, and times of a fast kernel on few sets are mostly 
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ SAMPLED_ROWS = 16
 SAME_FACTOR = 4.0
 """Largest allowed difference between student and reference, as a multiple of the tolerance of the sampled rows."""
 TRIAL_SETS, TRIAL_CALLS = 8, 3
-ROUND_S = 2.5
-"""Approximate seconds of a round. Most of them are spent on starting runners."""
+ROUND_S = 1.5
+"""Approximate seconds of a round: half of them for a new student runner."""
 LONGEST_GO_S = 2.0
 """If a student's call takes more seconds, it gets fewer sets. This is forty times the length of a reference's call."""
 MOST_UNSTEADY = 8
@@ -122,6 +123,8 @@ class DeviceRounds:
     """Function that compares random rows of this set's outputs with the oracle."""
     tolerances: dict[str, float] = field(default_factory=dict, init=False)
     """Maps each output to the largest allowed difference between student and reference."""
+    their_bytes: int = field(default=0, init=False)
+    """GPU memory that the reference's runner took."""
 
     def __post_init__(self) -> None:
         device, self.checks, self.seed = self.device, self.timed.checks, self.timed.seed
@@ -266,35 +269,43 @@ class DeviceRounds:
         slowed_by = sorted(frozenset().union(*(reading.slowed_by for reading in self.readings)))
         return CardClock(min(known), max(known), self.unsteady, tuple(slowed_by))
 
+    @functools.cached_property
+    def their_runner(self) -> TimedRunner:
+        """The reference's runner, warmed up. Raises Faulty as `refuse_other_form` does."""
+        form, free_bytes = self.other_form(), self.card.driver.memory()[0]
+        session = self.stack.enter_context(self.reference(self.theirs))
+        self.refuse_other_form(form, session)
+        runner = self.attached(session, self.theirs, is_reference=True, as_autograd=form)
+        self.their_bytes = max(0, free_bytes - self.card.driver.memory()[0])
+        return runner
+
+    @functools.cached_property
+    def student_base_s(self) -> float:
+        """Seconds to subtract from the student's calls."""
+        is_same = self.mine.sets == self.theirs.sets
+        return self.their_runner.base_s if is_same else self.taken_off(self.their_runner, self.mine.sets)
+
     def one_round(self) -> Round:
         """Make one round of calls: reference, student, student, reference."""
         self.round += 1
         part, driver = self.part, self.card.driver
-        form = self.other_form()
-        free = [driver.memory()[0]]
-        with self.reference(self.theirs) as other:
-            self.refuse_other_form(form, other)
-            theirs = Side(self.attached(other, self.theirs, is_reference=True, as_autograd=form), True)
-            free.append(driver.memory()[0])
-            fewer = self.mine.sets < self.theirs.sets
-            base_s = self.taken_off(theirs.runner, self.mine.sets) if fewer else theirs.runner.base_s
-            theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
-            first = self.sample(theirs)
-            with self.timed.student(threads=1, shared_fd=self.mine.fd) as own:
-                runner = self.attached(own, self.mine, is_reference=False)
-                runner.base_s = base_s
-                if fewer:
-                    # The overhead was measured with one kernel of the reference. Subtract its time, since sets are few.
-                    runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
-                free.append(driver.memory()[0])
-                taken = [max(0, before - after) for before, after in pairwise(free)]
-                # An idle process takes the same memory on both sides, so it need not be subtracted.
-                self.device.peaks[part.id] = (taken[1], taken[0])
-                mine = Side(runner, False)
-                student = self.sample(mine, theirs), self.sample(mine, theirs)
-            # Warm up again: the GPU was idle while the student's runner ended.
-            theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
-            return Round((first, self.sample(theirs, mine)), student)
+        theirs, base_s = Side(self.their_runner, True), self.student_base_s
+        theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
+        first = self.sample(theirs)
+        free_bytes = driver.memory()[0]
+        with self.timed.student(threads=1, shared_fd=self.mine.fd) as own:
+            runner = self.attached(own, self.mine, is_reference=False)
+            runner.base_s = base_s
+            if self.mine.sets < self.theirs.sets:
+                # The overhead was measured with one kernel of the reference. Subtract its time, since sets are few.
+                runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
+            # An idle process takes the same memory on both sides, so it need not be subtracted.
+            self.device.peaks[part.id] = (max(0, free_bytes - driver.memory()[0]), self.their_bytes)
+            mine = Side(runner, False)
+            student = self.sample(mine, theirs), self.sample(mine, theirs)
+        # Warm up again: the GPU was idle while the student's runner ended.
+        theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
+        return Round((first, self.sample(theirs, mine)), student)
 
     def other_form(self) -> bool:
         """Return True if the student's file computes this part by an autograd.Function."""
