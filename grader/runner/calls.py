@@ -124,6 +124,28 @@ class Request:
         return 4 * floats + sum(array.nbytes for array in self.inputs)
 
 
+#: Fields of a request's header that a native runner reads, besides its inputs and arguments.
+NATIVE_FIELDS = (
+    "op", "function", "output_shape", "max_output_bytes", "keep", "without_the_call", "reserved_bytes",
+)  # fmt: skip
+
+
+def native_header(header: Mapping[str, Any]) -> bytes:
+    """Encode a request's header for a native runner: lines NAME=VALUE, with spaces between the words of a value."""
+
+    def words(value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        return " ".join(map(str, value)) if isinstance(value, Sequence) else str(+value)
+
+    lines = [f"{name}={words(header[name])}" for name in NATIVE_FIELDS if name in header]
+    lines += [f"input={item['dtype']} {words(item['shape'])}" for item in header["inputs"]]
+    lines += [
+        f"argument={kind} {words(value)}" for item in header["arguments"] for kind, value in item.items()
+    ]
+    return "\n".join(lines).encode()
+
+
 def offered(header: Mapping[str, Any]) -> dict[str, str]:
     """Return the functions that a runner's greeting lists, with the codes of their signatures.
 

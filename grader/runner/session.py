@@ -78,6 +78,11 @@ class Pipes:
             os.close(fd)
 
 
+def json_header(header: dict[str, Any]) -> bytes:
+    """Encode a request's header for a runner with Python."""
+    return json.dumps(header).encode()
+
+
 def how_it_ended(status: int) -> Call:
     """Convert a wait status to a Call with the status "crash"."""
     if os.WIFSIGNALED(status):
@@ -168,6 +173,7 @@ class PipeSession(Session):
         freeze: bool = True,
         memory: Payloads | None = None,
         prepares: bool = False,
+        encoded: Callable[[dict[str, Any]], bytes] = json_header,
     ) -> None:
         """Read the runner's greeting.
 
@@ -177,11 +183,12 @@ class PipeSession(Session):
             freeze: stop the runner between calls, which is only needed if time is judged.
             memory: payload memory that the runner shares. The session closes it.
             prepares: True for a runner that reports "ready" before it loads the object.
+            encoded: function that encodes a request's header for this kind of runner.
 
         Raises KitError if the runner ends before it is ready: no student code has run yet.
         """
         self._reap, self.pid, self._scratch = reap, pid, scratch
-        self._memory = memory
+        self._memory, self._encode = memory, encoded
         self._stands = False
         self._begin: Callable[[], None] | None = None
         self._finish: Callable[[], None] | None = None
@@ -304,7 +311,7 @@ class PipeSession(Session):
         incoming = Incoming(0)
         try:
             timeout_s = timeout_s or self.call_timeout_s
-            wall_s, cpu_s = self._exchange(json.dumps(header).encode(), [], timeout_s, incoming)
+            wall_s, cpu_s = self._exchange(json_header(header), [], timeout_s, incoming)
         except RunnerDied as end:
             self.death = self._end(end)
             return self.death
@@ -333,11 +340,11 @@ class PipeSession(Session):
     # ---- one exchange
 
     def _encoded(self, header: dict[str, Any]) -> bytes:
-        """Return the header as JSON; b"" (repeat the last call) if it equals the header of the call before."""
+        """Return the encoded header; b"" (repeat the last call) if it equals the header of the call before."""
         if header == self._kept_header:
             return b""
         self._kept_header = header if header["keep"] and header["op"] == "call" else None
-        return json.dumps(header).encode()
+        return self._encode(header)
 
     def _await_ready(self) -> None:
         freezes, self._freezes = self._freezes, False

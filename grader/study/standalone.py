@@ -14,7 +14,6 @@ only to its own folder. Only the tool's report is trusted, not the program's out
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import shutil
@@ -38,7 +37,7 @@ from grader.backends.records import BuildOptions
 from grader.core import machine, objectcache, plainfile
 from grader.core.errors import KitError, UsageError
 from grader.core.harmless import one_line
-from grader.runner.calls import Call, Request, offered, understood
+from grader.runner.calls import Call, Request, native_header, offered, understood
 from grader.runner.frames import FRAME, Incoming, RunnerDied
 from grader.sandbox import GIB, Finished, compiling, run_limited
 from grader.sandbox.tiers import OPEN, Sandbox, choose
@@ -198,7 +197,7 @@ def ran(
         "max_output_bytes": most_bytes,
         "without_the_call": without_the_call,
     }
-    text = json.dumps(header).encode()
+    text = native_header(header)
     confined = _sandbox(sandbox)
     with ExitStack() as stack:
         folder = Path(

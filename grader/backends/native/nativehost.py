@@ -44,7 +44,7 @@ from grader.backends.native import nativebuild, sanitize
 from grader.core import machine
 from grader.core.errors import KitError
 from grader.core.harmless import one_line
-from grader.runner.calls import Call
+from grader.runner.calls import Call, native_header
 from grader.runner.frames import LARGEST_BYTES, Payloads
 from grader.runner.session import Pipes, PipeSession, cpu_clock_s, how_it_ended
 from grader.runner.watch import Watch
@@ -190,7 +190,17 @@ class NativeHost:
         scratch = leftovers.Scratch(Path(self._root), limits)
         own_code = [os.path.realpath(program)] if self._is_static else None
         watch = Watch(started.pid, cpus, cpu_clock_s, own_code)
-        return PipeSession(self.reap, started.pid, pipes.ours, call_timeout_s, watch, scratch, freeze, memory)
+        return PipeSession(
+            self.reap,
+            started.pid,
+            pipes.ours,
+            call_timeout_s,
+            watch,
+            scratch,
+            freeze,
+            memory,
+            encoded=native_header,
+        )
 
     def reap(self, pid: int) -> Call:
         """Kill a runner. Return a Call that describes how it ended."""

@@ -1,10 +1,11 @@
 // A runner without Python and torch: the student's object (or the reference) and this main are linked into one program.
-// It serves calls over a pipe until the pipe closes. The messages are those of grader/runner/runner.py, without the
-// requests that need torch. The program is untrusted: the judge uses only the bytes of its outputs.
+// It serves calls over a pipe until the pipe closes. docs/protocol.md describes the messages. The program is untrusted:
+// the judge uses only the bytes of its outputs.
 //
 // Static initialisers of the student's object run before main. They are locked in as well, since launch.cpp locks the
 // process before this program starts. The kit's code is in namespaces of its own, because it is linked with the
 // student's.
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,8 +20,8 @@
 
 #include "plain/plain_aligned.h"
 #include "delays.h"
-#include "json.h"
 #include "machine_files.h"
+#include "messages.h"
 #include "pipes.h"
 #include "program.h"
 
@@ -102,7 +103,7 @@ struct Argument {
 
   void set(double value) {
     real = value;
-    whole = static_cast<int64_t>(value);
+    whole = std::fabs(value) < 9e18 ? static_cast<int64_t>(value) : 0;
   }
   void *cell() {
     if (code == 'T') return &tensor;
@@ -115,15 +116,15 @@ struct Argument {
 // One function with its arguments. It can be called repeatedly, with other numbers from the rows of a table.
 class Invocation {
  public:
-  Invocation(const Json &request, const Arrays &inputs) {
-    const std::string &name = request.find("function")->text;
+  Invocation(const Request &request, const Arrays &inputs) {
+    const std::string name = request.word("function");
     while (index_ < gpt149_count() && name != gpt149_name(index_)) index_++;
     if (index_ == gpt149_count()) throw Failed{"there is no function " + name};
     const char *signature = gpt149_signature(index_);
     const std::string codes(std::strchr(signature, '(') + 1, std::strchr(signature, ')'));
     writes_output_ = signature[0] == 'O';
-    output_shape_ = request.find("output_shape")->whole_numbers();
-    const auto &items = request.find("arguments")->items;
+    output_shape_ = sizes(request.words("output_shape"), 0);
+    const auto items = request.all("argument");
     if (codes.size() != items.size())
       throw Failed{name + " takes " + std::to_string(codes.size()) + " arguments, not " + std::to_string(items.size())};
     for (size_t k = 0; k < items.size(); k++) arguments_.push_back(argument(items[k], codes[k], inputs));
@@ -163,20 +164,23 @@ class Invocation {
   }
 
  private:
-  static Argument argument(const Json &item, char code, const Arrays &inputs) {
+  // An argument is "input K", "zeros SIZE ...", "column K" or "value X".
+  static Argument argument(const Words &item, char code, const Arrays &inputs) {
     Argument made;
     made.code = code;
-    if (const Json *input = item.find("input")) {
-      made.array = inputs.at(static_cast<size_t>(input->whole));
-    } else if (const Json *zeros = item.find("zeros")) {
-      made.array = std::make_shared<Array>(zeros->whole_numbers(), 6);
+    const std::string &kind = item.at(0);
+    if (kind == "input") {
+      made.array = inputs.at(static_cast<size_t>(whole(item.at(1))));
+    } else if (kind == "zeros") {
+      made.array = std::make_shared<Array>(sizes(item, 1), 6);
       made.array->clear();
       made.is_workspace = true;
-    } else if (const Json *column = item.find("column")) {
-      made.column = static_cast<int>(column->whole);
-    } else if (const Json *value = item.find("value")) {
-      made.set(value->number);
-      made.whole = value->whole;
+    } else if (kind == "column") {
+      made.column = static_cast<int>(whole(item.at(1)));
+    } else {
+      made.set(std::strtod(item.at(1).c_str(), nullptr));
+      // A double cannot represent all integers beyond 2^53.
+      if (item[1].find_first_not_of("-0123456789") == std::string::npos) made.whole = whole(item[1]);
     }
     const bool takes_array = code == 'T' || code == 'V' || code == 'W';
     if (code != '?' && takes_array != (made.array != nullptr))
@@ -263,12 +267,12 @@ class Served {
         if (length == 0) {
           call_again();
         } else {
-          const Json request = Reader(text).value();
+          const Request request(text);
           keep_ = nullptr;
-          auto inputs = read_inputs(*request.find("inputs"));
-          const std::string &op = request.find("op")->text;
+          auto inputs = read_inputs(request.all("input"));
+          const std::string op = request.word("op");
           if (op == "table") table(request, std::move(inputs));
-          else if (op == "reserve") reserve(static_cast<size_t>(request.find("reserved_bytes")->whole));
+          else if (op == "reserve") reserve(static_cast<size_t>(whole(request.word("reserved_bytes"))));
           else call(request, std::move(inputs));
         }
       } catch (const Failed &failure) {
@@ -286,24 +290,23 @@ class Served {
     uint64_t most_bytes;
   };
 
-  Arrays read_inputs(const Json &specs) {
+  // An input is "DTYPE SIZE ...".
+  Arrays read_inputs(const std::vector<Words> &specs) {
     Arrays inputs;
-    for (auto &spec : specs.items)
-      inputs.push_back(
-          std::make_shared<Array>(spec.find("shape")->whole_numbers(), number_of(spec.find("dtype")->text)));
+    for (auto &spec : specs) inputs.push_back(std::make_shared<Array>(sizes(spec, 1), number_of(spec.at(0))));
     if (!read_payload(parts_of(inputs), in_memory_)) _exit(0);
     return inputs;
   }
 
-  void call(const Json &request, Arrays inputs) {
+  void call(const Request &request, Arrays inputs) {
     auto made = std::make_unique<Call>();
     made->inputs = std::move(inputs);
     made->invocation = std::make_unique<Invocation>(request, made->inputs);
-    made->most_bytes = static_cast<uint64_t>(request.find("max_output_bytes")->whole);
+    made->most_bytes = static_cast<uint64_t>(whole(request.word("max_output_bytes")));
     Call &kept = *made;
     // labs/attention/studies/cache.py measures the cost of a request without its call.
-    if (request.is_true("without_the_call")) return reply(answered(kVoid, 0, {}), {}, in_memory_);
-    if (request.is_true("keep")) keep_ = std::move(made);
+    if (request.word("without_the_call") == "1") return reply(answered(kVoid, 0, {}), {}, in_memory_);
+    if (request.word("keep") == "1") keep_ = std::move(made);
     answer(kept);
   }
 
@@ -332,7 +335,7 @@ class Served {
 
   // Calls an accessor once for each row of the last input, a float64 table whose columns are scalar arguments. All rows
   // share one vector argument, so a row may read what earlier rows wrote. The reply has the numbers, then the vector.
-  void table(const Json &request, Arrays inputs) {
+  void table(const Request &request, Arrays inputs) {
     const std::shared_ptr<Array> rows = inputs.back();
     inputs.pop_back();
     Invocation invocation(request, inputs);
