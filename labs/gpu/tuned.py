@@ -78,14 +78,15 @@ def _forward(
 
 
 @triton.jit
-def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, count, D: tl.constexpr, ROWS: tl.constexpr):
-    """Store delta = rowsum(dO * O), and the log-sum-exp in units of log2, for all `count` rows of all heads."""
+def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, dq_ptr, count, D: tl.constexpr, ROWS: tl.constexpr):
+    """Store delta = rowsum(dO * O), the log-sum-exp in units of log2, and dq = 0, for all `count` rows of all heads."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = rows < count
     where = rows.to(tl.int64)[:, None] * D + tl.arange(0, D)[None, :]
     o = tl.load(o_ptr + where, mask=inside[:, None], other=0.0).to(tl.float32)
     do = tl.load(do_ptr + where, mask=inside[:, None], other=0.0).to(tl.float32)
     tl.store(delta_ptr + rows, tl.sum(o * do, 1), mask=inside)
+    tl.store(dq_ptr + where, tl.zeros([ROWS, D], tl.float32), mask=inside[:, None])
     tl.store(lse2_ptr + rows, tl.load(lse_ptr + rows, mask=inside, other=0.0) * LOG2_E, mask=inside)
 
 
@@ -103,10 +104,20 @@ def _add_share(
 
 
 @triton.jit
+def _of_rows(ptr, rows, N, other, WHOLE: tl.constexpr):
+    """Load one number of each row. Without a mask, the compiler loads them with the copies of the tiles."""
+    if WHOLE:
+        numbers = tl.load(ptr + rows)
+    else:
+        numbers = tl.load(ptr + rows, mask=rows < N, other=other)
+    return numbers
+
+
+@triton.jit
 def _backward_tiles(
     dk, dv, share, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, last, N, M,
-    scale, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BULK: tl.constexpr,
-    LATE: tl.constexpr,
+    scale, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, WHOLE: tl.constexpr,
+    BULK: tl.constexpr, LATE: tl.constexpr,
 ):
     """Add the share of the queries from `first` to before `last` to dk and dv, and this tile of keys' share to dq. With
     LATE, `share` belongs to the tile before `first` and is still to be added. The last tile's share is returned for the
@@ -114,7 +125,7 @@ def _backward_tiles(
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = q_tensor.load([begin + start, 0])
-        lse2 = tl.load(lse2_ptr + rows, mask=rows < N, other=float("inf"))
+        lse2 = _of_rows(lse2_ptr, rows, N, float("inf"), WHOLE)
         s = tl.dot(k, q.T)
         if LATE:
             _add_share(share, dq_ptr, dq_tensor, begin, max(start - ROWS, 0), N, D, ROWS, BULK)
@@ -127,7 +138,7 @@ def _backward_tiles(
         do = do_tensor.load([begin + start, 0])
         dp = tl.dot(v, do.T)
         dv = tl.dot(p.to(do.dtype), do, dv)
-        delta = tl.load(delta_ptr + rows, mask=rows < N, other=0.0)
+        delta = _of_rows(delta_ptr, rows, N, 0.0, WHOLE)
         ds = (p * (dp - delta[None, :])).to(q.dtype)
         dk = tl.dot(ds, q, dk)
         share = tl.dot(ds.T, k)
@@ -167,11 +178,11 @@ def _backward(
     if CAUSAL or not WHOLE:
         dk, dv, share = _backward_tiles(
             dk, dv, share, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first,
-            unmasked, N, M, scale, D, ROWS, CAUSAL, True, BULK, LATE,
+            unmasked, N, M, scale, D, ROWS, CAUSAL, True, WHOLE, BULK, LATE,
         )
     dk, dv, share = _backward_tiles(
         dk, dv, share, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, unmasked, N,
-        N, M, scale, D, ROWS, CAUSAL, False, BULK, LATE,
+        N, M, scale, D, ROWS, CAUSAL, False, WHOLE, BULK, LATE,
     )
     if LATE:
         _add_share(share, dq_ptr, dq_tensor, begin, (N - 1) // ROWS * ROWS, N, D, ROWS, BULK)
@@ -212,14 +223,12 @@ def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int]:
     return (64, 64, 4, 3) if causal else (128, 64, 4, 2)
 
 
-def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool, bool]:
+def backward_blocks(d: int) -> tuple[int, int, int, int, bool, bool]:
     """Return (rows, keys, warps, stages, late, bulk). With `bulk` the copy engine adds up dQ, otherwise atomic
     additions do."""
     if d <= 32:
-        return 64, 128, 4, 2, False, not causal
-    if d <= 64:
-        return (64, 64, 4, 2, False, True) if causal else (128, 128, 8, 2, False, False)
-    return 64, 128, 8, 2 if causal else 3, True, True
+        return 64, 128, 4, 3, False, True
+    return (64, 64, 4, 3, False, True) if d <= 64 else (64, 128, 8, 3, True, True)
 
 
 def flash_forward(q, k, v, causal, blocks=None):
@@ -241,11 +250,11 @@ def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
     """Return the same as the master's function. `blocks`: by default those of `backward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
-    rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d, causal)
+    rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d)
     scale = d**-0.5 * LOG2_E.value
     delta, lse2 = (torch.empty((B, N), dtype=torch.float32, device=q.device) for _ in range(2))
-    _prepare[(triton.cdiv(B * N, 64),)](o, do, lse, delta, lse2, B * N, D=d, ROWS=64, num_warps=4)
-    total = torch.zeros((B, N, d), dtype=torch.float32, device=q.device)
+    total = torch.empty((B, N, d), dtype=torch.float32, device=q.device)
+    _prepare[(triton.cdiv(B * N, 64),)](o, do, lse, delta, lse2, total, B * N, D=d, ROWS=64, num_warps=4)
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     _backward[(triton.cdiv(M, keys), B)](
         _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), _tiles(do, rows, d), lse2, delta,

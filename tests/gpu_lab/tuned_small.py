@@ -12,7 +12,7 @@ from labs.gpu import tuned
 from labs.gpu.inputs import make_inputs
 from labs.gpu.oracle import ORACLES
 
-SHAPES = ((32, 40, 70, 0), (32, 40, 40, 1), (64, 33, 33, 1), (64, 20, 90, 0), (128, 17, 30, 0))
+SHAPES = ((32, 40, 70, 0), (32, 40, 40, 1), (64, 33, 33, 1), (64, 20, 90, 0), (128, 17, 30, 0), (64, 64, 128, 0), (64, 128, 64, 1))
 
 
 def worst(expected, found):
@@ -31,7 +31,7 @@ for d, n, m, causal in SHAPES:
     forward = tuned.flash_forward(q, k, v, bool(causal))
     found = [worst(ORACLES["flash_forward"].expected(inputs, shape), forward)]
     for late in (False, True):
-        blocks = (*tuned.backward_blocks(d, bool(causal))[:4], late, False)
+        blocks = (*tuned.backward_blocks(d)[:4], late, False)
         backward = tuned.flash_backward(q, k, v, o, t["L"], do, bool(causal), blocks)
         found.append(worst(ORACLES["flash_backward"].expected(inputs, shape), backward))
     print(json.dumps(found))
