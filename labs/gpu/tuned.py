@@ -106,11 +106,7 @@ def _add_share(
 @triton.jit
 def _of_rows(ptr, rows, N, other, WHOLE: tl.constexpr):
     """Load one number of each row. Without a mask, the compiler loads them with the copies of the tiles."""
-    if WHOLE:
-        numbers = tl.load(ptr + rows)
-    else:
-        numbers = tl.load(ptr + rows, mask=rows < N, other=other)
-    return numbers
+    return tl.load(ptr + rows) if WHOLE else tl.load(ptr + rows, mask=rows < N, other=other)
 
 
 @triton.jit
