@@ -51,57 +51,29 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commandline.add_version(parse)
-    parse.add_argument(
+    parse.value(
         "test",
-        metavar="TEST",
-        help=f"one of {', '.join(tests)}; {compare}or a study, see below; or lab NAME TEST: a test of another lab",
+        "TEST",
+        f"one of {', '.join(tests)}; {compare}or a study, see below; or lab NAME TEST: a test of another lab",
     )
     commandline.add_sizes(parse, chosen_options(arguments))
-    parse.add_argument(
-        "--module", metavar="PATH", type=Path, help=f"the file to judge, or its folder ({source})"
-    )
+    parse.path("--module", f"the file to judge, or its folder ({source})", "PATH")
     commandline.add_defines(parse, "TILE_SIZE=8")
-    parse.add_argument(
-        "--sanitize",
-        action="store_true",
-        help="find out-of-bounds accesses: a slow build with checks, without times",
-    )
+    parse.flag("--sanitize", "find out-of-bounds accesses: a slow build with checks, without times")
     parse.add_argument("--class", dest="of_class", metavar="NAME", help="the autograd.Function to judge")
-    parse.add_argument(
-        "--no-time", action="store_true", help="judge results and memory only, which is faster"
-    )
+    parse.flag("--no-time", "judge results and memory only, which is faster")
     parse.add_argument(
         "--table",
         action=argparse.BooleanOptionalAction,
         help="print torch's profiler table of a right part, which takes torch's import (default: not with --watch)",
     )
-    parse.add_argument(
-        "--watch",
-        action="store_true",
-        help="judge the file at each save, until Ctrl-C",
-    )
+    parse.flag("--watch", "judge the file at each save, until Ctrl-C")
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
-    parse.add_argument(
-        "--html",
-        metavar="FILE",
-        type=Path,
-        help="also write a page with the verdict, pictures of wrong elements, and times",
-    )
-    parse.add_argument(
-        "--github",
-        action="store_true",
-        help="for a workflow of GitHub: write annotations, a summary and outputs",
-    )
-    parse.add_argument(
-        "--classroom50",
-        metavar="DIR",
-        type=Path,
-        help="for Classroom 50's runner: write its result files into this folder",
-    )
-    parse.add_argument(
-        "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
-    )
+    parse.path("--html", "also write a page with the verdict, pictures of wrong elements, and times")
+    parse.flag("--github", "for a workflow of GitHub: write annotations, a summary and outputs")
+    parse.path("--classroom50", "for Classroom 50's runner: write its result files into this folder", "DIR")
+    parse.path("--config", "another assignment", default=PUBLIC_CONFIG)
     if has_demo:
         demo.add_options(parse)
     return parse

@@ -78,40 +78,30 @@ def parser() -> Parser:
 
 def _class_commands(commands: Any) -> None:
     run = commands.add_parser("run", help="grade a class into a folder")
-    run.add_argument(
-        "submissions", metavar="SUBMISSIONS", type=Path, help="a folder or zip, one entry per student"
-    )
+    run.path("submissions", "a folder or zip, one entry per student", "SUBMISSIONS")
     run.add_argument("--out", metavar="DIR", type=Path, required=True, help="where results and reports go")
     run.add_argument("--resume", action="store_true", help="continue in DIR, without repeating finished work")
-    run.add_argument(
-        "--again", action="store_true", help="with --resume: grade finished and unchanged submissions, too"
-    )
-    run.add_argument(
+    run.flag("--again", "with --resume: grade finished and unchanged submissions, too")
+    run.flag(
         "--regrade",
-        action="store_true",
-        help="with --resume: allow another --config, --seed or --no-time than before, which grades everybody again",
+        "with --resume: allow another --config, --seed or --no-time than before, which grades everybody again",
     )
     run.add_argument("--only", metavar="ID", nargs="+", default=[], help="grade only these submissions")
-    run.add_argument(
-        "--jobs",
-        metavar="n",
-        help="submissions at a time (default: as many as there are cores, half as many on a GPU)",
+    run.value(
+        "--jobs", "n", "submissions at a time (default: as many as there are cores, half as many on a GPU)"
     )
-    run.add_argument(
+    run.flag(
         "--timings-alone",
-        action="store_true",
-        help="give every timing the machine to itself: slower, for machines whose cores disturb one another",
+        "give every timing the machine to itself: slower, for machines whose cores disturb one another",
     )
-    run.add_argument(
+    run.value(
         "--cluster",
-        metavar="ADDRESS",
-        help="grade on the workers of a dask scheduler, tcp://HOST:PORT or tls://HOST:PORT, or local:N to try it",
+        "ADDRESS",
+        "grade on the workers of a dask scheduler, tcp://HOST:PORT or tls://HOST:PORT, or local:N to try it",
     )
-    run.add_argument(
+    run.path(
         "--calibration",
-        metavar="FILE",
-        type=Path,
-        help="right file that each machine of a cluster judges first (default: the assignment's master)",
+        "right file that each machine of a cluster judges first (default: the assignment's master)",
     )
     times = run.add_mutually_exclusive_group()
     times.add_argument(
@@ -145,27 +135,18 @@ def _class_commands(commands: Any) -> None:
     appeal.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     appeal.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
     appeal.add_argument("-n", "--rounds", metavar="n", default="3", help="how often (default: 3)")
-    appeal.add_argument(
-        "--calibration",
-        metavar="FILE",
-        type=Path,
-        help="right file that is judged in each round, too (default: the assignment's master)",
+    appeal.path(
+        "--calibration", "right file that is judged in each round, too (default: the assignment's master)"
     )
     appeal.add_argument("--no-time", action="store_true", help="judge results and memory only")
-    appeal.add_argument(
-        "--accept",
-        action="store_true",
-        help="let the round with the median points replace the recorded result",
-    )
+    appeal.flag("--accept", "let the round with the median points replace the recorded result")
     _tier_options(appeal)
 
     extend = commands.add_parser(
         "extend", help="give a student days beyond the due date; without ID, list them"
     )
     extend.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
-    extend.add_argument(
-        "submission_id", metavar="ID", nargs="?", help="the submission, as grades.csv names it"
-    )
+    extend.value("submission_id", "ID", "the submission, as grades.csv names it", nargs="?")
     extend.add_argument("--days", metavar="n", help="days of extension: the student's due date moves")
     extend.add_argument("--slip", metavar="n", help="slip days that the student may spend on this assignment")
     extend.add_argument("--reason", metavar="TEXT", help="a note for the staff")
@@ -186,57 +167,42 @@ def _class_commands(commands: Any) -> None:
     report.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     _manual_option(report)
     for name, title, what in EXPORTS:
-        report.add_argument(
-            f"--{name}",
-            metavar="FILE",
-            type=Path,
-            help=f"{title}'s {what}: write a copy with the totals to DIR/{name}.csv",
-        )
-    report.add_argument(
-        "--column",
-        metavar="NAME",
-        help="name or id of the assignment's column in the export (default: its title)",
+        report.path(f"--{name}", f"{title}'s {what}: write a copy with the totals to DIR/{name}.csv")
+    report.value(
+        "--column", "NAME", "name or id of the assignment's column in the export (default: its title)"
     )
 
 
-def _one_command(commands: Any) -> argparse.ArgumentParser:
+def _one_command(commands: Any) -> Parser:
     """Add the command `one`. A handout has it, too, where it judges as `gpt149.py all` does."""
     one = commands.add_parser("one", help="judge one submission, and show its result")
     one.add_argument("path", metavar="PATH", type=Path, help="a source file, a folder or a zip of one")
     one.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
-    one.add_argument(
-        "--github",
-        action="store_true",
-        help="for a workflow of GitHub: write annotations, a summary and outputs",
-    )
+    one.flag("--github", "for a workflow of GitHub: write annotations, a summary and outputs")
     _judging_options(one)
     return one
 
 
-def _judging_options(parse: argparse.ArgumentParser) -> None:
-    parse.add_argument(
+def _judging_options(parse: Parser) -> None:
+    parse.path(
         "--config",
-        metavar="FILE",
-        type=Path,
-        help="the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; with --resume as before)",
+        "the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; with --resume as before)",
     )
     add_lab(parse)
     parse.add_argument("--seed", metavar="n", help="make hidden and timed inputs repeatable")
     parse.add_argument("--no-time", action="store_true", help="judge results and memory only")
 
 
-def _tier_options(parse: argparse.ArgumentParser) -> None:
+def _tier_options(parse: Parser) -> None:
     parse.add_argument(
         "--tier",
         choices=("A", "B", "C", "D"),
         help="use this sandbox tier (default: the strongest that works)",
     )
-    parse.add_argument(
-        "--trust", action="store_true", help="allow a sandbox below tier C: you trust the submissions"
-    )
+    parse.flag("--trust", "allow a sandbox below tier C: you trust the submissions")
 
 
-def _manual_option(parse: argparse.ArgumentParser) -> None:
+def _manual_option(parse: Parser) -> None:
     table = parse.add_mutually_exclusive_group()
     table.add_argument(
         "--manual",

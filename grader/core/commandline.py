@@ -29,6 +29,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help lists what there is)")
 
+    def flag(self, name: str, help: str) -> None:
+        """Add an option without a value."""
+        self.add_argument(name, action="store_true", help=help)
+
+    def value(self, flag: str, metavar: str, help: str, **more: Any) -> None:
+        """Add an option whose value is a text. `more` is passed on to `add_argument`."""
+        self.add_argument(flag, metavar=metavar, help=help, **more)
+
     def path(self, flag: str, help: str, metavar: str = "FILE", **more: Any) -> None:
         """Add an option or an argument whose value is a path. `more` is passed on to `add_argument`."""
         self.add_argument(flag, metavar=metavar, type=Path, help=help, **more)

@@ -49,16 +49,14 @@ def main(arguments: list[str]) -> int:
     parse = Parser(
         prog=PROGRAM, description="What this machine lacks for your work, and what to do about it."
     )
-    parse.add_argument(
-        "--steady", action="store_true", help="also time the reference against itself (seconds)"
-    )
-    parse.add_argument(
+    parse.flag("--steady", "also time the reference against itself (seconds)")
+    parse.value(
         "--editor",
+        "HEADERS",
+        f"write {COMMANDS} beside your file, for clangd: with the tensors that kernels are judged with "
+        "(light), or with torch's own headers (full)",
         nargs="?",
         const="light",
-        metavar="HEADERS",
-        help=f"write {COMMANDS} beside your file, for clangd: with the tensors that kernels are judged with "
-        "(light), or with torch's own headers (full)",
     )
     parse.path("--module", "the file that you edit", "PATH")
     parse.path("--config", "another assignment", default=PUBLIC_CONFIG)

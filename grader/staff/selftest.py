@@ -43,9 +43,7 @@ GROUPS = {
 def main(arguments: list[str]) -> int:
     """`python -m grader selftest`: exit code 0 when every verdict can be trusted, else 3."""
     parse = Parser(prog=f"{GRADER_COMMAND} selftest", description=(__doc__ or "").splitlines()[0])
-    parse.add_argument(
-        "--all", action="store_true", help="try every attack, not one of each kind (takes minutes)"
-    )
+    parse.flag("--all", "try every attack, not one of each kind (takes minutes)")
     parse.path("--config", "the assignment (default: as in a run)")
     add_lab(parse)
     parse.add_argument(

@@ -73,11 +73,11 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
             )
         else:
             group.add_argument(option.flag, dest=f"size_{option.name}", metavar="n", help=option.what)
-    parse.add_argument(
+    parse.value(
         "--rounds",
-        metavar="n",
+        "n",
+        "number of rounds; each times every variant twice (%(default)s)",
         default=str(DEFAULT_ROUNDS),
-        help="number of rounds; each times every variant twice (%(default)s)",
     )
     parse.add_argument("--seed", metavar="n", help="seed of the random inputs, to repeat a run")
     parse.add_argument("--show", action="store_true", help="draw the figure in the terminal, too")

@@ -205,9 +205,7 @@ def main(arguments: list[str]) -> int:
         "Speed-up and efficiency of an OpenMP part for each number of threads, and without OpenMP.",
         lists=("threads",),
     )
-    parse.add_argument(
-        "part", metavar="PART", nargs="?", help="the OpenMP part (the first that is timed on several threads)"
-    )
+    parse.value("part", "PART", "the OpenMP part (the first that is timed on several threads)", nargs="?")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     part = options.openmp_part(settings, given.part)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from grader import study
 from grader.assignment.labs import Step
 from grader.assignment.options import chosen_options
+from grader.core.commandline import Parser
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.places import STUDENT_PROGRAM
 from grader.study import options, outcome
@@ -26,18 +27,14 @@ if TYPE_CHECKING:
 QUICK_ROUNDS = "5"
 
 
-def parser(arguments: list[str]) -> argparse.ArgumentParser:
+def parser(arguments: list[str]) -> Parser:
     parse = options.parser(
         arguments,
         "study",
         "Run all studies and fill the write-up's tables: takes minutes, or less with --quick.",
     )
-    parse.add_argument(
-        "--quick", action="store_true", help="small sizes and few rounds, for a first impression"
-    )
-    parse.add_argument(
-        "--only", metavar="TABLE,...", help="only the studies with these tables, such as machine,race"
-    )
+    parse.flag("--quick", "small sizes and few rounds, for a first impression")
+    parse.value("--only", "TABLE,...", "only the studies with these tables, such as machine,race")
     return parse
 
 

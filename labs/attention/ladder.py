@@ -343,13 +343,9 @@ def parser(arguments: list[str]) -> Parser:
     )
     parse.add_argument("part", metavar="PART", help="part1 to part4")
     commandline.add_sizes(parse, chosen_options(arguments))
-    parse.add_argument(
-        "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
-    )
+    parse.path("--module", "the file to judge, or its folder (module.cpp)", "PATH")
     parse.add_argument("--rounds", metavar="n", default="7", help="how often each is measured (%(default)s)")
-    parse.add_argument(
-        "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
-    )
+    parse.path("--config", "another assignment", default=PUBLIC_CONFIG)
     return parse
 
 

@@ -36,11 +36,11 @@ def main(arguments: Sequence[str]) -> int:
         nargs="+",
         default=[],
     )
-    parse.add_argument(
+    parse.value(
         "--platform",
-        metavar="NAME",
+        "NAME",
+        "platform to release for (gradescope): github, classroom50, prairielearn; see `platforms`",
         default="gradescope",
-        help="platform to release for (gradescope): github, classroom50, prairielearn; see `platforms`",
     )
     parse.add_argument("--image", metavar="NAME", default="", help="name of PrairieLearn's image (ID-grader)")
     given = parse.parse_args(arguments)

@@ -245,9 +245,7 @@ def main(arguments: list[str]) -> int:
         "file that students were given, whose text does not count (the kit's module.cpp); may be repeated",
         action="append",
     )
-    parse.add_argument(
-        "--source", metavar="NAME", help="name of the file to compare (default: the assignment's, module.cpp)"
-    )
+    parse.value("--source", "NAME", "name of the file to compare (default: the assignment's, module.cpp)")
     parse.path("--config", "the assignment (default: the one of the class's results, else the main one)")
     add_lab(parse)
     parse.add_argument("--top", metavar="n", type=int, default=20, help="number of pairs to show (20)")

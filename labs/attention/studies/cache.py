@@ -231,25 +231,16 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments, "cache", "Cache lines that the parts' loops move, simulated over the size of the cache."
     )
-    parse.add_argument(
-        "kernels", metavar="PART", nargs="*", default=[], help=f"of {', '.join(KERNELS)} (part1 part2)"
-    )
-    parse.add_argument(
-        "--cache", metavar="SIZE,...", help="sizes of the cache, as 16K,512K (some, and this machine's own)"
-    )
-    parse.add_argument(
-        "--ways", metavar="n", default="0", help="associativity of the cache, 0 for full (%(default)s)"
-    )
+    parse.value("kernels", "PART", f"of {', '.join(KERNELS)} (part1 part2)", nargs="*", default=[])
+    parse.value("--cache", "SIZE,...", "sizes of the cache, as 16K,512K (some, and this machine's own)")
+    parse.value("--ways", "n", "associativity of the cache, 0 for full (%(default)s)", default="0")
     parse.add_argument("--tile", metavar="n", default="16", help="T of part 2 (%(default)s)")
     parse.add_argument("--br", metavar="n", default="256", help="Br of part 4 (%(default)s)")
     parse.add_argument("--bc", metavar="n", default="256", help="Bc of part 4 (%(default)s)")
-    parse.add_argument(
-        "--whole", action="store_true", help="the whole kernel, not its Q * transpose(K) alone"
-    )
-    parse.add_argument(
+    parse.flag("--whole", "the whole kernel, not its Q * transpose(K) alone")
+    parse.flag(
         "--cachegrind",
-        action="store_true",
-        help="also count the student's own kernels, with valgrind; whole ones, so implies --whole. Slow",
+        "also count the student's own kernels, with valgrind; whole ones, so implies --whole. Slow",
     )
     given = parse.parse_args(arguments)
     settings = options.settings(given)

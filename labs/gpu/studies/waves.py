@@ -138,9 +138,7 @@ def main(arguments: list[str]) -> int:
         arguments, "waves", "Throughput of your matmul over its size, and the cliffs of its waves."
     )
     parse.add_argument("--sizes", metavar="n,n,...", help="of the square products (1024,1152,...,5632)")
-    parse.add_argument(
-        "--tile", metavar="r,c", default="128,256", help="rows and columns of your tiles (%(default)s)"
-    )
+    parse.value("--tile", "r,c", "rows and columns of your tiles (%(default)s)", default="128,256")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     sides = SIDES if given.sizes is None else options.numbers(given.sizes, "--sizes", 16, 16384)

@@ -228,9 +228,7 @@ def main(arguments: list[str]) -> int:
         arguments, "accuracy", "Where your parts overflow, and how far they are from float64."
     )
     parse.add_argument("--sizes", metavar="n,n,...", help=f"of the logits ({','.join(map(str, SIZES))})")
-    parse.add_argument(
-        "--columns", metavar="n,n,...", help=f"of rows with a tail ({','.join(map(str, COLUMNS))})"
-    )
+    parse.value("--columns", "n,n,...", f"of rows with a tail ({','.join(map(str, COLUMNS))})")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     most = settings.assignment.maxima["C"]
