@@ -178,14 +178,8 @@ def _library_folders(driver: str) -> list[str]:
 
 #: Files in the compiler's own folders that it adds when it links a program.
 OWN_FILES = (
-    "libgomp.spec",
-    "libsanitizer.spec",
-    "libgomp.so",
-    "libstdc++.so",
-    "libgcc.a",
-    "crtbegin.o",
-    "crt1.o",
-)
+    "libgomp.spec", "libsanitizer.spec", "libgomp.so", "libstdc++.so", "libgcc.a", "crtbegin.o", "crt1.o",
+)  # fmt: skip
 
 
 def _own_folders(driver: str) -> list[str]:

@@ -9,14 +9,6 @@ from .rows import CONTROLS, THREATS
 from .sources import End, Submission, Threat, faults, flag_codes, judge, places, submissions
 
 __all__ = [
-    "CONTROLS",
-    "THREATS",
-    "End",
-    "Submission",
-    "Threat",
-    "faults",
-    "flag_codes",
-    "judge",
-    "places",
+    "CONTROLS", "THREATS", "End", "Submission", "Threat", "faults", "flag_codes", "judge", "places",
     "submissions",
-]
+]  # fmt: skip

@@ -82,15 +82,8 @@ class TrafficStudy:
 
     def table(self) -> Table:
         columns = (
-            "cache",
-            "loops",
-            "loads",
-            "by theory",
-            "stores",
-            "by theory",
-            "lines fetched",
-            "lines written",
-        )
+            "cache", "loops", "loads", "by theory", "stores", "by theory", "lines fetched", "lines written",
+        )  # fmt: skip
         return Table(
             "traffic",
             f"Traffic of the softmax of each row, R={self.rows} C={self.columns}",
