@@ -18,7 +18,7 @@ from grader.doctor.host import Finding, Host, fail, of_error, ok, warn
 
 #: (module or program, what is missing without it, how to get it).
 MODULES = (
-    ("jinja2", "there is no report.html", "pip install jinja2"),
+    ("jinja2", "there are no pages (report.html, similar.html, board.html)", "pip install jinja2"),
     ("matplotlib", "there are no plots", "pip install matplotlib"),
 )
 WITHOUT_ISPC = f"submissions with a {ispc.SOURCE} that is not empty are not judged: their points stay open"

@@ -138,12 +138,12 @@ class Report:
         }
 
 
-def environment(ladder: Ladder | None) -> Any:
-    """Return the jinja2 environment of all pages. It escapes each text and removes harmful characters from it."""
+def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
+    """Return the jinja2 environment of the pages in a folder. It escapes each text and removes harmful characters."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     pages = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader(folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -13,6 +13,7 @@ from grader.core import wholefile
 from grader.core.commandline import Parser
 from grader.core.errors import UsageError
 from grader.core.places import GRADER_COMMAND
+from grader.report.html import missing_library
 from grader.staff.board import page
 from grader.staff.board.standings import Board, board_of, pseudonyms
 from grader.staff.classroom import gradebook
@@ -27,6 +28,8 @@ def main(arguments: list[str]) -> int:
     parse.path("--out", f"the page (default: {PAGE} in the last DIR)")
     parse.path("--json", "also Gradescope's leaderboard field, by id")
     given = parse.parse_args(arguments)
+    if missing := missing_library():
+        raise UsageError(f"the page needs the package {missing}: `pip install {missing}`")
     last: Path = given.folders[-1]
     assignment, _ = gradebook.open_book(last)
     board = board_of(given.folders, assignment)

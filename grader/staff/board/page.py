@@ -1,7 +1,4 @@
-"""The leaderboard as one page of HTML: a style sheet named by its digest, no script, no network.
-
-Names are the only untrusted text in it; they are made harmless and escaped.
-"""
+"""The leaderboard as one page of HTML (`board.html`): a style sheet named by its digest, no script, no network."""
 
 from __future__ import annotations
 
@@ -13,76 +10,36 @@ from pathlib import Path
 
 from grader.assignment.records import Assignment
 from grader.report import words
-from grader.report.html import policy
-from grader.staff.board.standings import Board, PartBoard, Place
+from grader.report.html import environment, policy
+from grader.staff.board.standings import Board, PartBoard
 
 MOST_LINES = 60
 """Most students in a chart of histories: with more lines it could not be read."""
 CLOSE = 1.25
 """Two ratios that differ by less than this factor do not both get a label at the axis."""
 WIDTH, HEIGHT, MARGIN = 640, 240, 34
-STYLE = Path(__file__).with_name("board.css").read_text(encoding="utf-8")
+FOLDER = Path(__file__).parent
 
 
 def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Iterator[str]:
     """Yield the page's HTML in pieces. `called` maps each student's id to the name that is shown."""
-    title = f"{_text(assignment.title)}: leaderboard"
-    yield (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(STYLE, ""))}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="referrer" content="no-referrer">\n<meta name="robots" content="noindex">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-    )
-    last = _day(board.runs[-1]) if board.runs else ""
-    yield (
-        f"<p>As of {last}. Time divided by the reference’s, measured side by side on one machine: smaller is faster. "
-        "Only kernels that are right on every input and have no flag are listed. "
-        "Students whose intervals overlap, directly or through others, share a place. "
-        f"{_text(board.judged_by, 400)}</p>\n"
-    )
-    if len(board.parts) > 1:
-        links = (f'<a href="#{escape(part.id)}">{_text(part.id)}</a>' for part in board.parts)
-        yield f"<nav>{''.join(links)}</nav>\n"
-    for part in board.parts:
-        yield from _part(part, board, called)
-    yield "</body>\n</html>\n"
+    from markupsafe import Markup
 
-
-def _part(part: PartBoard, board: Board, called: Mapping[str, str]) -> Iterator[str]:
-    most = max(place.high for place in part.places)
-    yield f'<section id="{escape(part.id)}">\n<h2>{_text(part.title)}</h2>\n'
-    yield f"<p>{words.plural(len(part.places), 'student')}</p>\n<table>\n"
-    yield (
-        '<thead><tr><th class="rank">Place</th><th>Who</th><th class="n">Time ÷ reference</th><th class="bar">0 to '
-        f"{most:.2f}</th></tr></thead>\n<tbody>\n"
-    )
-    for place in part.places:
-        yield _row(place, most, called[place.student])
-    yield "</tbody>\n</table>\n"
-    if any(len(points) > 1 for points in part.history.values()):
-        yield _chart(part, board, called)
-    yield "</section>\n"
-
-
-def _row(place: Place, most: float, name: str) -> str:
-    first = ' class="first"' if place.rank == 1 else ""
-    tie = "=" if place.is_tied else ""
-    x, low, high = (100 * value / most for value in (place.ratio, place.low, place.high))
-    bar = (
-        '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="band" x="{low:.2f}" y="1" width="{max(0.4, high - low):.2f}" height="6"/>'
-        f'<rect class="one" x="{max(0.0, x - 0.4):.2f}" y="0" width=".8" height="8"/></svg>'
-    )
-    return (
-        f'<tr{first}><td class="rank">{tie}{place.rank}</td><td class="who"><bdi>{_text(name)}</bdi></td>'
-        f'<td class="n">{place.ratio:.2f} <small>{place.low:.2f} to {place.high:.2f}</small></td>'
-        f'<td class="bar">{bar}</td></tr>\n'
+    pages = environment(None, FOLDER)
+    pages.globals.update(day=_day, chart=lambda *of: Markup(_chart(*of)))
+    style = Markup((FOLDER / "board.css").read_text(encoding="utf-8"))
+    yield from pages.get_template("board.html").generate(
+        assignment=assignment, board=board, called=called, style=style, policy=policy(style, "")
     )
 
 
 def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
-    """Draw the ratio over the runs: a line for each of the fastest students, on a logarithmic axis."""
+    """Draw the ratio over the runs: a line for each of the fastest students, on a logarithmic axis.
+
+    Return "" if no student has two results.
+    """
+    if all(len(points) < 2 for points in part.history.values()):
+        return ""
     shown = part.places[:MOST_LINES]
     ratios = [point.ratio for place in shown for point in part.history[place.student]]
     low, high = math.log(min(ratios) * 0.95), math.log(max(ratios) * 1.05)

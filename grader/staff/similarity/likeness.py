@@ -271,11 +271,14 @@ def main(arguments: list[str]) -> int:
     page = given.html or (given.folder if outputs else Path()) / "similar.html"
 
     from grader.report import words
+    from grader.report.html import missing_library
     from grader.staff.similarity import similar_html
 
     linked = [f"{len(group)} are alike: {', '.join(map(one_line, group))}" for group in similarity.groups]
     said = notes(similarity, not_written)
-    similar_html.write(page, similarity, shown, groups, [*linked, *said])
+    missing = missing_library()
+    if missing is None:
+        similar_html.write(page, similarity, shown, groups, [*linked, *said])
     print(*linked, sep="\n", end="\n" if linked else "")
     for group in groups:
         kind = "hidden" if group.hidden else "public"
@@ -288,7 +291,8 @@ def main(arguments: list[str]) -> int:
     print(
         f"{len(sources)} submissions compared; text of {discounted} does not count"
         + ("" if given.starter else " (if students got another starter, name it: --starter FILE)")
-        + f"\nside by side: {page}\nSimilarity is a sign for a person to check; it never changes points."
+        + (f"\nno page was written: `pip install {missing}`" if missing else f"\nside by side: {page}")
+        + "\nSimilarity is a sign for a person to check; it never changes points."
     )
     return EXIT_PASS
 
