@@ -41,58 +41,38 @@ NOT_HERE = {
 }
 
 
+#: Options with a value: flag, name of the value, help. `-m` is called `length` in the parsed arguments.
+OPTIONS = (
+    ("-m", "MODEL", f"how long a text: {', '.join(MODELS)} (shakes128)"),
+    ("--prompt", "TEXT", f"how it begins ({DEFAULT_PROMPT!r}); again for further texts beside it"),
+    ("--samples", "n", "texts side by side, as the batch B (1)"),
+    ("--temperature", "x", "0 takes the likeliest token, 1 draws as the model would (0.8)"),
+    ("--top-k", "n", "draw among the n likeliest tokens only"),
+    ("--window", "n", f"tokens that attention looks back on, so the kernel's largest N ({DEFAULT_WINDOW})"),
+    ("--chunk", "n",
+     f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0 never cuts them up, so that N is the window"),
+    ("--prefill", "prefix|mask",
+     "send the prompt one prefix at a time, or in one call with a causal mask (prefix)"),
+    ("--checkpoint", "FILE", "another model: nanoGPT's ckpt.pt, GPT-2's or our own .safetensors"),
+    ("--vocabulary", "FILE", "its vocabulary (.tiktoken or .json), if it is not beside it"),
+    ("--figure", "FILE", "compare: draw tokens/s over the length of the context, as SVG"),
+)  # fmt: skip
+
+
+def _dest(flag: str) -> str:
+    return "length" if flag == "-m" else flag.lstrip("-").replace("-", "_")
+
+
 def add_options(parse: argparse.ArgumentParser) -> None:
     """Add the demo's options to the command line."""
     group = parse.add_argument_group("text generation (the kernel as the attention of a tiny GPT)")
     group.add_argument(
         "--inference", action="store_true", help="continue a text, every attention by this part's kernel"
     )
-    group.add_argument(
-        "-m", dest="length", metavar="MODEL", help=f"how long a text: {', '.join(MODELS)} (shakes128)"
-    )
-    for flag, name, what in (
-        ("--prompt", "TEXT", f"how it begins ({DEFAULT_PROMPT!r}); again for further texts beside it"),
-        ("--samples", "n", "texts side by side, as the batch B (1)"),
-        ("--temperature", "x", "0 takes the likeliest token, 1 draws as the model would (0.8)"),
-        ("--top-k", "n", "draw among the n likeliest tokens only"),
-        (
-            "--window",
-            "n",
-            f"tokens that attention looks back on, so the kernel's largest N ({DEFAULT_WINDOW})",
-        ),
-        (
-            "--chunk",
-            "n",
-            f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0 never cuts them up, so that N is the window",
-        ),
-        (
-            "--prefill",
-            "prefix|mask",
-            "send the prompt one prefix at a time, or in one call with a causal mask (prefix)",
-        ),
-        ("--checkpoint", "FILE", "another model: nanoGPT's ckpt.pt, GPT-2's or our own .safetensors"),
-        ("--vocabulary", "FILE", "its vocabulary (.tiktoken or .json), if it is not beside it"),
-        ("--figure", "FILE", "compare: draw tokens/s over the length of the context, as SVG"),
-    ):
-        group.add_argument(flag, metavar=name, help=what, action="append" if flag == "--prompt" else "store")
+    for flag, name, what in OPTIONS:
+        action = "append" if flag == "--prompt" else "store"
+        group.add_argument(flag, dest=_dest(flag), metavar=name, help=what, action=action)
     group.add_argument("--trust-my-kernel", action="store_true", help="let a wrong kernel babble on")
-
-
-OWN = (
-    *(
-        "length",
-        "prompt",
-        "samples",
-        "temperature",
-        "top_k",
-        "window",
-        "chunk",
-        "prefill",
-        "checkpoint",
-        "vocabulary",
-    ),
-    "figure",
-)
 
 
 def wanted(given: argparse.Namespace) -> bool:
@@ -100,9 +80,8 @@ def wanted(given: argparse.Namespace) -> bool:
     has."""
     if given.inference or given.test == "compare":
         return True
-    for name in (*OWN, "trust_my_kernel"):
-        if getattr(given, name):
-            flag = "-m" if name == "length" else "--" + name.replace("_", "-")
+    for flag in (*(flag for flag, _, _ in OPTIONS), "--trust-my-kernel"):
+        if getattr(given, _dest(flag)):
             raise UsageError(
                 f"{flag} belongs to --inference ({STUDENT_COMMAND} part4 --inference {flag} ...)"
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,29 +93,6 @@ void crossEntropyBackward(Tensor X, Tensor labels, Tensor dX, int, int) {
 void sgdStep(Tensor P, Tensor G, int, float rate) { P.add_(G, -rate); }
 
 Tensor nothing(int elements) { return at::empty({elements}, at::kFloat); }
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-    m.def("addForward", &addForward);
-    m.def("addBackward", &addBackward);
-    m.def("mulForward", &mulForward);
-    m.def("mulBackward", &mulBackward);
-    m.def("reluForward", &reluForward);
-    m.def("reluBackward", &reluBackward);
-    m.def("matmulForward", &matmulForward);
-    m.def("matmulBackward", &matmulBackward);
-    m.def("linearForward", &linearForward);
-    m.def("linearBackward", &linearBackward);
-    m.def("conv2dForward", &conv2dForward);
-    m.def("conv2dBackward", &conv2dBackward);
-    m.def("maxpool2dForward", &maxpool2dForward);
-    m.def("maxpool2dBackward", &maxpool2dBackward);
-    m.def("mseForward", &mseForward);
-    m.def("mseBackward", &mseBackward);
-    m.def("crossEntropyForward", &crossEntropyForward);
-    m.def("crossEntropyBackward", &crossEntropyBackward);
-    m.def("sgdStep", &sgdStep);
-    m.def("nothing", &nothing);
-}
 """
 
 MACHINE = r"""
@@ -161,17 +139,20 @@ void updated(int floats) {
         for (long i = 0; i < n; i++) a[i] += b[i];
     });
 }
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-    m.def("nothing", &nothing);
-    m.def("copied", &copied);
-    m.def("updated", &updated);
-}
 """
 
 
+def with_bindings(text: str) -> str:
+    """Return C++ text with bindings of its functions that are not static."""
+    names = re.findall(r"^(?:torch::)?(?:Tensor|void) (\w+)\(", text, re.MULTILINE)
+    bound = "".join(f'    m.def("{name}", &{name});\n' for name in names)
+    return f"{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{bound}}}\n"
+
+
 def written(name: str, text: str) -> Path:
-    """Write NAME.cpp with this text into the cache and return its path. Raises KitError if it cannot be written."""
+    """Write NAME.cpp with this text and its bindings into the cache and return its path. Raises KitError if it cannot
+    be written."""
+    text = with_bindings(text)
     folder = cache_root() / "ladder" / hashlib.sha256(text.encode()).hexdigest()[:16]
     path = folder / f"{name}.cpp"
     if not path.is_file():
