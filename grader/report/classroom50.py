@@ -29,13 +29,9 @@ SCALES = (1, 2, 4, 10)
 HUNDREDTHS = 100
 #: Keys of result.json, and the environment variables with their values.
 VARIABLES = {
-    "classroom": "CLASSROOM",
-    "assignment": "ASSIGNMENT",
-    "submission": "SUBMISSION_TAG",
-    "commit": "COMMIT_URL",
-    "release": "RELEASE_URL",
-    "review": "REVIEW_URL",
-}
+    "classroom": "CLASSROOM", "assignment": "ASSIGNMENT", "submission": "SUBMISSION_TAG",
+    "commit": "COMMIT_URL", "release": "RELEASE_URL", "review": "REVIEW_URL",
+}  # fmt: skip
 TYPES = ("individual", "group")
 
 

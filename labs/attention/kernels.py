@@ -8,13 +8,9 @@ from __future__ import annotations
 from grader.assignment.mutations import Mutation
 
 FUNCTIONS = {
-    "4Dread": "fourDimRead",
-    "4Dwrite": "fourDimWrite",
-    "part1": "myNaiveAttention",
-    "part2": "myUnfusedAttentionBlocked",
-    "part3": "myFusedAttention",
-    "part4": "myFlashAttention",
-}
+    "4Dread": "fourDimRead", "4Dwrite": "fourDimWrite", "part1": "myNaiveAttention",
+    "part2": "myUnfusedAttentionBlocked", "part3": "myFusedAttention", "part4": "myFlashAttention",
+}  # fmt: skip
 #: Small enough for a self-test in two minutes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 
