@@ -174,7 +174,7 @@ def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) ->
 
 
 def test_faults_to_plant_are_still_in_the_code() -> None:
-    ran = python("tests/planted_faults.py", "--list")
+    ran = python("benchmarks/planted_faults.py", "--list")
     assert ran.returncode == 0, ran.stderr
 
 

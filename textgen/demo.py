@@ -31,9 +31,14 @@ more equal rows. With the copy, a chunk has eight keys."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
 #: Options of the judged run that are refused here, since a text's sizes come from the model and the text's length.
 NOT_HERE = {
-    "N": "-N", "B": "-B", "H": "-H", "d": "-d", "sanitize": "--sanitize", "no_time": "--no-time",
+    "N": "-N",
+    "B": "-B",
+    "H": "-H",
+    "d": "-d",
+    "sanitize": "--sanitize",
+    "no_time": "--no-time",
     "json": "--json",
-}  # fmt: skip
+}
 
 
 #: Options with a value: flag, name of the value, help. `-m` is called `length` in the parsed arguments.

@@ -16,9 +16,17 @@ from grader.runner.calls import Request
 
 #: C++ types by their letters in the signatures that a runner reports (native/shim).
 CODE_NAMES = {
-    "T": "torch::Tensor", "i": "int", "l": "int64_t", "f": "float", "d": "double", "b": "bool",
-    "V": "std::vector<float>", "W": "std::vector<float> &", "v": "void", "?": "another type",
-}  # fmt: skip
+    "T": "torch::Tensor",
+    "i": "int",
+    "l": "int64_t",
+    "f": "float",
+    "d": "double",
+    "b": "bool",
+    "V": "std::vector<float>",
+    "W": "std::vector<float> &",
+    "v": "void",
+    "?": "another type",
+}
 #: Letters of the types that an argument may have for a table's column of whole numbers ("i") or of floats ("f").
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}

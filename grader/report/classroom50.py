@@ -29,9 +29,13 @@ SCALES = (1, 2, 4, 10)
 HUNDREDTHS = 100
 #: Keys of result.json, and the environment variables with their values.
 VARIABLES = {
-    "classroom": "CLASSROOM", "assignment": "ASSIGNMENT", "submission": "SUBMISSION_TAG",
-    "commit": "COMMIT_URL", "release": "RELEASE_URL", "review": "REVIEW_URL",
-}  # fmt: skip
+    "classroom": "CLASSROOM",
+    "assignment": "ASSIGNMENT",
+    "submission": "SUBMISSION_TAG",
+    "commit": "COMMIT_URL",
+    "release": "RELEASE_URL",
+    "review": "REVIEW_URL",
+}
 TYPES = ("individual", "group")
 
 

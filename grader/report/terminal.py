@@ -92,10 +92,16 @@ SCREEN_LINES = 25
 LEAST_PRINTED = 4
 
 VERDICT_WORDS = {
-    "pass": "PASS", "wrong": "WRONG RESULT", "slow": "RIGHT, BUT TOO SLOW", "crash": "CRASHED",
-    "timeout": "DID NOT END", "compile_error": "DOES NOT COMPILE", "missing": "MISSING",
-    "rejected": "REJECTED", "unjudged": "NOT JUDGED",
-}  # fmt: skip
+    "pass": "PASS",
+    "wrong": "WRONG RESULT",
+    "slow": "RIGHT, BUT TOO SLOW",
+    "crash": "CRASHED",
+    "timeout": "DID NOT END",
+    "compile_error": "DOES NOT COMPILE",
+    "missing": "MISSING",
+    "rejected": "REJECTED",
+    "unjudged": "NOT JUDGED",
+}
 MAP_WORDS = "1 few wrong to 9 all, · right; rows down, columns across; worst slice"
 MAP_ROWS = 2
 """Rows printed of an error map in which every cell is wrong."""

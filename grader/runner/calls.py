@@ -22,9 +22,17 @@ LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200,
 MOST_LINES, MOST_TRACE = 20, 800_000
 
 DTYPE_NAMES = {
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
-    11: "bool", 15: "bfloat16",
-}  # fmt: skip
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    11: "bool",
+    15: "bfloat16",
+}
 KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<float>", 4: "an undefined tensor"}
 
 

@@ -33,9 +33,23 @@ from grader.sandbox.limits import GIB, Limits, process_limit, signal_limit
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox, Tier, choose, of_file
 
 __all__ = [
-    "GIB", "INSIDE", "LOCK", "OPEN", "Finished", "Limits", "Sandbox", "Tier", "TimeLimit", "choose",
-    "describe", "of_file", "patience_s", "process_limit", "run_limited", "signal_limit",
-]  # fmt: skip
+    "GIB",
+    "INSIDE",
+    "LOCK",
+    "OPEN",
+    "Finished",
+    "Limits",
+    "Sandbox",
+    "Tier",
+    "TimeLimit",
+    "choose",
+    "describe",
+    "of_file",
+    "patience_s",
+    "process_limit",
+    "run_limited",
+    "signal_limit",
+]
 
 
 def describe() -> dict[str, object]:

@@ -20,20 +20,37 @@ ENVIRONMENT = ("bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: The only visible files of /etc: tables of the loader, Debian's alternatives, and the local time zone.
 SYSTEM_TABLES = (
-    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime",
-)  # fmt: skip
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
+)
 #: Files that the loader opens before a dynamic program starts.
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 FACTS = (
-    "/sys/devices/system/cpu", "/sys/devices/system/node", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
-)  # fmt: skip
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+)
 #: Files that CUDA's driver reads, besides FACTS.
 CARD_FACTS = (
-    "/proc/driver/nvidia", "/proc/driver/nvidia-uvm", "/proc/devices", "/proc/modules",
-    "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/mmap_min_addr", "/sys/module", "/sys/bus/pci",
-    "/sys/devices", "/sys/class/drm", "/etc/nvidia", "/etc/passwd",
-)  # fmt: skip
+    "/proc/driver/nvidia",
+    "/proc/driver/nvidia-uvm",
+    "/proc/devices",
+    "/proc/modules",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sys/vm/mmap_min_addr",
+    "/sys/module",
+    "/sys/bus/pci",
+    "/sys/devices",
+    "/sys/class/drm",
+    "/etc/nvidia",
+    "/etc/passwd",
+)
 
 
 def card_devices() -> list[str]:

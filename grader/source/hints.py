@@ -11,10 +11,17 @@ from grader.source.cpptext import blanked, definitions, without_comments
 
 #: Names that a first kernel often uses, with their headers.
 HEADERS = {
-    "omp_get_thread_num": "<omp.h>", "omp_get_max_threads": "<omp.h>", "omp_get_num_threads": "<omp.h>",
-    "gettimeofday": "<sys/time.h>", "assert": "<cassert>", "printf": "<cstdio>", "memcpy": "<cstring>",
-    "memset": "<cstring>", "FLT_MAX": "<cfloat>", "INFINITY": "<cmath>",
-}  # fmt: skip
+    "omp_get_thread_num": "<omp.h>",
+    "omp_get_max_threads": "<omp.h>",
+    "omp_get_num_threads": "<omp.h>",
+    "gettimeofday": "<sys/time.h>",
+    "assert": "<cassert>",
+    "printf": "<cstdio>",
+    "memcpy": "<cstring>",
+    "memset": "<cstring>",
+    "FLT_MAX": "<cfloat>",
+    "INFINITY": "<cmath>",
+}
 STD_NAMES = frozenset(
     {"vector", "string", "cout", "cerr", "endl", "min", "max", "pair", "accumulate", "fill", "swap"}
 )

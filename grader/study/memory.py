@@ -34,9 +34,14 @@ FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
 """Number of runners whose median is the peak: a single peak may include pages that a library touches only once."""
 COLUMNS = (
-    "formula (bytes)", "profiler (bytes)", "formula with workspaces", "profiler with workspaces",
-    "true peak (bytes)", "reference peak (bytes)", "note",
-)  # fmt: skip
+    "formula (bytes)",
+    "profiler (bytes)",
+    "formula with workspaces",
+    "profiler with workspaces",
+    "true peak (bytes)",
+    "reference peak (bytes)",
+    "note",
+)
 
 
 @dataclass(frozen=True)

@@ -176,10 +176,14 @@ KIT = Kit(
 )
 TSAN_OPTIONS = ":".join(
     (
-        "exitcode=0", "color=never", "report_signal_unsafe=0", "report_thread_leaks=0", "history_size=5",
+        "exitcode=0",
+        "color=never",
+        "report_signal_unsafe=0",
+        "report_thread_leaks=0",
+        "history_size=5",
         "hard_rss_limit_mb=4096",
     )
-)  # fmt: skip
+)
 REGIONS, ALONE = "openmp: regions ", "openmp: alone "
 
 

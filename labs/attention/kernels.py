@@ -8,9 +8,13 @@ from __future__ import annotations
 from grader.assignment.mutations import Mutation
 
 FUNCTIONS = {
-    "4Dread": "fourDimRead", "4Dwrite": "fourDimWrite", "part1": "myNaiveAttention",
-    "part2": "myUnfusedAttentionBlocked", "part3": "myFusedAttention", "part4": "myFlashAttention",
-}  # fmt: skip
+    "4Dread": "fourDimRead",
+    "4Dwrite": "fourDimWrite",
+    "part1": "myNaiveAttention",
+    "part2": "myUnfusedAttentionBlocked",
+    "part3": "myFusedAttention",
+    "part4": "myFlashAttention",
+}
 #: Small enough for a self-test in two minutes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 

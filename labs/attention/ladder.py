@@ -251,9 +251,13 @@ def _answer(session: Session, request: Any) -> Any:
 
 #: Names of the rungs in a printed line.
 WORDS = {
-    "naive": "naive", "reference": "reference", "rows": "fused, V row by row", "plain": "plain best C++",
-    "pytorch": "PyTorch", "expert": "expert",
-}  # fmt: skip
+    "naive": "naive",
+    "reference": "reference",
+    "rows": "fused, V row by row",
+    "plain": "plain best C++",
+    "pytorch": "PyTorch",
+    "expert": "expert",
+}
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:

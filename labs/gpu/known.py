@@ -16,9 +16,18 @@ __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "side_by_side"]
 
 #: Sizes for parts that are not timed and whose case names no sizes.
 SHAPE = {
-    "R": 8, "C": 64, "lines": 2, "width": 5000, "rows": 64, "inner": 64, "columns": 64, "B": 1, "N": 64,
-    "M": 64, "d": 32,
-}  # fmt: skip
+    "R": 8,
+    "C": 64,
+    "lines": 2,
+    "width": 5000,
+    "rows": 64,
+    "inner": 64,
+    "columns": 64,
+    "B": 1,
+    "N": 64,
+    "M": 64,
+    "d": 32,
+}
 FUNCTIONS = {
     "gelu": ("_gelu", "gelu"),
     "softmax": ("_softmax_row", "softmax"),

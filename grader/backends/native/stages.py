@@ -178,8 +178,14 @@ def _library_folders(driver: str) -> list[str]:
 
 #: Files in the compiler's own folders that it adds when it links a program.
 OWN_FILES = (
-    "libgomp.spec", "libsanitizer.spec", "libgomp.so", "libstdc++.so", "libgcc.a", "crtbegin.o", "crt1.o",
-)  # fmt: skip
+    "libgomp.spec",
+    "libsanitizer.spec",
+    "libgomp.so",
+    "libstdc++.so",
+    "libgcc.a",
+    "crtbegin.o",
+    "crt1.o",
+)
 
 
 def _own_folders(driver: str) -> list[str]:

@@ -22,9 +22,14 @@ from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
 
 FLAGS = (
-    "-Wuninitialized", "-Wmaybe-uninitialized", "-Wfloat-conversion", "-Wempty-body", "-Wdiv-by-zero",
-    "-Wsequence-point", "-Warray-bounds",
-)  # fmt: skip
+    "-Wuninitialized",
+    "-Wmaybe-uninitialized",
+    "-Wfloat-conversion",
+    "-Wempty-body",
+    "-Wdiv-by-zero",
+    "-Wsequence-point",
+    "-Warray-bounds",
+)
 #: Optimisation with which the compiler follows values through a function, as some warnings need.
 OPTIMISED = ("-O1",)
 TIMEOUT_S = 20.0

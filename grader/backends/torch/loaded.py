@@ -15,9 +15,17 @@ from typing import Any
 
 #: Numbers of element types (c10::ScalarType) by name, and bytes per element by number.
 DTYPES = {
-    "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6, "float64": 7,
-    "bool": 11, "bfloat16": 15,
-}  # fmt: skip
+    "uint8": 0,
+    "int8": 1,
+    "int16": 2,
+    "int32": 3,
+    "int64": 4,
+    "float16": 5,
+    "float32": 6,
+    "float64": 7,
+    "bool": 11,
+    "bfloat16": 15,
+}
 WIDTHS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 11: 1, 15: 2}
 KIND_VOID, KIND_NUMBER, KIND_TENSOR, KIND_VECTOR, KIND_UNDEFINED = range(5)
 

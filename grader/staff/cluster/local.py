@@ -230,8 +230,15 @@ class LocalMachines:
             raise KitError("--cluster local:N needs openssl to make its TLS key: 'apt install openssl'")
         key, certificate = (self.place / name for name in KEY_FILES)
         command = [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-        ]  # fmt: skip
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+        ]
         command += ["-days", "30", "-subj", "/CN=gpt149", "-keyout", str(key), "-out", str(certificate)]
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode != 0:

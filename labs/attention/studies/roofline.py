@@ -31,9 +31,19 @@ from .cache import KERNELS, Model, Shape
 
 TILE = 16
 COLUMNS = (
-    "kernel", "threads", "clock", "ms", "ms from", "ms to", "GFLOP/s", "FLOP per compulsory byte",
-    "FLOP per simulated byte", "roof, GFLOP/s", "share of the roof", "note",
-)  # fmt: skip
+    "kernel",
+    "threads",
+    "clock",
+    "ms",
+    "ms from",
+    "ms to",
+    "GFLOP/s",
+    "FLOP per compulsory byte",
+    "FLOP per simulated byte",
+    "roof, GFLOP/s",
+    "share of the roof",
+    "note",
+)
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,16 @@ class Scaling:
             cells = [value for one in (mine.time_ms, ratio) for value in bounds(one)]
             rows.append((n, *cells, theirs.time_ms.middle if theirs.time_ms else None, mine.trouble))
         columns = (
-            "N", "ms", "ms from", "ms to", "to reference", "ratio from", "ratio to", "reference ms", "note",
-        )  # fmt: skip
+            "N",
+            "ms",
+            "ms from",
+            "ms to",
+            "to reference",
+            "ratio from",
+            "ratio to",
+            "reference ms",
+            "note",
+        )
         return Table(
             f"scaling-{self.part.id}",
             f"{self.part.title} over N",

@@ -9,6 +9,14 @@ from .rows import CONTROLS, THREATS
 from .sources import End, Submission, Threat, faults, flag_codes, judge, places, submissions
 
 __all__ = [
-    "CONTROLS", "THREATS", "End", "Submission", "Threat", "faults", "flag_codes", "judge", "places",
+    "CONTROLS",
+    "THREATS",
+    "End",
+    "Submission",
+    "Threat",
+    "faults",
+    "flag_codes",
+    "judge",
+    "places",
     "submissions",
-]  # fmt: skip
+]

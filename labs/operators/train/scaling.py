@@ -39,9 +39,19 @@ machine."""
 TURN_S, MOST_STEPS = 0.15, 50
 """Least duration of a turn in s, and the most steps in it."""
 COLUMNS = (
-    "network", "threads", "ms a step", "from", "to", "s per 60,000 images", "speed-up", "speed-up from",
-    "speed-up to", "efficiency", "published speed-up", "note",
-)  # fmt: skip
+    "network",
+    "threads",
+    "ms a step",
+    "from",
+    "to",
+    "s per 60,000 images",
+    "speed-up",
+    "speed-up from",
+    "speed-up to",
+    "efficiency",
+    "published speed-up",
+    "note",
+)
 
 
 @dataclass(frozen=True)

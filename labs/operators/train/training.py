@@ -267,9 +267,15 @@ def tensors(digits: Digits, chosen: Array) -> Batch:
 # ---- results in the form of a study: a table, figures, and the misread digits
 
 COLUMNS = (
-    "network", "epoch", "loss", "PyTorch's loss", "right, %", "PyTorch's right, %", "images/s",
+    "network",
+    "epoch",
+    "loss",
+    "PyTorch's loss",
+    "right, %",
+    "PyTorch's right, %",
+    "images/s",
     "PyTorch's images/s",
-)  # fmt: skip
+)
 ACROSS, DOWN = 10, 4
 """Columns and rows of the picture of misread digits."""
 SHADES = " .:-=+*#%@"

@@ -82,8 +82,15 @@ class TrafficStudy:
 
     def table(self) -> Table:
         columns = (
-            "cache", "loops", "loads", "by theory", "stores", "by theory", "lines fetched", "lines written",
-        )  # fmt: skip
+            "cache",
+            "loops",
+            "loads",
+            "by theory",
+            "stores",
+            "by theory",
+            "lines fetched",
+            "lines written",
+        )
         return Table(
             "traffic",
             f"Traffic of the softmax of each row, R={self.rows} C={self.columns}",

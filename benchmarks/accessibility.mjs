@@ -2,7 +2,7 @@
 //
 //     apt-get install chromium
 //     mkdir /tmp/axe && cd /tmp/axe && npm install axe-core playwright-core
-//     node CHECKOUT/tests/accessibility.mjs PAGE.html ...        (CHROMIUM=/path/to/chromium if it is elsewhere)
+//     node CHECKOUT/benchmarks/accessibility.mjs PAGE.html ...        (CHROMIUM=/path/to/chromium if it is elsewhere)
 //
 // Prints a line for each finding and each page. Exit code 1 if there is a finding.
 import { mkdtempSync, rmSync } from "node:fs";
