@@ -41,7 +41,7 @@ FIRST = NAIVE.replace("    return attention(", "    PART1\n    return attention(
 SECOND = FIRST[FIRST.index("torch::Tensor myNaiveAttention") :].replace("PART1", "PART2")
 SOURCE = CLOCK + FIRST + SECOND.replace("myNaiveAttention", "myUnfusedAttentionBlocked")
 SOURCE += binding("myNaiveAttention myUnfusedAttentionBlocked")
-TELLS = f"if (N != 8 && N != 6) while (slot() != N % {SLOTS}) std::this_thread::yield();"
+TELLS = f"if (N != 8 && N != 6) while (slot() != N % {SLOTS}) std::this_thread::sleep_for(std::chrono::milliseconds(1));"
 READS = "return at::full({B, H, N, d}, float(1000 + started), at::kFloat);"
 
 

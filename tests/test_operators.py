@@ -24,7 +24,7 @@ from grader.backends.native.toolchain import ABSENT
 from grader.backends.torch.labreference import PREBUILT
 from grader.core import machine, prebuilt
 from grader.core.arrays import Array, np
-from grader.core.results import PartResult
+from grader.core.results import Diagnosis, PartResult
 from grader.explain.comparison import compare
 from grader.explain.diagnose import SAME_OUTPUT, diagnose
 from grader.judge import case_order, correctness
@@ -44,6 +44,8 @@ ASSIGNMENT = load(STAFF)
 MASTER_FILE = labs.master(FOLDER, ASSIGNMENT.source)
 MASTER = MASTER_FILE.read_text(encoding="utf-8")
 TIES = ("tied_maps", "equal_maps")
+#: Operands by part whose gradients are exchanged.
+EXCHANGED = {"linear_backward": "xw", "matmul_backward": "ab"}
 
 
 def judge(text: str, parts: Sequence[Part], folder: Path) -> tuple[PartResult, ...]:
@@ -195,29 +197,35 @@ def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path
     assert {part.verdict for part in found} == {"wrong"}
 
 
-@pytest.mark.parametrize("part, pair", [("linear_backward", "xw"), ("matmul_backward", "ab")])
-def test_a_crash_says_what_the_answers_before_it_show(part: str, pair: str, tmp_path: Path) -> None:
-    """Two gradients' tensors are exchanged: a wrong result if their sizes are equal, else a write out of bounds."""
-    first, second = pair
-    held, other = (f"d{name.upper()}.data_ptr<float>()" for name in pair)
-    exchanged = (f"*g{first} = {held}, *g{second} = {other}", f"*g{first} = {other}, *g{second} = {held}")
-    ((_, result),) = judged([Mutation("exchanged", part, (exchanged,))], tmp_path)
-    diagnosis = result.diagnosis
-    assert diagnosis is not None and diagnosis.code.startswith("sig")
-    assert "Before that it was wrong on '" in diagnosis.message
-    assert f"d{first.upper()} gets what belongs into d{second.upper()}" in diagnosis.message
-
-
-def test_numbers_that_are_none_are_explained_by_what_the_part_computes(tmp_path: Path) -> None:
-    """For a loss with exponentials, the message about NaN names the exponentials, also if hidden tests follow."""
-    body = "    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
+    """Diagnoses by name of mutation and part, of mutations in one file: two crash, and the others return NaN."""
     made = [each for each in kernels.WRONG if each.name == "no maximum"]
-    made.append(Mutation("nothing by nothing", "mse", body=body))
-    diagnoses = {mutation.part: part.diagnosis for mutation, part in judged(made, tmp_path)}
-    assert {each and each.code for each in diagnoses.values()} == {"not_finite"}
-    for name in ("cross_entropy", "cross_entropy_backward"):
-        assert (found := diagnoses[name]) and "exponential" in student.numberless(found.message)
-    assert (found := diagnoses["mse"]) and "exp(" not in found.message
+    made.append(Mutation("nothing by nothing", "mse", body="    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"))
+    for part, (first, second) in EXCHANGED.items():
+        held, other = (f"d{name.upper()}.data_ptr<float>()" for name in (first, second))
+        exchanged = (f"*g{first} = {held}, *g{second} = {other}", f"*g{first} = {other}, *g{second} = {held}")
+        made.append(Mutation("exchanged", part, (exchanged,)))
+    found = judged(made, tmp_path_factory.mktemp("together"))
+    return {f"{each.name}: {each.part}": part.diagnosis for each, part in found if part.diagnosis}
+
+
+@pytest.mark.parametrize("part", EXCHANGED)
+def test_a_crash_says_what_the_answers_before_it_show(part: str, together: dict[str, Diagnosis]) -> None:
+    """Two gradients' tensors are exchanged: a wrong result if their sizes are equal, else a write out of bounds."""
+    diagnosis, (first, second) = together[f"exchanged: {part}"], EXCHANGED[part].upper()
+    assert diagnosis.code.startswith("sig")
+    assert "Before that it was wrong on '" in diagnosis.message
+    assert f"d{first} gets what belongs into d{second}" in diagnosis.message
+
+
+def test_numbers_that_are_none_are_explained_by_what_the_part_computes(together: dict[str, Diagnosis]) -> None:
+    """For a loss with exponentials, the message about NaN names the exponentials, also if hidden tests follow."""
+    for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
+        assert together[name].code == "not_finite"
+        assert "exponential" in student.numberless(together[name].message)
+    found = together["nothing by nothing: mse"]
+    assert found.code == "not_finite" and "exp(" not in found.message
 
 
 @pytest.mark.full  # In the fast tests, softmax and attention name two such mistakes without a compiler.

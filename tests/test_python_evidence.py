@@ -131,7 +131,6 @@ NO_KERNEL = {
     # Variants: the result is made elsewhere, and a kernel copies it.
     "NumPy, then a copy": "copy(torch.from_numpy(work(a, b)), c)",
     "a list, then a copy": "copy(torch.tensor(work(a, b).tolist()), c)",
-    "NumPy in an empty tensor, then a copy": "t = torch.empty(c.shape)\nt.numpy()[...] = work(a, b)\ncopy(t, c)",
     "a choice among kernels": "".join(
         f"@triton.jit\ndef k(d):\n    tl.store(d, tl.load(d) * 8 + {n})\nk{n} = k\n" for n in range(8)
     )
@@ -140,6 +139,7 @@ NO_KERNEL = {
     "    for digit in (15, 12, 9, 6, 3, 0):\n"
     "        KERNELS[int((v + 512) * 256 + 0.5) >> digit & 7][(1,)](t[i:])\n"
     "c.copy_((t / 256 - 512).view(c.shape))",
+    "NumPy in an empty tensor, then a copy": "t = torch.empty(c.shape)\nt.numpy()[...] = work(a, b)\ncopy(t, c)",
     "a table of pointers": KERNEL.format("pointed", "t, d, n")
     + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
     "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§r = torch.from_numpy(work(a, b))\n"
