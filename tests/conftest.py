@@ -31,6 +31,7 @@ from grader.assignment.records import Assignment, Part  # noqa: E402
 from grader.backends.torch.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
 from grader.core.errors import UsageError  # noqa: E402
 from grader.core.results import SubmissionResult  # noqa: E402
+from grader.explain import size_probe  # noqa: E402
 from grader.judge.bench import Options  # noqa: E402
 from grader.judge.evaluate import evaluate  # noqa: E402
 from grader.sandbox import Sandbox, choose  # noqa: E402
@@ -147,6 +148,12 @@ def acting(tmp_path: Path) -> Class:
 @pytest.fixture
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
+
+
+@pytest.fixture
+def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the search for sizes at which a kernel is wrong, which attention's wrong kernels try at length."""
+    monkeypatch.setattr(size_probe, "MOST_CALLS", 4)
 
 
 needs_delays = pytest.mark.skipif(sys.platform != "linux", reason="macOS has no timers of a thread")

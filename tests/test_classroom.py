@@ -20,19 +20,19 @@ from grader.staff.classroom import ledger, planning, running
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
-    """Six judges are killed, each soon after 0 to 2 more results. Each may evaluate 2 submissions of 14."""
-    names = [f"student{k:02d}" for k in range(14)]
+    """Four judges are killed, each soon after 0 to 2 more results. Each may evaluate 2 submissions of 10."""
+    names = [f"student{k:02d}" for k in range(10)]
     for k, name in enumerate(names):
         acting.add(name, "turn", ("pass", "slow", "wrong")[k % 3])
     (acting.folder / "broken.zip").write_bytes(b"PK\3\4 no more than that")
-    acting.allow_turns(14)
+    acting.allow_turns(10)
     acting.grade(seed=1)
     expected = (acting.out / "grades.csv").read_bytes()
-    assert acting.totals() == {"broken": "0", **dict(zip(names, ["30", "18", "0"] * 5, strict=False))}
+    assert acting.totals() == {"broken": "0", **dict(zip(names, ["30", "18", "0"] * 4, strict=False))}
 
     moments = random.Random(149)
     acting.out = tmp_path / "killed"
-    for _ in range(6):
+    for _ in range(4):
         acting.allow_turns(2)
         goal = len(acting.recorded()) + moments.randrange(3)
         judge = acting.start(seed=1)
@@ -41,8 +41,8 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
         finished = set(acting.recorded())
         acting.kill(judge)
         assert finished <= set(acting.recorded()), "a kill lost what was finished"
-    assert len(acting.recorded()) < 15
-    acting.allow_turns(14)
+    assert len(acting.recorded()) < 11
+    acting.allow_turns(10)
     acting.grade(seed=1)
     assert (acting.out / "grades.csv").read_bytes() == expected
     assert acting.recorded() == dict.fromkeys([*names, "broken"], 1), "graded twice"

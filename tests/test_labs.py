@@ -375,7 +375,7 @@ def test_torchs_own_work_is_refused(tmp_path: Path) -> None:
 def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> None:
     """A diagnosis calls the student's own forward function. A broken one changes neither verdict nor code."""
     assignment, text = course("operators")
-    assignment = replace(assignment, limits=replace(assignment.limits, call_s=2.0))
+    assignment = replace(assignment, limits=replace(assignment.limits, call_s=1.0))
     broken = {
         "mul": ("for (volatile int idle = 0;; idle = 1) {}", "ga[at]"),
         "linear": ("std::exit(0);", "gb[o]"),

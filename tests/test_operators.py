@@ -138,6 +138,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
     refused("a window of 9 does not fit", LAB.make_inputs, "maps", {**SIZES, "side": 9}, 1)
 
 
+@pytest.mark.usefixtures("few_probes")
 @pytest.mark.parametrize("made", in_files(kernels.WRONG, code_of, elsewhere=softmax.WRONG))
 def test_wrong_kernels_are_named(made: Sequence[Mutation], tmp_path: Path) -> None:
     for mutation, result in judged(made, tmp_path):
@@ -198,34 +199,34 @@ def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
     """Diagnoses by name of mutation and part, of mutations in one file: two crash, and the others return NaN."""
     made = [each for each in kernels.WRONG if each.name == "no maximum"]
-    made.append(Mutation("nothing by nothing", "mse", body="    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"))
+    made.append(Mutation("no number", "mse", body="    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"))
     for part, (first, second) in EXCHANGED.items():
         held, other = (f"d{name.upper()}.data_ptr<float>()" for name in (first, second))
         exchanged = (f"*g{first} = {held}, *g{second} = {other}", f"*g{first} = {other}, *g{second} = {held}")
         made.append(Mutation("exchanged", part, (exchanged,)))
-    found = judged(made, tmp_path_factory.mktemp("together"))
-    return {f"{each.name}: {each.part}": part.diagnosis for each, part in found if part.diagnosis}
+    results = judged(made, tmp_path_factory.mktemp("together"))
+    return {f"{each.name}: {each.part}": part.diagnosis for each, part in results if part.diagnosis}
 
 
 @pytest.mark.parametrize("part", EXCHANGED)
-def test_a_crash_says_what_the_answers_before_it_show(part: str, together: dict[str, Diagnosis]) -> None:
+def test_a_crash_says_what_the_answers_before_it_show(part: str, found: dict[str, Diagnosis]) -> None:
     """Two gradients' tensors are exchanged: a wrong result if their sizes are equal, else a write out of bounds."""
-    diagnosis, (first, second) = together[f"exchanged: {part}"], EXCHANGED[part].upper()
+    diagnosis, (first, second) = found[f"exchanged: {part}"], EXCHANGED[part].upper()
     assert diagnosis.code.startswith("sig")
     assert "Before that it was wrong on '" in diagnosis.message
     assert f"d{first} gets what belongs into d{second}" in diagnosis.message
 
 
-def test_numbers_that_are_none_are_explained_by_what_the_part_computes(together: dict[str, Diagnosis]) -> None:
+def test_numbers_that_are_none_are_explained_by_what_the_part_computes(found: dict[str, Diagnosis]) -> None:
     """For a loss with exponentials, the message about NaN names the exponentials, also if hidden tests follow."""
     for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
-        assert together[name].code == "not_finite"
-        assert "exponential" in student.numberless(together[name].message)
-    found = together["nothing by nothing: mse"]
-    assert found.code == "not_finite" and "exp(" not in found.message
+        assert found[name].code == "not_finite"
+        assert "exponential" in student.numberless(found[name].message)
+    of_mse = found["no number: mse"]
+    assert of_mse.code == "not_finite" and "exp(" not in of_mse.message
 
 
 @pytest.mark.full  # In the fast tests, softmax and attention name two such mistakes without a compiler.

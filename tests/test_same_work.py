@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -114,7 +115,8 @@ def test_one_loop_as_two_parts(name: str, judge: Judge) -> None:
     assert all(used in flag.message for flag in fourth.flags if flag.code == IDLE)
 
 
-@pytest.mark.parametrize("style", one_of_each(STYLES, lambda it: it.accessors, name=lambda it: it.name))
+@pytest.mark.full  # In the fast tier, tests/honest judges part 4 among others.
+@pytest.mark.parametrize("style", STYLES, ids=attrgetter("name"))
 def test_an_honest_flash_kernel_has_no_flag(style: Style, judge: Judge) -> None:
     assert [part.flags for part in judge(source(style)).parts] == [(), ()]
 

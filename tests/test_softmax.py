@@ -49,6 +49,7 @@ def side_by_side(folder: Path, made: Sequence[Mutation]) -> list[tuple[Mutation,
     return list(zip(made, judged(folder, lightly(text), parts).parts, strict=True))
 
 
+@pytest.mark.usefixtures("few_probes")
 @pytest.mark.parametrize("made", in_files(kernels.WRONG, code_of, most=60))
 def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: Path) -> None:
     for bug, result in side_by_side(tmp_path, made):

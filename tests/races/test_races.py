@@ -154,9 +154,11 @@ def test_sanitizers_see_where_a_view_of_temp_ends(tmp_path: Path) -> None:
     assert report.frames[0].line == line_of(text, wrong)
 
 
-# Two files with different ways to hold a row of temp, and the one with a race.
+# Two files with different ways to hold a row of temp, and the one with a race. In the fast tier, test_study.py calls
+# cachegrind.
+@pytest.mark.full
 @needs_valgrind
-@pytest.mark.parametrize("name", one_of_each(["starter", "parallel_for", "race"], key=lambda name: None))
+@pytest.mark.parametrize("name", ["starter", "parallel_for", "race"])
 def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
     assert study("cache", tmp_path, published.SOURCES[name], "-N", "24", "-d", "8", *CACHEGRIND) == 0
     (row,) = rows(tmp_path / "cache.csv")
