@@ -188,7 +188,7 @@ FAULTS = (
           'return EXIT_KIT if verdicts <= {"pass", "unjudged"} else EXIT_SUBMISSION',
           'return EXIT_KIT if verdicts <= {"pass", "unjudged"} else EXIT_PASS',
           "test_verdicts", "the exit code of a wrong submission is 0"),
-    Fault("incomplete_class_exits_0", "grader/staff/classroom/running.py",
+    Fault("incomplete_class_exits_0", "grader/staff/running.py",
           "return EXIT_PASS if graded == len(asked) else EXIT_KIT", "return EXIT_PASS",
           "test_verdicts test_classroom", "the exit code is 0 where submissions have no verdict"),
     # points and reports

@@ -26,7 +26,7 @@ def has_room(module: str) -> bool:
     return PathFinder.find_spec(module, [str(folder)]) is not None
 
 
-CLASSROOM = "grader.staff.classroom.running"
+CLASSROOM = "grader.staff.running"
 #: Commands that parse their own arguments: the module with `main(arguments) -> exit code`, and a description.
 FORWARDED = {
     "board": ("grader.staff.board", "leaderboard of the right submissions, by part"),
@@ -240,7 +240,8 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
         raise UsageError("--again repeats finished work: use it with --resume")
     if given.regrade and not given.resume:
         raise UsageError("--regrade replaces finished work: use it with --resume")
-    from grader.staff.classroom import planning, running
+    from grader.staff import running
+    from grader.staff.classroom import planning
 
     return running.run(
         planning.RunOptions(

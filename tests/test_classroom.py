@@ -16,7 +16,7 @@ from process_tree import alive, descendants
 
 from grader.assignment import loading
 from grader.assignment.records import RunLimits
-from grader.staff.classroom import ledger, planning, running
+from grader.staff.classroom import executor, ledger, planning
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_file_that_is_read_without_end_costs_only_its_own_verdict(acting: Clas
     acting.grade()
     assert sorted(acting.graded()) == ["ada", "bob", "eve", "zoe"]
 
-    limits = running.silence_limits(RunLimits(build_s=180, call_s=10, memory_gib=4))
+    limits = executor.silence_limits(RunLimits(build_s=180, call_s=10, memory_gib=4))
     assert limits["waiting"] is None
     assert limits["inspection"] <= 60 and 180 < limits["building"] <= 1500
     assert limits["timing"] == limits["results"] > 200 * 10

@@ -28,12 +28,13 @@ HANG_S = 120.0
 JUDGE = """
 import json, resource, sys
 from pathlib import Path
-from grader.staff.classroom import fingerprints, planning, running
+from grader.staff import running
+from grader.staff.classroom import executor, fingerprints, planning
 wanted = json.loads(sys.argv[1])
 exec(wanted.pop("prepared", ""))
 named = ("submissions", "out", "config", "manual", "submitted", "calibration")
 paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
-running.INSPECTION_SILENCE_S = wanted.pop("inspection_s", running.INSPECTION_SILENCE_S)
+executor.INSPECTION_SILENCE_S = wanted.pop("inspection_s", executor.INSPECTION_SILENCE_S)
 if "silent_s" in wanted:
     from grader.staff.cluster import machines
     machines.SILENT_S = wanted.pop("silent_s")

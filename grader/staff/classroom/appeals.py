@@ -30,7 +30,8 @@ from grader.staff.classroom import byhand, changes, fingerprints, gradebook, led
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.grading import light
 from grader.staff.classroom.ledger import History, Ledger, Record
-from grader.staff.classroom.worker import bounded, calibrated, is_unfit, options
+from grader.staff.classroom.worker import bounded, calibrated, is_unfit
+from grader.staff.judging import options
 
 
 @dataclass(frozen=True)

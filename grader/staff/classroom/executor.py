@@ -24,14 +24,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from grader.assignment.records import RunLimits
+from grader.backends.native.compilers import HEADER_TIMEOUT_S
 from grader.core import orphans, procfs, removal
 from grader.core.errors import KitError
 from grader.core.places import ROOT
 from grader.core.quantities import size_text
+from grader.integrity import inspection
 from grader.judge.regrade import Rest
+from grader.sandbox import patience_s
 from grader.staff.classroom.ledger import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
+CALLS_OF_A_STEP = 200
+"""Upper limit on the calls in one phase: two measurements, each of eight rounds of four calls and two warm-up calls,
+and the cases. Each call may take its full time limit."""
+INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
+SLACK_S = 60.0
+"""Extra seconds for the other work of a phase, on a busy machine."""
 TICK_S = 0.5
 START_WITHIN_S = 300.0
 MOST_FAILED_STARTS = 3
@@ -334,3 +344,20 @@ def _resident_bytes(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(procfs.text(f"/proc/{pid}/statm").split()[1]) * resource.getpagesize()
     return 0
+
+
+def silence_limits(limits: RunLimits) -> dict[str, float | None]:
+    """Return the longest time without a message from a worker, in seconds, by kind of phase.
+
+    It is short for phases that read untrusted text: if a worker hangs there, only its own submission has no verdict,
+    and the others lose half a minute.
+    """
+    calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
+    return {
+        "waiting": None,  # Other workers may take any time.
+        "headers": patience_s(HEADER_TIMEOUT_S) + SLACK_S,
+        "building": patience_s(limits.build_s) + SLACK_S,
+        "inspection": INSPECTION_SILENCE_S,
+        "results": calls_s,
+        "timing": calls_s,
+    }

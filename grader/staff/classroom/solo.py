@@ -19,7 +19,8 @@ from grader.report.github import Sources
 from grader.report.machines import Row
 from grader.report.terminal import Terminal
 from grader.staff.classroom.gradebook import conditions_text, score_text
-from grader.staff.classroom.worker import bounded, options
+from grader.staff.classroom.worker import bounded
+from grader.staff.judging import options
 from grader.submission import Submission, companions_of
 
 

@@ -26,16 +26,14 @@ from grader.assignment.records import Assignment, Part
 from grader.backends.torch.zygote import Zygote
 from grader.core import orphans
 from grader.core.errors import KitError, UsageError
-from grader.core.places import HANDOUT_COMMAND
 from grader.core.results import PartResult, SubmissionResult
-from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
 from grader.judge.events import BuildStarted, Event, HiddenStarted, PartStarted, StepStarted
 from grader.judge.regrade import Rest, judge_rest
 from grader.report import result_json
 from grader.sandbox import Sandbox
 from grader.staff.classroom.slot import Slot, need_of
-from grader.study import watch_races
+from grader.staff.judging import options
 
 OUTPUT_KEPT_BYTES = 4 << 10
 """Most bytes of a part's printed text that are kept in the result files of a class."""
@@ -63,18 +61,6 @@ class Settings:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
-
-
-def options(assignment: Assignment, timing: bool) -> Options:
-    """Return the options for judging a submission of a class. Times that give no points are not measured."""
-    return Options(
-        seed=assignment.seed,
-        timing=timing,
-        time_ungraded=False,
-        profile=assignment.profiler_table,
-        watch_races=watch_races,
-        command=HANDOUT_COMMAND,
-    )
 
 
 def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:

@@ -32,8 +32,7 @@ from grader.assignment.loading import load
 from grader.core import machine, orphans, plainfile, removal
 from grader.core.errors import KitError, UsageError
 from grader.judge.regrade import Rest
-from grader.staff.classroom.executor import Done, Event, Failed, Job, LocalExecutor, Phase
-from grader.staff.classroom.running import silence_limits
+from grader.staff.classroom.executor import Done, Event, Failed, Job, LocalExecutor, Phase, silence_limits
 from grader.staff.classroom.worker import Settings
 from grader.staff.cluster import proof
 from grader.staff.cluster.proof import Kit

@@ -257,7 +257,7 @@ def grade(container: Container, assignment: Assignment, root: Path, scratch: Pat
 def _evaluate(container: Container, root: Path, assignment: Assignment, source: Path) -> SubmissionResult:
     from grader import sandbox
     from grader.judge.evaluate import evaluate
-    from grader.staff.classroom.worker import options
+    from grader.staff.judging import options
 
     box = sandbox.choose()
     box.protect(*(root / name / HIDDEN_CONFIG.parent for name in container.kits))

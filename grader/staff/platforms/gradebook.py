@@ -18,10 +18,9 @@ from grader.core import plainfile
 from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.report.machines import Row
-from grader.staff.classroom.ledger import Entry
 from grader.staff.platforms import cells, matching
 from grader.staff.platforms.cells import Cell, Table
-from grader.staff.platforms.matching import Listed, Student
+from grader.staff.platforms.matching import Listed, Rostered, Student
 
 _NUMBER = re.compile(r"[-+]?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})")
 
@@ -213,7 +212,7 @@ def filled(
     books: Mapping[str, Gradebook],
     assignment: Assignment,
     rows: Iterable[Row],
-    roster: Sequence[Entry],
+    roster: Sequence[Rostered],
     column: str | None = None,
 ) -> dict[str, Filled]:
     """Fill in each export, given by platform. `rows` are the graded rows of the roster, in its order. `column` names
@@ -235,7 +234,7 @@ def max_points(assignment: Assignment) -> float:
     return math.fsum([*(part.points for part in assignment.parts if part.points > 0), *given])
 
 
-def _student(entry: Entry, total: float | None, pending: tuple[str, ...], *, fold: bool) -> Student:
+def _student(entry: Rostered, total: float | None, pending: tuple[str, ...], *, fold: bool) -> Student:
     known = matching.identities(entry.submission_id, entry.emails, entry.identities, fold=fold)
     numbers = sum(identity.startswith("sis:") for identity in entry.identities)
     finite = total if total is not None and math.isfinite(total) else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from grader.core.errors import UsageError
 from grader.core.harmless import one_line
@@ -39,6 +40,19 @@ class Listed:
     name: str
     at: str
     identities: tuple[str, ...]
+
+
+class Rostered(Protocol):
+    """One submission on the roster of a class (`grader.staff.classroom.ledger.Entry`)."""
+
+    @property
+    def submission_id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def emails(self) -> tuple[str, ...]: ...
+    @property
+    def identities(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,15 @@ from typing import TYPE_CHECKING, TextIO
 
 from grader import submission
 from grader.assignment import labs, prints
-from grader.assignment.records import Assignment, RunLimits
-from grader.backends.native.compilers import HEADER_TIMEOUT_S
+from grader.assignment.records import Assignment
 from grader.core import machine, plainfile, version
 from grader.core.commandline import EXIT_INTERRUPTED
 from grader.core.errors import EXIT_KIT, EXIT_PASS, UsageError
-from grader.integrity import inspection
 from grader.report import words
 from grader.report.progress import Progress, counted, shortened
-from grader.sandbox import Sandbox, patience_s
+from grader.sandbox import Sandbox
 from grader.staff.classroom import byhand, changes, fingerprints, gradebook, ledger, planning
-from grader.staff.classroom.executor import LocalExecutor
+from grader.staff.classroom.executor import LocalExecutor, silence_limits
 from grader.staff.classroom.grading import Grading, Interruption
 from grader.staff.classroom.ledger import Entry, History, Run, now
 from grader.staff.classroom.planning import COMMIT_TIMES, FILE_TIMES, RunOptions
@@ -41,13 +39,6 @@ from grader.submission.ids import no_such_submission
 
 if TYPE_CHECKING:
     from grader.staff.cluster.executor import ClusterExecutor
-
-CALLS_OF_A_STEP = 200
-"""Upper limit on the calls in one phase: two measurements, each of eight rounds of four calls and two warm-up calls,
-and the cases. Each call may take its full time limit."""
-INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
-SLACK_S = 60.0
-"""Extra seconds for the other work of a phase, on a busy machine."""
 
 
 def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
@@ -251,23 +242,6 @@ def cluster_for(
     return ClusterExecutor(
         parse(wanted.cluster or ""), kit, scratch, calibration=calibration, command=command[1:]
     )
-
-
-def silence_limits(limits: RunLimits) -> dict[str, float | None]:
-    """Return the longest time without a message from a worker, in seconds, by kind of phase.
-
-    It is short for phases that read untrusted text: if a worker hangs there, only its own submission has no verdict,
-    and the others lose half a minute.
-    """
-    calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
-    return {
-        "waiting": None,  # Other workers may take any time.
-        "headers": patience_s(HEADER_TIMEOUT_S) + SLACK_S,
-        "building": patience_s(limits.build_s) + SLACK_S,
-        "inspection": INSPECTION_SILENCE_S,
-        "results": calls_s,
-        "timing": calls_s,
-    }
 
 
 # ---- after
