@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.core.commandline import whole_number
+from grader.core.commandline import positive_number, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.core.places import STUDENT_COMMAND
 from textgen.textsetup import DEFAULT_WINDOW, TextOptions, TextSetup, fault_lines
@@ -49,14 +49,20 @@ OPTIONS = (
     ("--temperature", "x", "0 takes the likeliest token, 1 draws as the model would (0.8)"),
     ("--top-k", "n", "draw among the n likeliest tokens only"),
     ("--window", "n", f"tokens that attention looks back on, so the kernel's largest N ({DEFAULT_WINDOW})"),
-    ("--chunk", "n",
-     f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0 never cuts them up, so that N is the window"),
-    ("--prefill", "prefix|mask",
-     "send the prompt one prefix at a time, or in one call with a causal mask (prefix)"),
+    (
+        "--chunk",
+        "n",
+        f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0 never cuts them up, so that N is the window",
+    ),
+    (
+        "--prefill",
+        "prefix|mask",
+        "send the prompt one prefix at a time, or in one call with a causal mask (prefix)",
+    ),
     ("--checkpoint", "FILE", "another model: nanoGPT's ckpt.pt, GPT-2's or our own .safetensors"),
     ("--vocabulary", "FILE", "its vocabulary (.tiktoken or .json), if it is not beside it"),
     ("--figure", "FILE", "compare: draw tokens/s over the length of the context, as SVG"),
-)  # fmt: skip
+)
 
 
 def _dest(flag: str) -> str:
@@ -116,7 +122,9 @@ def read_options(given: argparse.Namespace) -> TextOptions:
         prompts=tuple(prompts) if len(prompts) > 1 else tuple(prompts) * samples,
         length=MODELS[name],
         seed=1 if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1),
-        temperature=0.8 if given.temperature is None else _number(given.temperature, "--temperature", 10.0),
+        temperature=0.8
+        if given.temperature is None
+        else positive_number(given.temperature, "--temperature", 10.0, zero=True),
         top_k=0 if given.top_k is None else whole_number(given.top_k, "--top-k", 1, 1 << 20),
         window=None if given.window is None else whole_number(given.window, "--window", 1, LARGEST_WINDOW),
         chunk=DEFAULT_CHUNK
@@ -128,16 +136,6 @@ def read_options(given: argparse.Namespace) -> TextOptions:
         figure=Path(given.figure) if given.figure else None,
         trust=given.trust_my_kernel,
     )
-
-
-def _number(text: str, flag: str, high: float) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0.0 <= number <= high:
-        raise UsageError(f"{flag} takes a number from 0 to {high:g}, not '{text}'")
-    return number
 
 
 def run(

@@ -133,6 +133,18 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
     return number
 
 
+def positive_number(text: str, flag: str, high: float, *, zero: bool = False) -> float:
+    """Return `text` as a number above 0, or from 0 on, up to `high`. Raises UsageError, naming `flag`, otherwise."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= high or (number == 0 and not zero):
+        bounds = f"from 0 to {high:g}" if zero else f"above 0, up to {high:g}"
+        raise UsageError(f"{flag} takes a number {bounds}, not '{text}'")
+    return number
+
+
 def add_lab(parse: argparse.ArgumentParser) -> None:
     """Add --lab and --labs to the parser, for its help only: `lab_as_config` has replaced both before it runs."""
     parse.add_argument("--lab", metavar="NAME", help="the assignment of this lab, in place of --config FILE")

@@ -76,6 +76,18 @@ def threads(pid: int, excess: Excess) -> list[int]:
     return sorted(found[:MOST_THREADS])
 
 
+RAN, QUEUED = 0, 1
+
+
+def schedstat_s(pid: int, field: int, excess: Excess) -> dict[int, float]:
+    """Return the seconds that each thread RAN, or was QUEUED for a core; {} if the system does not report them."""
+    found: dict[int, float] = {}
+    for task in threads(pid, excess):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            found[task] = int(text(f"/proc/{pid}/task/{task}/schedstat").split()[field]) / 1e9
+    return found
+
+
 def living(pid: int) -> str:
     """Return the /proc folder of a process's first living thread, usually that of the process itself.
 

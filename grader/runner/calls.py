@@ -126,8 +126,14 @@ class Request:
 
 #: Fields of a request's header that a native runner reads, besides its inputs and arguments.
 NATIVE_FIELDS = (
-    "op", "function", "output_shape", "max_output_bytes", "keep", "without_the_call", "reserved_bytes",
-)  # fmt: skip
+    "op",
+    "function",
+    "output_shape",
+    "max_output_bytes",
+    "keep",
+    "without_the_call",
+    "reserved_bytes",
+)
 
 
 def native_header(header: Mapping[str, Any]) -> bytes:

@@ -111,9 +111,6 @@ def _working(pid: int, before: Mapping[int, float], process_s: float) -> list[in
 
 def _thread_times_s(pid: int) -> dict[int, float]:
     """Return the CPU seconds of each living thread by its id; {} if unknown, or if there are too many threads."""
-    times: dict[int, float] = {}
     excess = Excess()
-    for task in procfs.threads(pid, excess):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            times[task] = int(procfs.text(f"/proc/{pid}/task/{task}/schedstat").split()[0]) / 1e9
+    times = procfs.schedstat_s(pid, procfs.RAN, excess)
     return {} if excess.what else times

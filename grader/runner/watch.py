@@ -103,7 +103,7 @@ class Watch:
             allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0)) + TICK_S * running
             self._late += cpu_s - before_s > allowed_s
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
-        self._queued = _queued_s(self._pid, self._excess)
+        self._queued = procfs.schedstat_s(self._pid, procfs.QUEUED, self._excess)
         return cpu_s if stands else None
 
     def waits(self, wall_s: float, cpu_s: float | None) -> tuple[float | None, float | None]:
@@ -196,15 +196,6 @@ def _thread_states(pid: int, excess: Excess) -> list[str]:
         with contextlib.suppress(OSError, IndexError):
             states.append(procfs.text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[0])
     return states
-
-
-def _queued_s(pid: int, excess: Excess) -> dict[int, float]:
-    """Return the seconds that each thread has waited for a core so far; {} if the system does not report them."""
-    found: dict[int, float] = {}
-    for task in procfs.threads(pid, excess):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            found[task] = int(procfs.text(f"/proc/{pid}/task/{task}/schedstat").split()[1]) / 1e9
-    return found
 
 
 def _own_cpus() -> set[int]:

@@ -211,16 +211,21 @@ def definition(code: str, name: str) -> Definition | None:
 
 def parameter_names(text: str) -> tuple[str, ...]:
     """Return the names of the parameters in a text like "int n, float *x"; "" for a parameter without a name."""
-    names, depth, part = [], 0, ""
-    for letter in f"{text},":
-        depth += (letter in "(<[{") - (letter in ")>]}")
-        if letter == "," and depth == 0:
-            found = re.findall(r"[A-Za-z_]\w*", part)
-            names.append(found[-1] if found else "")
-            part = ""
-        else:
-            part += letter
-    return tuple(names)
+    pieces = apart(text, opening="(<[{", closing=")>]}")
+    return tuple((re.findall(r"[A-Za-z_]\w*", piece) or [""])[-1] for piece in pieces)
+
+
+def apart(
+    text: str, at: str = ",", after: str = "", *, opening: str = "([{", closing: str = ")]}"
+) -> list[str]:
+    """Split a text at each letter `at` that is outside of brackets and follows text that matches `after`."""
+    pieces, depth, start = [], 0, 0
+    for k, letter in enumerate(text):
+        depth += (letter in opening) - (letter in closing)
+        if letter == at and depth == 0 and re.search(after, text[start:k]):
+            pieces.append(text[start:k])
+            start = k + 1
+    return [*pieces, text[start:]]
 
 
 _DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")

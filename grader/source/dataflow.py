@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from grader.source.cpptext import Definition, definitions, parameter_names
+from grader.source.cpptext import Definition, apart, definitions, parameter_names
 from grader.source.landmarks import LONGEST_LINE, Body, Place, closed
 
 MOST_FUNCTIONS, MOST_CALLS = 24, 64
@@ -116,20 +116,8 @@ def _calls(body: Body, name: str) -> list[tuple[Place, list[str]]]:
             break
         end = closed(text, call.end(), "()")
         line = body.lines().start + text.count("\n", 0, call.start())
-        found.append((body.place(line), _apart(text[call.end() : end - 1])))
+        found.append((body.place(line), apart(text[call.end() : end - 1])))
     return found
-
-
-def _apart(text: str) -> list[str]:
-    """Split a text at the commas that are not inside brackets."""
-    pieces, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            pieces.append("")
-        else:
-            pieces[-1] += letter
-    return pieces
 
 
 def _lambdas(code: str) -> list[Definition]:
@@ -174,7 +162,7 @@ def _expanded(row: str, macros: Mapping[str, tuple[tuple[str, ...], str]], named
         if row[end - 1] != ")":
             break
         parameters, text = macros[call[1]]
-        given = map(str.strip, _apart(row[call.end() : end - 1]))
+        given = map(str.strip, apart(row[call.end() : end - 1]))
         kept += row[at : call.start()] + _filled(text, dict(zip(parameters, given, strict=False)))
         at = end
     return kept + row[at:]

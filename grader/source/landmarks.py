@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from grader.core.harmless import harmless
-from grader.source.cpptext import blanked, definition, definitions, parameter_names
+from grader.source.cpptext import apart, blanked, definition, definitions, parameter_names
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
@@ -400,7 +400,7 @@ class Body:
             row = self.code[n - 1]
             for start in _EXP.finditer(row):
                 end = closed(row, start.end(), "()")
-                pieces = _apart(row[start.end() : end - 1])
+                pieces = apart(row[start.end() : end - 1], "-", r"[\w\])]\s*$")
                 if len(pieces) == 2:
                     found.append((n, row[start.start() : end].strip(), pieces[0], pieces[1]))
         return found
@@ -809,18 +809,6 @@ def closed(text: str, at: int, brackets: str) -> int:
         if depth == 0:
             return found.end()
     return len(text)
-
-
-def _apart(text: str) -> list[str]:
-    """Split a text at each minus sign between two operands that is not inside brackets."""
-    pieces, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "-" and depth == 0 and re.search(r"[\w\])]\s*$", pieces[-1]):
-            pieces.append("")
-        else:
-            pieces[-1] += letter
-    return pieces
 
 
 def _added_names(text: str) -> set[str]:

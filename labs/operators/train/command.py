@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.core import machine
-from grader.core.commandline import Parser, whole_number
+from grader.core.commandline import Parser, positive_number, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
 from grader.report.progress import duration
@@ -136,21 +136,11 @@ def _wishes(given: argparse.Namespace, model: str) -> Wishes:
     return Wishes(
         epochs=_whole(given.epochs, "--epochs", network.epochs, 1, MOST_EPOCHS),
         batch=_whole(given.batch, "--batch", DEFAULT_BATCH, 1, MOST_BATCH),
-        rate=network.rate if given.rate is None else _rate(given.rate),
+        rate=network.rate if given.rate is None else positive_number(given.rate, "--rate", LARGEST_RATE),
         seed=_whole(given.seed, "--seed", DEFAULT_SEED, 0, options.LARGEST_SEED),
         lockstep=_whole(given.lockstep, "--lockstep", DEFAULT_LOCKSTEP, 0, MOST_LOCKSTEP),
         goes_on=given.go_on,
     )
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0.0 < rate <= LARGEST_RATE:
-        raise UsageError(f"--rate takes a number above 0, up to {LARGEST_RATE:g}, not '{text}'")
-    return rate
 
 
 def _data(folder: Path | None, images: int, seed: int) -> Data:
