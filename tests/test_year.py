@@ -390,8 +390,12 @@ def test_a_hostile_name_stands_on_the_page_as_text(graded: Path) -> None:
     assert "&lt;b&gt;" in hostile and "<b>" not in hostile and "\u202e" not in hostile
 
 
-def test_a_board_of_nobody_or_of_nothing_is_reported_in_a_line(graded: Path, tmp_path: Path) -> None:
+def test_a_board_of_nobody_or_of_nothing_is_reported_in_a_line(
+    graded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused(r"holds no ledger\.jsonl", run, ["board", str(tmp_path / "none"), str(graded)])
     with ledger.hold(tmp_path / "empty") as book:
         book.open_run(run_on(1), [Entry("ada", "ada")])
     refused("no submission there was timed", run, ["board", str(tmp_path / "empty")])
+    monkeypatch.setattr("grader.staff.board.missing_library", lambda: "jinja2")
+    refused("needs the package jinja2: `pip install jinja2`", run, ["board", str(graded)])

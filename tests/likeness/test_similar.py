@@ -14,6 +14,7 @@ from conftest import ROOT, put, refused
 from fuzz.mutating import Reader, growth
 
 from grader.assignment.regions import strip_solution
+from grader.report import html
 from grader.staff.similarity import agreement, likeness, passages, similar_html
 from grader.staff.similarity.passages import Pair, Similarity
 from grader.staff.similarity.tokens import Source, functions, tokens
@@ -205,7 +206,9 @@ def similar(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     return run
 
 
-def test_the_command_on_a_class_run_and_on_submissions(tmp_path: Path, master: str, similar: Command) -> None:
+def test_the_command_on_a_class_run_and_on_submissions(
+    tmp_path: Path, master: str, similar: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wrong = json.dumps(result(h1="aa", h2="bb")).encode()
     for name, seed, text in (("anna", 1, wrong), ("bert", 1, wrong), ("carl", 2, b"{broken")):
         source = {"module.cpp": submission(master, bodies(seed)).encode()}
@@ -218,6 +221,11 @@ def test_the_command_on_a_class_run_and_on_submissions(tmp_path: Path, master: s
     assert "100.0%  anna  bert" in printed and "carl" not in printed
     places = (".", "out", "handed in")
     assert [(tmp_path / place / "similar.html").is_file() for place in places] == [True, True, False]
+    (tmp_path / "out" / "similar.html").unlink()
+    monkeypatch.setattr(html, "missing_library", lambda: "jinja2")
+    printed = similar("out")
+    assert "100.0%  anna  bert" in printed and "no page was written: `pip install jinja2`" in printed
+    assert not (tmp_path / "out" / "similar.html").exists()
 
 
 @pytest.fixture
