@@ -38,6 +38,11 @@ needs_tsan = pytest.mark.skipif(not _HAS_TSAN, reason="only gcc on Linux has the
 both_builds = pytest.mark.parametrize("made_by", [pytest.param(nativebuild.build, id="native"), WITH_TORCH])
 
 
+def text_of(name: str) -> str:
+    """Return a C++ text of tests/sources. Most lack includes and bindings, which their tests add."""
+    return (ROOT / "tests" / "sources" / name).read_text()
+
+
 def built(path: Path | None) -> Build:
     return Build(ok=True, object_path=path, cached=False, diagnostics="", notes=(), wall_s=0, cpu_s=0, key="")
 

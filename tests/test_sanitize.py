@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import HEAD, PLAIN, SANITIZED, binding, cpu_growth, includes
+from building import HEAD, PLAIN, SANITIZED, binding, cpu_growth, includes, text_of
 from conftest import ROOT, put, python, refused, write
 from torch.utils.cpp_extension import include_paths
 
@@ -22,34 +22,7 @@ from grader.runner.calls import Request
 from grader.sandbox import OPEN, Limits, Sandbox, choose, lock
 from grader.study.standalone import build_program, ran
 
-FAULTY = """
-inline float twoDimRead(std::vector<float> &t, int x, int y, int w) {
-  return t[x * w + y];
-}
-torch::Tensor tensor_write(torch::Tensor q, int n) {
-  auto out = at::zeros({n});
-  float *p = out.data_ptr<float>();
-  for (int i = 0; i <= n; i++)
-    p[i] = 1.0f;
-  return out;
-}
-float input_read(torch::Tensor q, int n) {
-  return q.data_ptr<float>()[n];
-}
-float vector_read(torch::Tensor q, int n) {
-  std::vector<float> v(n);
-  float s = 0;
-  for (int i = 0; i <= n; i++)
-    s += twoDimRead(v, 0, i, n);
-  return s;
-}
-int overflow(torch::Tensor q, int n) {
-  int x = 2147483647;
-  x += n;
-  return x;
-}
-int fine(torch::Tensor q, int n) { return n; }
-"""
+FAULTY = text_of("faulty.cpp")
 NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
 #: One process for all: each fault in a child of its own, so that torch is imported under the sanitizer only once.
 CALL_EACH = """
@@ -128,46 +101,7 @@ def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
     assert sanitize.with_lines(own, built) == own
 
 
-#: Attempts to read files that are not the program's own, each as early as possible. All users may read `SECRET`.
-READING = r"""
-static int readable(const char *path) {
-  char byte;
-  int fd = open(path, O_RDONLY);
-  return fd >= 0 && read(fd, &byte, 1) >= 0;
-}
-static int saw = 0;
-__attribute__((constructor)) static void at_start() { saw |= readable(SECRET); }
-static void before_all() { saw |= readable(SECRET) << 1; }
-__attribute__((section(".preinit_array"), used)) static void (*first)() = before_all;
-extern "C" {
-static int closed() { return 0; }
-static int opened() { return 1; }
-__attribute__((no_sanitize("address", "undefined"))) static int (*chosen())() {
-  long fd = -1;
-#if defined(__x86_64__)
-  asm volatile("syscall" : "=a"(fd) : "a"(2L), "D"(SECRET), "S"(0L) : "rcx", "r11", "memory");
-#endif
-  return fd >= 0 ? opened : closed;
-}
-int when_linked() __attribute__((ifunc("chosen")));
-}
-static void saw_by(const char *way, bool found) { std::printf("%s %s\n", found ? "SAW" : "no", way); }
-torch::Tensor look(torch::Tensor t) {
-  saw_by("a constructor", saw & 1);
-  saw_by("code before all constructors", saw & 2);
-  saw_by("a resolver of the loader's", when_linked());
-  saw_by("a call", readable(SECRET));
-  saw_by("its root", readable("/proc/self/root" SECRET));
-  for (const char *path : {"/proc/1/environ", "/proc/self/environ", "/proc/self/mem", "/etc/passwd"})
-    saw_by(path, readable(path));
-  for (const char *path : {"/", "/tmp", "/proc", "/proc/self/fd"}) saw_by(path, opendir(path) != nullptr);
-  long how[3] = {};
-  saw_by("openat2", syscall(437, AT_FDCWD, SECRET, how, sizeof how) >= 0);
-  saw_by("its own map", readable("/proc/self/maps"));
-  std::fflush(stdout);
-  return t;
-}
-"""
+READING = text_of("secret_readers.cpp")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has Landlock")
