@@ -15,7 +15,8 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 FOLDERS = ("configs", "grader", "labs", "module_ref_stub", "textgen")
-FILES = ("gpt149.py", "module.cpp", "writeup_template.md", "LICENSE", "docs/demo.md", "docs/handout.md")
+PAGES = ("docs/demo.md", "docs/handout.md", "docs/judging.md")
+FILES = ("gpt149.py", "module.cpp", "writeup_template.md", "LICENSE", *PAGES)
 PLACE = "gpt149_kit"
 
 

@@ -1,4 +1,4 @@
-"""Labs besides the main one: a new one, the one of docs/labs.md, and one with all kinds of shapes and outputs."""
+"""Labs besides the main one: a new one, that of docs/lab-example.md, and one with all kinds of shapes and outputs."""
 
 import json
 import re
@@ -31,7 +31,7 @@ from labs.softmax import kernels as softmax
 
 MIXED = ROOT / "tests" / "labs"
 STUDENT = (ROOT / "gpt149.py", "lab", "--labs", str(MIXED), "mixed")
-NAMES = ("ta-guide.md", "labs.md", "platforms.md", "gradebooks.md")
+NAMES = ("ta-guide.md", "appeals.md", "labs.md", "lab-example.md", "platforms.md", "gradebooks.md")
 GUIDES = {name: (ROOT / "docs" / name).read_text() for name in NAMES}
 #: The master, the starter, four wrong kernels, and a slow one, which takes ten seconds to time.
 ENDINGS = [*range(6), pytest.param(6, marks=pytest.mark.full)]
@@ -69,7 +69,7 @@ def test_a_handout_is_searched_for_lines_of_the_lab_s_known_kernels(folder: Path
     assert known <= set(kit.staff_files)
 
 
-#: The new lab's own test takes over ten seconds. The fast tier of tests has the lab of docs/labs.md in its place.
+#: The new lab's own test takes over ten seconds. The fast tier has the lab of docs/lab-example.md in its place.
 @pytest.mark.full
 def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
@@ -211,7 +211,9 @@ def test_a_lab_names_itself_relatively(tmp_path: Path) -> None:
 def guides_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run `grader new rows`, then write each file as the guide says. Nothing of the engine changes."""
     made = newlab.write("rows", tmp_path_factory.mktemp("labs"))
-    found = dict(re.findall(r"^```\w+ ([\w./]+)\n(.*?)^```$", GUIDES["labs.md"], re.DOTALL | re.MULTILINE))
+    found = dict(
+        re.findall(r"^```\w+ ([\w./]+)\n(.*?)^```$", GUIDES["lab-example.md"], re.DOTALL | re.MULTILINE)
+    )
     line = found.pop("__init__.py").strip()
     package = (made / "__init__.py").read_text()
     (made / "__init__.py").write_text(re.sub(r"oracles: ClassVar = .*", line, package))

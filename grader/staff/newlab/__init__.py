@@ -1,5 +1,5 @@
-"""`python -m grader new NAME`: makes a new lab, a folder whose tests pass from the start. docs/labs.md changes it in
-steps."""
+"""`python -m grader new NAME`: makes a new lab, a folder whose tests pass from the start. docs/labs.md explains
+its files."""
 
 from __future__ import annotations
 

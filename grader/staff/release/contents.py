@@ -110,7 +110,9 @@ PRIVATE = ("configs/hidden", "labs", "module_ref_stub")
 LARGEST_MASTER = 1 << 20
 #: VS Code's tasks: one for each part, and a pattern to find the compiler's errors in its output.
 EDITOR_TASKS = ".vscode/tasks.json"
-LICENSE, DEMO = "LICENSE", "docs/demo.md"
+LICENSE = "LICENSE"
+#: Pages that only the main lab's handout has.
+MAIN_PAGES = ("docs/demo.md", "docs/judging.md")
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
     files |= texts(TEMPLATES / "handout", wording.handout(kit.assignment, compiled, kit.writeup is not None))
     files[EDITOR_TASKS] = files.pop("tasks.json")
-    documents = (LICENSE, DEMO) if kit.assignment.lab.has_demo else (LICENSE,)
+    documents = (LICENSE, *MAIN_PAGES) if kit.assignment.lab.has_demo else (LICENSE,)
     files |= {name: _file(kit.root / name) for name in documents if (kit.root / name).is_file()}
     files["docs/handout.md"] = _file(kit.text)
     files[version.NOTE] = _note()
