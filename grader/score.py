@@ -40,7 +40,7 @@ REASONS = {
     "compile_error": "does not compile",
     "missing": "missing, or cannot be called as it is declared",
     "rejected": "rejected",
-    "unjudged": "not judged: the machine lacks what it takes, and the points are open",
+    "unjudged": "not judged: the machine lacks a tool or device for it; the points stay open",
 }
 
 

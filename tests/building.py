@@ -95,7 +95,7 @@ def call(of: StudentObject, name: str, *values: object) -> object:
 
 
 def cpu_growth(act: Callable[[int], object], small: int, large: int, repeat: int = 5) -> float:
-    """Return the CPU time of `act` for the large size over that for the small one, each in its best run."""
+    """Return the ratio of CPU times of `act`: large size to small size, each from its best run."""
 
     def least_s(size: int) -> float:
         return min(timeit.repeat(lambda: act(size), timer=time.thread_time, number=1, repeat=repeat))

@@ -18,7 +18,7 @@ from grader.report.machines import Row
 ROOT = Path(__file__).resolve().parent.parent
 Score = results.Score
 SHAPE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256}
-#: A shape and a name that no student may ever read.
+#: Shape and name of a hidden case, which no student may read.
 SECRET_SHAPE = {"B": 3, "H": 5, "N": 7919, "d": 37, "Br": 13, "Bc": 11}
 SECRET_NAME = "staff primes"
 SECRET_NUMBER = 0.768231
@@ -49,7 +49,7 @@ def assignment() -> Assignment:
 
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
-    """Return a CPU time beside a reference's of 160 ms."""
+    """Return a timing: this CPU time, and the reference's of 160 ms."""
     verdict, flags = "slow" if slow else "pass", () if graded else ("not_graded",)
     interval = (ratio * 0.97, ratio * 1.04)
     return Timing(160.0, 160.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, True, flags=flags)

@@ -1,4 +1,4 @@
-"""One build cache for all tests, and what most test files share."""
+"""The build cache of all tests, and fixtures and helpers that most test files use."""
 
 import contextlib
 import os
@@ -51,7 +51,7 @@ def pytest_configure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Leave bytes out of test names: an archive holds its time, and all workers of a run must use the same names."""
+    """Leave bytes out of test ids: an archive contains its creation time, and all parallel workers need equal ids."""
     return argname if isinstance(val, bytes) else None
 
 
@@ -121,7 +121,7 @@ def process_state() -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def process_state_is_restored() -> Iterator[None]:
-    """Fail a test that leaves the process changed for the tests after it."""
+    """Fail a test that does not restore environment, working directory, import path and signal handlers."""
     before = process_state()
     yield
     assert process_state() == before

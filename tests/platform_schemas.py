@@ -81,7 +81,7 @@ MOST_BYTES = {"gradescope": 1_000_000, "prairielearn": 1_000_000, "classroom50":
 
 
 def faults(value: Any, schema: Any, place: str = "it") -> list[str]:
-    """Return where a value of JSON differs from its schema; [] for a valid one."""
+    """Return the places at which a value of JSON differs from its schema; [] for a valid value."""
     if isinstance(schema, dict):
         if not isinstance(value, dict):
             return [f"{place} is no object"]
@@ -104,7 +104,7 @@ def faults(value: Any, schema: Any, place: str = "it") -> list[str]:
 
 
 def require_valid(platform: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Assert that results are what the platform takes, and return them as read back from their JSON."""
+    """Assert that the platform accepts these results. Return them as read back from their JSON."""
     kind = f"{platform} ungradable" if found.get("gradable") is False else platform
     assert len(bounds.encoded(found)) <= MOST_BYTES[platform]
     found = json.loads(json.dumps(found, allow_nan=False))

@@ -67,7 +67,7 @@ def test_staff_file_adds_cases_and_changes_nothing_else() -> None:
             assert str(case.seed) not in CONFIG.read_text()
     assert str(staff.seed) not in CONFIG.read_text()
     assert (public.manual, public.late, public.limits) == (staff.manual, staff.late, staff.limits)
-    # A hidden case belongs only to parts that use the list of cases beside it.
+    # Hidden cases of the assignment belong only to parts that use the assignment's public cases.
     hidden = {part.id: [case.name for case in part.cases if case.hidden] for part in staff.parts}
     assert hidden["part1"] == hidden["part4"] != hidden["4Dread"] == hidden["4Dwrite"]
     for part in staff.parts:
@@ -81,7 +81,7 @@ def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint(tmp_path: Path) 
     others = [case.seed for case in other.part("part1").cases if case.hidden]
     assert len(set(seeds + others)) == 2 * len(seeds)
     assert len({load(CONFIG).fingerprint, staff.fingerprint, other.fingerprint}) == 3
-    # The fingerprint sees every file that an assignment was read from.
+    # The fingerprint depends on every file that an assignment was read from.
     base, top = tmp_path / "base.yaml", tmp_path / "staff" / "top.yaml"
     texts = {"base.yaml": CONFIG.read_text(), "staff/top.yaml": "extends: ../base.yaml\nseed: 1\n"}
     put(tmp_path, texts)
@@ -177,7 +177,7 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
     assert load(tmp_path / "hidden" / "example.yaml").seed is not None
     text = "\n".join(files.values())
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
-    # The examples have every key but these. None of these may stand beside a key that the examples have in its place.
+    # The examples have every key except these. Each of these excludes a key that the examples have.
     assert unused == {"torch_function", "keywords", "stands_in", "points_if_slow"}
     (kernel,) = load(tmp_path / "kernels.yaml").parts
     assert kernel.device is not None and kernel.device.ranges == {"x": (-4.0, 4.0)}

@@ -203,7 +203,7 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
 
 @pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
 def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: Path) -> None:
-    """The kit's torch headers come before the file's text (3), or after a pragma at its top (2).
+    """The kit's torch headers come before the file's text (the result is 3), or after a pragma at its top (2).
 
     They come first in any case if the file does not compile otherwise.
     """
@@ -300,7 +300,7 @@ def test_bad_requests_and_a_missing_compiler(tmp_path: Path, monkeypatch: pytest
 
 def test_building_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert toolchain.describe()["torch"] == toolchain.torch_files().version == toolchain.torch_version()
-    # The standard that torch asks for decides what is compiled; without torch it is the kit's own.
+    # A file is compiled by the C++ standard that torch requires; without torch by the kit's own.
     with_torch = toolchain._toolchain_for.__wrapped__("g++", None)
     monkeypatch.setattr(toolchain, "_torch_root", lambda: None)
     assert toolchain.describe()["torch"] == toolchain.ABSENT
@@ -362,7 +362,7 @@ print(nativebuild.build(Path(sys.argv[1])).ok and standin.prepare(nativebuild.OW
 
 @pytest.mark.full
 def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: Path) -> None:
-    """A handout and its clone share entries: the contents of the kit's folders decide, not their paths."""
+    """A handout and its clone share cache entries: keys depend on the contents of the kit's folders, not on paths."""
     source = write(tmp_path, one_function("return t;"))
     assert nativebuild.build(source).ok
     standin.prepare(nativebuild.OWN_FLAGS)
@@ -392,7 +392,7 @@ def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatc
         assert compiled == [standin.HEADER] and tuned.cpu_s == 1.0
         assert [a.read_bytes() for a in tuned.objects] == [b.read_bytes() for b in usual.objects]
         compiled.clear()
-    # Flags that decide more than that have objects of their own.
+    # Flags that change more than speed and debug information have objects of their own.
     for other in (("-fsanitize=address", "-O1"), ("-DMORE",)):
         standin.prepare((*nativebuild.OWN_FLAGS, *other), cache=warm_cache)
         assert sorted(compiled) == sorted([standin.HEADER, standin.SOURCE.name])

@@ -96,7 +96,7 @@ def test_limits_have_their_own_line_and_stop_an_endless_expansion(tmp_path: Path
         "terminate called after throwing an instance of 'std::bad_alloc'",
     ):
         assert "4 GB" in _explained(f"{said}\n"), said
-    # An endless expansion is stopped. The header is compiled ahead, or else it might take the time.
+    # An endless expansion is stopped. Precompile the header first: otherwise it might use up the time limit.
     precompile()
     bomb = """template <long D, long K> struct Twice {
   static constexpr int value = Twice<D - 1, 2 * K>::value + Twice<D - 1, 2 * K + 1>::value;
@@ -196,7 +196,7 @@ def test_hints_name_a_near_name_among_very_many_or_an_encoding() -> None:
 
 
 INLINED = "inlining failed in call to 'always_inline' '{}': target specific option mismatch"
-#: What compilers say of instructions that the published flags do not allow, and the target that does.
+#: Compilers' messages on instructions that the published flags forbid, and the target that allows them.
 INSTRUCTIONS = [
     (INLINED.format("__m256 _mm256_fmadd_ps(__m256, __m256, __m256)"), "fmaintrin.h", "avx2,fma"),
     (INLINED.format("__m256i _mm256_add_epi32(__m256i, __m256i)"), "avx2intrin.h", "avx2,fma"),

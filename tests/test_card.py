@@ -562,7 +562,7 @@ def test_what_is_taken_off_is_a_call_on_one_set() -> None:
 
 
 def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without results on disk, or with timed calls, the process measures by itself: only the first timed runner."""
+    """A process measures by itself if the disk lacks results, and in the first runner that is timed."""
     disk, measured = {"a": 1}, list[str]()
 
     def probe() -> None:
@@ -598,13 +598,13 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
         assert tuner.cache == {key: 1 if (key, timed) == ("a", False) else 2}
     assert measured == ["b", "a"] and knobs.autotuning.cache
     assert devicerunner.tuned == {"probe a": 1, "probe b": 1}
-    # The next timed runner takes this choice, but not one that the kernel does not have.
+    # The next timed runner uses the first runner's choice, unless the kernel lacks that configuration.
     for choice, taken in ((0, 1), (1, 2), (7, 2)):
         devicerunner.tuned.update({"probe a": choice})
         tuner = Tuner()
         tuner.check_disk_cache("a", [], lambda tuner=tuner: tuner.cache.update(a=2))
         assert tuner.cache == {"a": taken}
-    # A call of the build measures as the timed call will: choices in memory or on disk do not count.
+    # In a call of the build, the autotuner measures anew, as in the timed call, and ignores earlier choices.
     measured.clear()
     with devicerunner.tuning_anew():
         assert tuner.cache == {}

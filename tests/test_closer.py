@@ -36,7 +36,7 @@ from labs.attention.oracle import CLUES, ORACLES
 AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
 #: Shapes of cases by name: one that fails, one that is right, and one with the sizes of the run.
 CHECKED_CASES: dict[str, dict[str, int]] = {"wrong": {"N": 5}, "right": {"N": 1}, "large": {}}
-#: A place in an output, from its sizes.
+#: Function from an output's sizes to the index of its wrong elements.
 Where = Callable[[Mapping[str, int]], tuple[slice | int, ...]]
 OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n  Declare it")
 
@@ -515,7 +515,7 @@ def test_only_what_fits_the_outputs_is_named() -> None:
     assert alone is not None and "Of all lengths" not in alone.message
     for each in diagnose.settled([explained(2, 8, 16), explained(4, 16)]):
         assert each is not None and "Of all lengths 16 alone fits every input." in each.message
-    # An output with a few wrong elements refutes nothing: it may be another one of the part's outputs.
+    # An output with few wrong elements refutes no mistake: the part may have several outputs.
     few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
     (first, *_) = diagnose.settled([explained(16), explained(16), *few])
     assert first is not None and first.message.startswith("Keys are left out.")
@@ -525,7 +525,7 @@ def test_only_what_fits_the_outputs_is_named() -> None:
     others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
     assert diagnose.settled([diagnosis, *others])[0] == Diagnosis("wrong_values", "Expected 1.")
     without_values = [Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")]
-    # One output alone may be a special one.
+    # A single output may be a special case, so it refutes no mistake.
     for more in (others[:1], without_values):
         assert diagnose.settled([diagnosis, *more])[0].code == "scaled"
 

@@ -163,7 +163,7 @@ for _ in sys.stdin:
 
 
 def scheduler(place: Path, protocol: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a scheduler as a department has one. Return it and its address."""
+    """Start a scheduler outside of the kit, as a department runs it. Return it and its address."""
     address = place / "address"
     command = [sys.executable, "-c", SCHEDULER, str(place), protocol]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment(), cwd=ROOT)
@@ -294,7 +294,7 @@ def test_a_node_that_is_stopped_is_ended_and_its_job_lost(monkeypatch: pytest.Mo
     monkeypatch.setattr(tasks, "_nodes", {"run": stopped})
     monkeypatch.setattr(tasks, "_is_wanted", lambda *_: True)
     monkeypatch.setattr(distributed, "get_worker", Mock)
-    assert tasks.judge("run", {}, {"job": "a"}, "topic") == {"lost": "its node said nothing any more"}
+    assert tasks.judge("run", {}, {"job": "a"}, "topic") == {"lost": "its node stopped answering"}
     stopped._reader.join(HANG_S)
     assert stopped.ended
 

@@ -256,7 +256,7 @@ def test_what_the_machine_lacks_is_no_fault(tmp_path: Path, monkeypatch: pytest.
     for line, verdict, says in (
         ("import einops_of_no_one", "compile_error", "Hand einops_of_no_one in with the file if it is yours"),
         ("import einx_of_no_one", "unjudged", "pip install einx_of_no_one"),
-        ("torch.cuda.CUDAGraph()", "unjudged", "asks for a card"),
+        ("torch.cuda.CUDAGraph()", "unjudged", "needs a GPU"),
     ):
         part = judged(tmp_path, f"{edited(MASTER, Mutation('', '', ()))}\n{line}\n", PARTS[:1])[PARTS[0]]
         assert part.verdict == verdict and says in words(part)

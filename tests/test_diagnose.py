@@ -78,7 +78,7 @@ def flash_with_maximum(x: Inputs, block: int) -> Tensor:
 
 
 def of_tiles(x: Inputs, tile: int, *, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Values of a function of exp(score) for each tile of keys, side by side."""
+    """Apply a function to exp(score) of each tile of keys, and put the results side by side."""
     return torch.cat([of(part) for part in scores(x).exp().split(tile, 3)], 3)
 
 
@@ -248,7 +248,7 @@ def test_a_second_call_that_differs_is_a_race() -> None:
     assert found.message.endswith("`python gpt149.py race part3` names the variable and the line.")
     assert "gpt149.py race part3" in student.numberless(found.message)
     assert explain(x, RAGGED, first, [first.clone()] * 3).code != "race"
-    # The same element may be lost twice.
+    # In a race, two calls may lose the same element and give equal outputs.
     assert explain(x, RAGGED, first, [first.clone(), second]).code == "race"
 
 

@@ -138,7 +138,7 @@ def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
 
 
 def tool_findings(host: Host, answers: Mapping[str, Ran]) -> list[Finding]:
-    """Return the findings on a host. Commands that contain one of these words answer so; others succeed silently."""
+    """Return the findings on a host. `answers` has a command's result by a word in it; others succeed silently."""
 
     def answer(command: Sequence[str]) -> Ran:
         return next((ran for word, ran in answers.items() if word in " ".join(command)), Ran(0, ""))
@@ -215,13 +215,13 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         assert doctor.main(["--quick"]) == code
     printed = capsys.readouterr().out
     assert "FAIL  no compiler" in printed and "-> apt install g++" in printed
-    assert "1 must be mended" in printed
+    assert "1 must be fixed" in printed
     # The whole doctor runs on this machine, without torch in its process.
     script = "import sys; from grader import doctor; code = doctor.main(['--quick']); "
     script += "assert 'torch' not in sys.modules; sys.exit(code)"
     ended = python("-c", script)
     assert ended.returncode in (0, 3), ended.stderr
-    assert "sandbox" in ended.stdout and "must be mended" in ended.stdout and not ended.stderr
+    assert "sandbox" in ended.stdout and "must be fixed" in ended.stdout and not ended.stderr
 
 
 def with_gpu(host: Host, smi: str = SMI, others: str = "", **facts: object) -> list[Finding]:

@@ -32,7 +32,7 @@ def level_in_force() -> str:
 
 
 def set_level(wanted: str) -> str:
-    """Return the level in force afterwards."""
+    """Select a level. Return the level that is in use afterwards."""
     return LEVELS[library().gpt149_expert_set_level(LEVELS.index(wanted))]
 
 
@@ -101,7 +101,7 @@ def errors(actual: Tensor, inputs: list[Tensor]) -> list[tuple[float, float]]:
 
 
 def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
-    """Allow twice the usual error, or a unit of the largest score: a small result may be lucky."""
+    """Allow twice the usual error, at least LEAST_ERROR: on a small shape the usual error may be tiny by luck."""
     assert torch.isfinite(actual).all()
     scores = inputs[0] @ inputs[1].transpose(-2, -1)
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)

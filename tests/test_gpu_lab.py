@@ -230,7 +230,7 @@ def named(mutation: Mutation, result: PartResult) -> bool:
 def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, made: Made, tmp_path: Path) -> None:
     found = dict(zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True))
     others = [one for one in made if not named(one, found[one])]
-    # Judge kernels that were not named on all cases, which takes ten times as long for each.
+    # Judge a kernel on all cases only if its mistake was not named: this takes ten times as long.
     if len(others) > 0.15 * len(made) or any(found[one].verdict == "pass" for one in others):
         found |= dict(zip(others, known_kernels(assignment, tmp_path, others), strict=True))
     assert [one.name for one in made if found[one].verdict == "pass"] == []
@@ -329,7 +329,7 @@ def test_ladder_stands_between_hand_and_limit() -> None:
     assert study.limit[0] == "arithmetic"
     names = [row[0] for row in study.table().rows]
     assert {*measured} < {*names} and names.index("by hand") < names.index("yours")
-    assert names[-1] == "the card's limit: arithmetic"
+    assert names[-1] == "the GPU's limit: arithmetic"
     assert study.figures()
     assert ladder.limits_of("gelu", {"R": 8192, "C": 8192, "precision": 24}, 4e12, 7e14)["memory"] > 0.1
 

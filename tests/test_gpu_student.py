@@ -91,7 +91,7 @@ def flash_forward(q, k, v, causal):
     lse[:, -1] += 0.5
     return o.to(q.dtype), lse
 """
-#: What Triton's compiler takes and its interpreter lacks, is slow at, or refuses.
+#: Features of Triton's compiler that its interpreter lacks, refuses or runs slowly.
 GAPS = """
 @triton.jit
 def merge(a, m, b, n):
@@ -176,7 +176,7 @@ def test_faults_of_a_python_file_are_reported_in_its_own_terms(tmp_path: Path) -
         "gelu": ("crash", "exception", r"raised NotImplementedError"),
         "softmax": ("crash", "exception", rf": line {raising} raised ValueError\Z"),
         "softmax_long": ("crash", "sigsegv", r"outside of a tensor"),
-        "matmul": ("unjudged", "machine_lacks", r"(?s)asks for a card.*this machine has no GPU"),
+        "matmul": ("unjudged", "machine_lacks", r"(?s)needs a GPU.*this machine has no GPU"),
         "flash_forward": ("crash", "exception", r"it should return O and L, and returns nothing"),
     }
     found = judged(tmp_path, text, list(expected), ("random",))

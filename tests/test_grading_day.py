@@ -209,7 +209,7 @@ def test_a_student_named_lock_is_known_by_the_id_that_the_reports_use(acting: Cl
     assert len(no_such_submission("x" * 1_000_000, ["x" * 40] * 300)) < 200
 
 
-#: A judge for whom unpacking a compressed tar finds the disk full.
+#: A judge whose disk is full when it unpacks a compressed tar.
 FULL_DISK = """
 from types import SimpleNamespace
 from grader.submission.archive import opening
@@ -308,7 +308,7 @@ def test_every_submission_gets_what_it_earned_each_time(forms: int, master: str,
         by_hand = sum(points for points, end in zip(POINTS.values(), ends, strict=True) if end == "pass")
         assert record.points == by_hand == float(rows[name]["total"]), (name, rows[name])
 
-    # Half of them again, out of archives, with the same seed.
+    # Grade half of the submissions again, from archives, with the same seed.
     again = Class(tmp_path / "again")
     archives = [name for name in first.records if name.startswith(("zip_", "tar_"))]
     graded(*command, again.out, "--only", *archives)

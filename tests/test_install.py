@@ -85,7 +85,7 @@ def test_a_result_is_said_to_be_judged_by_kit_machine_and_load() -> None:
 
 @pytest.fixture(scope="module")
 def built() -> ModuleType:
-    """The module setup.py, without a build."""
+    """The module setup.py, imported without building a wheel."""
     spec = spec_from_file_location("setup_of_the_kit", ROOT / "setup.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)

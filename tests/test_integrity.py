@@ -225,7 +225,7 @@ def test_an_unreadable_object_is_a_flag(tmp_path: Path, monkeypatch: pytest.Monk
     endless = tmp_path / "endless.so"
     endless.write_bytes(image)
     assert inspected(endless) == [UNREADABLE]
-    # A reader that fails or hangs is a flag, and not the end.
+    # If the reader fails or hangs, the result is a flag, and judging goes on.
     whole = object_of(tmp_path, "int one(void) { return 1; }")
     assert inspection.inspect(whole) == ()
     (flag,) = inspection.inspect(whole, timeout_s=0.001)
@@ -302,7 +302,7 @@ def test_times_are_possible_from_a_floor_below_the_fastest_there_is() -> None:
         timing = Timing(*verdict, student_cpu_ms=(cpu_ms,) * 16, student_wall_ms=(wall_ms,) * 16)
         flags = integrity.time_flags(timing, flops=4 * 4 * 1024**2 * 32, threads=threads, cores=8)
         assert [(flag.code, flag.level) for flag in flags] == words, (cpu_ms, wall_ms)
-    # A matrix product by torch's own BLAS, on all cores, takes longer than the floor allows.
+    # A matrix product by torch's own BLAS, on all cores, takes longer than the least possible time.
     a = torch.rand(1024, 1024)
     a @ a
     taken_s = timeit.timeit(lambda: a @ a, number=5) / 5

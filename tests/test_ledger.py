@@ -128,7 +128,7 @@ def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -
 
 
 def test_a_worker_gives_way_to_a_timing_before_its_next_runner(tmp_path: Path) -> None:
-    """It goes on when the timing has ended. A timing does not give way to itself."""
+    """The worker continues when the timing has ended. A worker that is timing does not wait for itself."""
     order: list[str] = []
     waits = threading.Event()
 
@@ -268,7 +268,7 @@ def test_what_is_left_follows_from_what_changed(change: dict, left_by_verdict: d
     for verdict, left in left_by_verdict.items():
         before = result(verdict, case("a"), case("b", verdict != "wrong"))
         assert regrade.rest({"p": OLD}, {"p": now}, before) == (None if left is None else Rest(left)), verdict
-        # One part is judged again as a whole, the other stays.
+        # One part is judged again with all cases; the other keeps its result.
         other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
         two = replace(before, parts=(*before.parts, other))
         beside = regrade.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)
@@ -317,7 +317,7 @@ def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
 
 
 def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> None:
-    """A real file: right on public cases, wrong on a hidden case that is added later."""
+    """Grade a real file: right on public cases, wrong on a hidden case that is added later."""
     hidden, public = tmp_path / "hidden.yaml", tmp_path / "public.yaml"
     extra = "{name: many, distribution: random, seed: 9, shape: {B: 1, H: 3, N: 17, d: 4}}"
     public.write_text(f"extends: {SMALL}\nseed: 3\n")

@@ -80,7 +80,8 @@ def serial(wall_per_cpu_a: float, wall_per_cpu_b: float, ratio: float = 1.0) -> 
 
 
 def crowded(own_a: float, own_b: float) -> list[Round]:
-    """Calls that take four times their CPU time on a busy machine. `ms` of it are their own."""
+    """Calls of 0.4 s with 0.1 s of CPU time, on a busy machine. For `own_a` and `own_b` ms they did not wait for a
+    core."""
     a, b = Sample(0.4, 0.1, own_a / 1e3), Sample(0.4, 0.1, own_b / 1e3)
     return [Round((a, a), (b, b))] * 8
 
@@ -108,10 +109,10 @@ VERDICTS = [
     # Other work beside the student's calls fails no serial part; beside the reference's calls it excuses no slow part.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
-    # A sleeping kernel meets the wall clock's ceiling, unless the reference had no core of its own.
+    # A kernel that sleeps exceeds the limit on wall time, unless the reference had to wait for a core, too.
     *((serial(1, wall), CPU, end) for wall, end in ((3, CEILING), (2, PASS))),
     (serial(1.6, 4.0), CPU, PASS),
-    # Where it is known who waited for a core, the ceiling holds on a busy machine as well.
+    # If waiting for a core is measured, the limit on wall time also holds on a busy machine.
     (crowded(100, 300), CPU, CEILING),
     (crowded(100, 150), CPU, PASS),
     # The wall clock decides OpenMP parts: more CPU time, less wall time.
@@ -163,7 +164,7 @@ def test_a_verdict_is_what_its_own_figures_say(ratios: list[float], clock: str) 
     if timing.verdict == "slow":
         assert low > timing.allowance
     elif "undecided" not in timing.flags:
-        # A pass may come after six or seven rounds with one outlier, which the interval of so few then holds.
+        # A pass after six or seven rounds may have one outlier. The interval then includes it.
         outliers = sum(ratio >= timing.allowance for ratio in ratios)
         assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 
@@ -230,7 +231,7 @@ def test_noise_costs_power_and_makes_no_false_fail(noise: Noise, caught: float) 
 
 
 def played(log: list[str], student: Callable[[], Sample], policy: TimePolicy = CPU) -> Timing:
-    """Note the order of calls: "A" and "B", with the pair of each round in brackets."""
+    """Record the order of calls: "A" and "B", with the pair of each round in brackets."""
 
     def call(name: str, kernel: Callable[[], Sample]) -> Sample:
         log.append(name)
@@ -273,7 +274,7 @@ def test_three_rounds_within_the_allowance_or_five_of_six_are_an_early_pass() ->
 
 
 def test_four_rounds_beyond_doubt_are_an_early_slow() -> None:
-    """All ratios are far above the allowance of 1.1 and close together, on a machine that agrees with itself."""
+    """Ratios far above the allowance of 1.1 and close together end early, if the reference's times are steady."""
     end_early, go_on = ([1.7] * 7, [*[1.9] * 3, 3.0, *[1.9] * 3]), ([1.6] * 7, [*[1.9] * 3, 3.5, *[1.9] * 3])
     assert [early_end(rounds_of(ratios)) for ratios in end_early] == [4, 4]
     gross = ([3.4] * 7, [3.2, *[3.4] * 6], [20.0, 90.0, *[20.0] * 5], [4.0, 40.0, *[4.0] * 5])
@@ -318,7 +319,7 @@ def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_
     assert (timing.verdict, timing.flags) == ("pass", ("undecided",))
     assert timing.ratio_interval[0] > timing.allowance
     assert sequential(cycle(rounds_of([1.4])), CPU).verdict == "slow"
-    # Pairs of processes that are slow for all of their calls prove nothing either.
+    # Processes that are slow in all of their calls, by bad luck, prove nothing either.
     rng = random.Random(5)
     timing = sequential(rounds_of([10.0 if rng.random() < 0.2 else 1.0 for _ in range(24)]), CPU)
     assert (timing.verdict, timing.ratio) == ("pass", 1.0)
@@ -327,13 +328,13 @@ def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_
 def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
     for ratio, policy, rounds, verdict, flags in (
         *((ratio, {"graded": False}, 3, None, None) for ratio in (0.5, 1.1, 3.2)),
-        # Beyond doubt after four rounds, or after two.
+        # So slow that four rounds, or two, decide.
         *((ratio, {"budget_s": None}, 4, "slow", ()) for ratio in (3.2, 1.8)),
         *((30.0, {"budget_s": None, "graded": graded}, 2, "slow", ()) for graded in (True, False)),
-        # Below that margin no budget cuts the first look short.
+        # A ratio nearer to the allowance needs eight rounds, even beyond the time budget.
         (1.6, {"budget_s": 0.1}, 8, "slow", ()),
         (0.4, {"budget_s": 0.1}, 3, "pass", ()),
-        # Out of budget: it stops at a look, without a fail.
+        # At the end of the time budget the measurement stops, and the part passes.
         (1.1, {"budget_s": 4.0}, 8, "pass", ("undecided",)),
         (1.1, {"budget_s": None}, 24, "pass", ("undecided",)),
     ):

@@ -126,7 +126,7 @@ def test_same_as_pipes(spawn: Spawn, puts: list[bool], monkeypatch: pytest.Monke
         puts.clear()
         with spawn(freeze=freeze) as session:
             answers.append([plain(session.call(request, echo_inputs=True)) for request in requests])
-    # A dead runner is sent nothing, and without memory nothing goes through it.
+    # Nothing is sent to a dead runner. Without shared memory, data goes through the pipe.
     assert puts == [True] * (len(requests) - 1)
     assert answers[0] == answers[1]
     assert answers[1][2].output is not None and answers[1][3].changed_inputs == (0,)
@@ -342,7 +342,7 @@ def test_the_nursery_takes_a_list_of_children_in_pieces(monkeypatch: pytest.Monk
             stack.callback(os.kill, started[-1], signal.SIGKILL)
         monkeypatch.setattr(forkserver, "LISTING_BYTES", 20)
         found = forkserver.children(os.getpid())
-        # A number that the limit cuts in two would be another process's.
+        # A number that the limit cuts in two would name another process.
         assert 0 < len(found) < 6 and set(found) <= {*others, *started}
         monkeypatch.setattr(forkserver, "MOST_AT_ONCE", 2)
         assert forkserver.descendants(started[:2]) == started[:2]

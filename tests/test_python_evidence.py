@@ -694,8 +694,8 @@ KERNEL_LINES = """
 np: <- tl.store(p, np) | triton.language.core.wraps <- tl.core.wraps(tl.core) | triton.jit <- triton.jit(p)
 triton.language.core.partial <- tl.core.partial(print) | triton.autotune <- triton.autotune(p)
 the module tl as a value <- t = (tl,) | triton.language.target_info.driver <- tl.target_info.driver
-what kernels have not: Lambda <- tl.store(p, (lambda: 1)()) | what kernels have not: Import <- import os
-what kernels have not: Global <- global D | getattr: <- getattr(p, 'handle')
+forbidden syntax: Lambda <- tl.store(p, (lambda: 1)()) | forbidden syntax: Import <- import os
+forbidden syntax: Global <- global D | getattr: <- getattr(p, 'handle')
 .format <- tl.store(p, '{0.handle}'.format(p)) | math from outside <- [0 for math in ()]
 __builtins__: <- tl.store(p, __builtins__) | interpreter_semantic: <- tl.store(p, interpreter_semantic)
 an assignment into a value <- tl.load = tl.store | triton.language.tensor <- tl.tensor(p, tl.float32)
@@ -706,10 +706,10 @@ KERNEL_TEXTS = {
     "tl.maximum(x, Nan.NONE, propagate_nan=tl.PropagateNan.ALL)",
     ".handle": "x = tl.load(p)\ny = x.handle",
     "np from outside": "[np for np in ()]\ntl.store(p, np)",
-    "what kernels have not: GeneratorExp": "g = (1 for i in (1,))\ng.gi_frame",
-    "what kernels have not: Try": "try:\n    pass\nfinally:\n    pass",
-    "what kernels have not: FunctionDef": "def inner(np):\n    return np\ntl.store(p, inner(D))",
-    "what kernels have not: Set": "f'{D:\\x7b[().__class__][0]\\x7d}'",
+    "forbidden syntax: GeneratorExp": "g = (1 for i in (1,))\ng.gi_frame",
+    "forbidden syntax: Try": "try:\n    pass\nfinally:\n    pass",
+    "forbidden syntax: FunctionDef": "def inner(np):\n    return np\ntl.store(p, inner(D))",
+    "forbidden syntax: Set": "f'{D:\\x7b[().__class__][0]\\x7d}'",
 }
 KERNEL_TEXTS |= dict(row.split(" <- ") for row in KERNEL_LINES.strip().replace("\n", " | ").split(" | "))
 
@@ -743,7 +743,7 @@ def test_attributes_are_those_of_values() -> None:
 #: Steps of a trace, and the one argument of a step that is an operator, by words of the refusal.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
-    "needs itself": [["launch", 0, [1], {}, {}]],
+    "refers to itself": [["launch", 0, [1], {}, {}]],
     "not in the file": [["launch", 1, [1], {}, {}]],
     "torch's from_file": [["operator", "from_file", "", ["n", True, 4], {}, []]],
     "torch's save": [["operator", "save", "", [1, "n"], {}, []]],

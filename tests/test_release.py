@@ -518,7 +518,7 @@ def test_an_autograder_holds_each_master_once_also_one_s_own(two: Release, tmp_p
 
 def test_a_question_and_a_workflow_name_both_files(two: Release) -> None:
     html = two.question["questions/gpu/question.html"].content.decode()
-    # Without the second its part is not handed in, and the other is judged.
+    # Without the second file its part is not handed in; the part of the first file is judged.
     assert '<pl-file-upload file-names="kernels.py" optional-file-names="kernels.cu">' in html
     assert "Hand in <code>kernels.py</code> and <code>kernels.cu</code>." in html and "{" not in html
     flow = products.PRODUCTS["github"].in_handout(two.kit)[products.WORKFLOW].content.decode()

@@ -31,7 +31,7 @@ REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}
 TABLE = Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
 NUMBERS = {"kind": 1, "dtype": 7, "shape": [3]}
 WRONG = [{"dtype": 15}, {"dtype": 6}, {"shape": [2]}, {"shape": [3, 1]}, {"withheld": True}, {"payload": 31}]
-#: They stand beside student code and write to pipes, which are read as untrusted.
+#: Modules that run beside student code. They print nothing: they write to pipes, which the judge does not trust.
 BACKENDS = r"torch\.(loaded|forkserver|delays)|gpu\.(devicerunner|kernelfiles|tensormemory)"
 RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
 

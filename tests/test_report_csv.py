@@ -184,7 +184,7 @@ def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
     leaking = replace(part(*PARTS[2]), verdict="wrong", diagnosis=wrong, output="N=7919\n")
     text = feedback_on(replace(leaking, cases=(public[0], hidden, after)))
     assert "7919" not in text and "7918" not in text and "'random'" in text
-    # The same before the hidden case is the student's own and shown in full.
+    # A public case that was called before the hidden case cannot know it: its message is shown in full.
     text = feedback_on(replace(leaking, cases=(public[0], after, hidden)))
     assert "got 7919" in text and "N=7919" not in text
     thrown = Diagnosis("exception", "myKernel on the input 'random' threw a C++ exception: N is prime")
@@ -196,7 +196,7 @@ def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
 def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> None:
     message = f"myKernel on the input '{SECRET_NAME}' crashed with SIGSEGV: 7919."
     ended = replace(part(*PARTS[2]), verdict="crash", cases=paper.cases()[:-1])
-    # Also if the message does not name the case (being cut short, say), and in a result that does not record it.
+    # The message may lack the case's name (if it was cut), and an old result may lack the mark `hidden`.
     for text in (message, "myKernel crashed with SIGSEGV: 7919."):
         for diagnosis in (Diagnosis("sigsegv", text, hidden=hidden) for hidden in (True, None)):
             view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)

@@ -48,7 +48,7 @@ def available() -> dict[str, Sandbox]:
 
 
 AVAILABLE = available()
-#: The fast tier tries the strongest one, and the one without a lock.
+#: The fast tier of tests tries the strongest sandbox, and the one without a lock.
 STRONGEST = choose(trust=True).tier
 
 
@@ -185,7 +185,7 @@ def test_a_lock_refuses(locked: Kennel) -> None:
 
 
 def test_nothing_is_left_in_folders_that_are_open_to_all(locked: Kennel) -> None:
-    # Where they are this sandbox's own folders, the next runner finds them empty.
+    # If the sandbox has its own /tmp, /var/tmp and /dev/shm, the next runner finds them empty.
     assert locked.value("writes_to_open_folders") == locked.value("writes_to_open_folders")
     name = forged_name(locked.library)
     assert not any(Path(folder, name).exists() for folder in ("/tmp", "/var/tmp", "/dev/shm"))
@@ -403,7 +403,7 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
 
 
 def test_packages_of_other_folders_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's own packages, or a folder of PYTHONPATH, but not a folder of the user's other files."""
+    """Folders with a user's packages, and those of PYTHONPATH, are visible; folders with other files are not."""
     (tmp_path / "packages" / "einx-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "packages"), str(tmp_path / "own")])

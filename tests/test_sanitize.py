@@ -277,7 +277,7 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """The kit's own sources do not see the names either, or their objects would export the student's interface."""
+    """The header of a student's file is not used for the kit's sources: their objects would export its interface."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and all(made.is_file() for made in prepared.objects)
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "it is kept"

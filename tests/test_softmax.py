@@ -60,7 +60,7 @@ def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: 
 
 @pytest.mark.parametrize("made", in_files(kernels.RIGHT, part_of))
 def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
-    """`grader selftest --lab softmax` times them in full size."""
+    """Results only: `grader selftest --lab softmax` times these kernels at full size."""
     for variant, result in side_by_side(tmp_path, made):
         assert result.verdict == "pass", (variant.name, result.diagnosis)
         assert all(case.ok for case in result.cases) and len(result.cases) > 8, variant.name
@@ -88,7 +88,8 @@ def test_nan_alone_does_not_prove_a_mistake() -> None:
 
 
 def test_a_right_output_refutes_a_mistake() -> None:
-    """Of equal numbers a sum without ties is 1, as if nothing was divided. On other inputs that would be wrong."""
+    """In a row of equal numbers two mistakes give the same output, 1: ties left out of the sum, and a missing division.
+    A right output on other inputs refutes the second one."""
     oracle, shape = ORACLES["online"], {"R": 3, "C": 9}
     inputs = {"X": np.full((3, 9), 2, np.float32)}
     right, actual = oracle.expected(inputs, shape), np.ones((3, 9))
@@ -107,7 +108,7 @@ def test_a_right_output_refutes_a_mistake() -> None:
 
 @pytest.mark.parametrize("function", ["safeSoftmax", "onlineSoftmax"])
 def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> None:
-    """Parts 2 and 3 may agree with each other to the last bit, and honest ones do: the master has no flag."""
+    """Equal outputs of parts 2 and 3 are not flagged, since those of honest kernels are equal, as in the master."""
     first, last = place(SOURCE, function)
     text, one = SOURCE, SOURCE[first:last]
     for name in ("naiveSoftmax", "safeSoftmax", "onlineSoftmax"):

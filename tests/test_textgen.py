@@ -439,7 +439,7 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
 
 
 def test_a_kept_call_has_fresh_inputs_and_zeros(stage: Stage) -> None:
-    """A token is cheap: the runner repeats a call in the memory of the previous one."""
+    """A token takes little CPU time: the runner repeats a call in the memory of the previous call."""
     add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [np.ones(2, np.float32)])
     fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [np.ones(2, np.float32)])
     with stage.zygote.spawn("torch", "", threads=1, freeze=False) as session:
@@ -519,6 +519,6 @@ def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: pyt
         refused(message, inference, "part1", *line.split(" "))
     refused("begin equally long", inference, "part1", "--prompt", "[Enter", "--prompt", "BAKER: I saw")
     refused("take a longer -m", inference, "part1", "--prompt", "the mirror " * 100)
-    # A text takes --inference and a part that is attention.
+    # Generating a text needs --inference and a part that computes attention.
     refused("-m belongs to --inference", gpt149.run, ["part4", "-m", "shakes128"])
     refused("is not an attention part", inference, "4Daccess")

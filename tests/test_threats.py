@@ -33,7 +33,8 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
-#: The strongest tier and the strongest without namespaces meet every row; the others those on which they differ.
+#: Every threat is tried in the strongest tier and in the strongest one without namespaces. Other tiers get only the
+#: threats that end differently in them.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Processor time that the judge itself may take for one file: over ten times as much as it does take.
@@ -104,7 +105,7 @@ def test_every_attempt_ends_as_it_must(
     assert not wrong
     # A zygote that was ended in tier D has been started again.
     assert wait_for(lambda: len(descendants(os.getpid())) <= len(processes))
-    # In tier D a kernel may write where every user may.
+    # In tier D a kernel may write to folders that every user may write to.
     assert not files or tier == "D"
     beside = {Path(name).parts[0] for name in submission.first.files}
     assert {path.name for path in tmp_path.iterdir()} == {"module.cpp", *beside}

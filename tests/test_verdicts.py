@@ -115,7 +115,7 @@ def test_faults_have_their_own_verdicts(faults: list[Fault], master: str, tmp_pa
         assert len(said) < 20_000
     some_fail = {part["verdict"] for part in result["parts"]} != {"pass"}
     assert ended.returncode == some_fail, ended.stdout + ended.stderr
-    # Files that a kernel writes land in its scratch folder, and go with it.
+    # Files that a kernel writes are in its scratch folder, and are removed with it.
     assert [path.name for path in folder.iterdir()] == ["module.cpp"]
     assert not (Path("/") / "debug.txt").exists() and not (ROOT / "debug.txt").exists()
 
@@ -273,7 +273,7 @@ def test_accessor_without_usable_signature_counts_through_a_part(master: str, tm
     renamed = keeping(master, "myNaiveAttention").replace("fourDimWrite", "storeElement")
     without = re.sub(r'\n *m\.def\("storeElement".*?;', "", renamed, flags=re.DOTALL)
     assert without != renamed
-    # The function that the part is about has to be there and of use: more than a comment and a declaration.
+    # The file must define and call the part's function: a comment and a declaration do not suffice.
     _, result = judged(f"{without}// fourDimWrite\nvoid fourDimWrite();\n", tmp_path, "4Daccess", "-N", "70")
     assert (result["parts"][1]["verdict"], result["parts"][1]["flags"]) == ("missing", [])
     head, kernels = without.split("torch::Tensor myNaiveAttention", 1)

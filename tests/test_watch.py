@@ -185,7 +185,7 @@ def test_every_way_of_saving_is_seen_also_in_a_folder_made_anew(watched: tuple[P
     heard.until(b"7")
     (source.parent / "module.ispc").write_text("x")
     heard.until(b"7", b"x")
-    # Neither the same bytes nor another file is reported before the next content.
+    # A save with equal bytes is not reported, nor is a change of another file.
     replace_file(source, "7")
     (source.parent / "notes.txt").write_text("x")
     replace_file(source, "8")

@@ -282,7 +282,7 @@ def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None
     assert [each.id for each in found] == graded
     read = [each.id for each in found if each.state is not None]
     assert [re.sub("-[0-9a-f]{6}$", "-%", name) for name in read] == there
-    # Write-ups that were handed in apart from the sources are the same people's.
+    # Write-ups that were handed in apart from the sources get the same ids.
     own = [name for name in names if name.endswith(".md") and "README" not in name and name != "writeup.md"]
     alone = put(tmp_path / "alone", dict.fromkeys(own, TEMPLATE))
     assert [each.id for each in writeups.collect([alone], WANTED, "module.cpp")] == read

@@ -31,7 +31,7 @@ def unfit_triton(version: str | None) -> str:
 
 _UNFIT = unfit_triton(next((each.version for each in importlib.metadata.distributions(name="triton")), None))
 interpreted = pytest.mark.skipif(bool(_UNFIT), reason=_UNFIT)
-#: Where a card is, it runs the kernels, and the interpreter is not used.
+#: On a machine with a GPU the kernels run on it, and the interpreter is not used.
 cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU")
 
 

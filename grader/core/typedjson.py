@@ -50,7 +50,7 @@ def _whole(digits: str) -> int:
 
 def _fraction(digits: str) -> float:
     if len(digits) > 400 or not math.isfinite(number := float(digits)):
-        raise ValueError("a number beyond all measure")
+        raise ValueError("a number too large for float64")
     return number
 
 

@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     add_lab(parse)
     given = parse.parse_args(arguments)
     counts = show(sections(None, steadiness=not given.quick, config=given.config))
-    print(f"{counts['ok']} well, {counts['warn']} could be better, {counts['fail']} must be mended")
+    print(f"{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} must be fixed")
     return EXIT_KIT if counts["fail"] else EXIT_PASS
 
 

@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     print(
         "kernels can be judged here"
         if not failed
-        else f"{failed} to be mended before kernels can be judged here"
+        else f"{failed} to be fixed before kernels can be judged here"
     )
     return EXIT_KIT if failed else EXIT_PASS
 

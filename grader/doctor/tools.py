@@ -250,9 +250,9 @@ def gpu_findings(host: Host) -> Iterator[Finding]:
     ran = host.run([path, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"])
     if ran.returncode != 0:
         yield warn(
-            f"{TOOL} finds no card: {ran.line(0)}",
+            f"{TOOL} finds no GPU: {ran.line(0)}",
             "kernels for a GPU have their results judged, not their times",
-            "load NVIDIA's driver, or leave it where there is no card",
+            "load NVIDIA's driver; ignore this on a machine without a GPU",
         )
         return
     rows = [[cell.strip() for cell in line.split(",")] for line in ran.output.splitlines() if line.strip()]
@@ -288,7 +288,7 @@ def _card(card: dict[str, str]) -> Iterator[Finding]:
     if card["compute_mode"] != "Default":
         yield fail(
             f"the compute mode of the {name} is {card['compute_mode']}",
-            "the judge and its runners are several processes on one card: they cannot use it",
+            "the judge and its runners are several processes on one GPU, and this mode allows only one",
             f"{TOOL} -c DEFAULT (as root)",
         )
     if card["persistence_mode"] == "Disabled":
@@ -302,7 +302,7 @@ def _card(card: dict[str, str]) -> Iterator[Finding]:
         yield warn(
             f"{used} of {total} MiB of the {name} are in use",
             "timed calls have fewer inputs at once, so that short ones are noisier",
-            "end what else uses the card",
+            "end other programs that use the GPU",
         )
 
 
@@ -311,7 +311,7 @@ def _others(host: Host, path: str) -> Iterator[Finding]:
     pids = [line.strip() for line in ran.output.splitlines() if line.strip().isdigit()]
     if ran.returncode == 0 and pids:
         yield warn(
-            f"other processes use a card: {', '.join(pids[:5])}",
+            f"other processes use a GPU: {', '.join(pids[:5])}",
             "processes take turns on a GPU: each one's times include the other's work",
             "judge when they have ended",
         )

@@ -90,7 +90,7 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
     """Yield flags for what the judge saw of one runner's process. `builds` are those that it may have loaded."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
-        message = f"its process could not be looked at as a whole: {evidence.unseen}"
+        message = f"the judge could not read all of its process: {evidence.unseen}"
         yield Flag("hides_from_view", message, "review")
     working_s = evidence.frozen_cpu_s
     if working_s > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
@@ -98,7 +98,7 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
         yield Flag("works_while_stopped", message, "rejected")
     if evidence.unstopped >= max(_LEAST_UNSTOPPED, evidence.stops / 2):
         # A stopped process can only be continued by another process. On a busy machine it may also be slow to stop.
-        message = f"its process did not come to stand after {evidence.unstopped} of {evidence.stops} stops"
+        message = f"its process did not stop at {evidence.unstopped} of {evidence.stops} requests to stop"
         yield Flag("works_while_stopped", message, "rejected" if evidence.children else "review")
     if evidence.children:
         yield Flag(

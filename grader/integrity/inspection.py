@@ -31,10 +31,10 @@ OUTPUT_BYTES = 64 << 10
 #: Flag (code and message) for calls of each category of `grader.integrity.symbols`.
 _CALLS = {
     "torch": ("torch_operators", "the file calls functions of torch that compute"),
-    "hiding": ("hides_operators", "the file looks at or switches off torch's records of its operators"),
-    "loader": ("calls_the_loader", "the file looks for functions of other libraries while it runs"),
+    "hiding": ("hides_operators", "the file reads or switches off torch's recording of operators"),
+    "loader": ("calls_the_loader", "the file looks up functions of other libraries at run time"),
     "process": ("starts_processes", "the file starts other processes"),
-    "outside": ("reaches_outside", "the file reaches for other processes or for the system itself"),
+    "outside": ("reaches_outside", "the file calls functions that act on other processes or on the system"),
     "cores": ("chooses_cores", "the file chooses the cores of its threads"),
     "priority": ("chooses_cores", "the file chooses the priority of its threads"),
     "network": ("network", "the file opens network connections"),

@@ -242,7 +242,8 @@ class PipeSession(Session):
         # Imported here: NumPy then loads while the zygote imports torch, and processes that make no calls skip it.
         from grader.core.arrays import array_bytes, np
 
-        # Request the inputs after the call: a kernel that knew of it before could behave differently in such calls.
+        # Request the inputs only after the call: a kernel that knew of this request could behave differently in such
+        # calls.
         asks_after = echo_inputs and not request.echo and request.op == "call"
         inputs = [np.asarray(array, order="C") for array in request.inputs]
         input_bytes = sum(array.nbytes for array in inputs)

@@ -122,8 +122,8 @@ class TrialSetup:
     folder: Path
     kernels: Any
     """The lab's module of kernels with known verdicts, or None. It holds WRONG. It may also hold SLOW, RIGHT, a
-    SHAPE for untimed kernels, and FUNCTIONS (see `mutations.applied`), which lets all share one file; then also a
-    `side_by_side(source, mutations)` of its own that returns this file."""
+    SHAPE for untimed kernels, and FUNCTIONS (see `mutations.applied`), with which all kernels share one file. With
+    FUNCTIONS it may have its own `side_by_side(source, mutations)`, which returns this file."""
 
     def edited(self, master: str, mutation: Mutation) -> str:
         return mutations.edited(master, mutation, self.kernels)

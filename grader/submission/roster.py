@@ -3,9 +3,9 @@
 A path that the staff names is one submission if it holds the source itself. An archive is one, too, if it holds only a
 folder with the source, or only another archive. Anything else is a class.
 
-A folder on disk that holds only one folder is a class of one. The submission has the inner folder's name, and keeps it
-as its id when a second student hands in. Hidden files and the staff's tables and notes are skipped. A file of another
-kind becomes a submission with an error.
+A folder on disk that holds only one folder is a class of one. The submission's id is the inner folder's name, so the id
+stays the same when a second student hands in. Hidden files and the staff's tables and notes are skipped. A file of
+another kind becomes a submission with an error.
 """
 
 from __future__ import annotations

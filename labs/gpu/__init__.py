@@ -62,8 +62,8 @@ class Gpu(Lab):
     staff: ClassVar = ("known.py", "tuned.py")
     studies: ClassVar = {
         "profile": (".studies.profile", "which kernels five ways to write GELU launch, with traces"),
-        "ladder": (".studies.ladder", "your kernel between the naive way and the card's limit"),
-        "roofline": (".studies.roofline", "your kernels under the roof of this card"),
+        "ladder": (".studies.ladder", "your kernel's speed between the naive kernel's and the GPU's limit"),
+        "roofline": (".studies.roofline", "your kernels under the roofline of this GPU"),
         "waves": (".studies.waves", "throughput of your product over its size, and its cliffs"),
         "attention-memory": (".studies.memory", "memory of naive and of flash attention over N"),
     }

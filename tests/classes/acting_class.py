@@ -1,4 +1,5 @@
-"""A class of acting submissions, all real but the evaluator of `acting_worker.py`; entries and holders of a ledger."""
+"""A class graded by a fake evaluator (`acting_worker.py`); all else is real. Ledger entries, and processes that lock
+it."""
 
 import csv
 import io
@@ -140,7 +141,7 @@ class Class:
         assert gone(self.state), "workers outlive their judge"
 
     def graded(self) -> list[str]:
-        """Return who was evaluated to the end, in that order, once for each time."""
+        """Return the ids of finished evaluations in their order, an id for each evaluation."""
         log = self.state / "log"
         return log.read_text().split() if log.exists() else []
 
@@ -154,7 +155,7 @@ class Class:
         return json.loads((self.out / name / ledger.RESULT).read_text())  # type: ignore[no-any-return]
 
     def recorded(self) -> Counter[str]:
-        """Count the whole result lines of each submission in the ledger."""
+        """Count the complete result lines of each submission in the ledger."""
         path = self.out / ledger.LEDGER
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         items = map(json.loads, whole.splitlines())
@@ -202,7 +203,8 @@ def some_run() -> Run:
 
 @contextmanager
 def holding(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start a process that holds something in `folder` until it is killed. Yield it and the line that it prints."""
+    """Start `script`, which locks or uses `folder` until it is killed. Yield the process and the line that it
+    prints."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     command = [sys.executable, "-c", script, str(folder)]
     with subprocess.Popen(command, cwd=ROOT, **pipes) as holder:  # type: ignore[call-overload]

@@ -47,7 +47,8 @@ class Reader:
 
 
 def repeats(*middles: bytes, head: bytes = b"", tail: bytes = b"") -> Patterns:
-    """Return a pattern for each middle: the head, as many repeats as make up the size, the tail."""
+    """Return a pattern for each middle. It maps a size to the head, repeats of the middle up to this size, and the
+    tail."""
 
     def filled(middle: bytes) -> Callable[[int], bytes]:
         return lambda size: head + middle * ((size - len(head) - len(tail)) // len(middle)) + tail
@@ -80,7 +81,7 @@ class Reading:
 
 
 def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[bytes]) -> None:
-    """Change the bytes so far in one way; `other` is an example to splice from."""
+    """Mutate the bytes once; `other` is an example of which a piece may be inserted."""
     at = draw.randint(0, len(data))
     kind = draw.choice(KINDS)
     if kind == "bits":
@@ -131,7 +132,7 @@ def fuzz(reader: Reader, count: int) -> Reading:
 
 
 def growth(reader: Reader, pattern: str) -> Reading:
-    """Read a hostile pattern in two sizes. Raises AssertionError where the best time grows much faster."""
+    """Read a hostile pattern in two sizes. Raises AssertionError if the best time grows much faster than the size."""
     make = reader.patterns[pattern]
     small, large = make(reader.pattern_bytes), make(4 * reader.pattern_bytes)
     first = second = Reading(seconds=math.inf)
@@ -171,7 +172,7 @@ def _read(reader: Reader, data: bytes, what: str) -> Reading:
 
 
 class TooSlow(BaseException):
-    """A reading takes too long. A reader that catches every Exception must not catch it."""
+    """Raised if a reading takes too long. It is not an Exception, so a reader that catches these does not catch it."""
 
 
 def _too_slow(_number: int, _frame: FrameType | None) -> None:

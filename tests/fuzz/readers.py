@@ -1,4 +1,4 @@
-"""The readers of what comes from outside a run, of texts for people, and of a submission's products."""
+"""Readers under test: of files from outside, of texts for people, and of data that a submission produces."""
 
 import csv
 import io
@@ -493,7 +493,7 @@ def read_texts(data: bytes) -> None:
 
 @cache
 def objects() -> tuple[bytes, ...]:
-    """Small shared objects: one that calls the loader and names what it loads, one that wants torch's operators."""
+    """Small shared objects: one calls dlopen with a library's name, one calls torch's operators."""
     texts = (
         'extern void *dlsym(void *, const char *); void *run(void) { return dlsym(0, "cblas_sgemm"); }',
         'extern int w(void) __asm__("_ZN2at4_ops6matmul4callERKNS_6TensorES4_"); int run(void) { return w(); }',

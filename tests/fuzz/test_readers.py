@@ -19,7 +19,7 @@ PATTERNS = [(reader, name) for reader in READERS for name in reader.patterns]
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_mutated_inputs_end_in_no_error_but_the_promised_ones(reader: Reader, inputs: int) -> None:
     done = fuzz(reader, inputs)
-    # The examples themselves are readable: the refused inputs were broken on the way.
+    # The examples themselves are readable: inputs were refused because mutations broke them.
     assert done.inputs == inputs // reader.cost and done.refused < done.inputs
     assert not reader.allowed or done.refused
 

@@ -44,7 +44,8 @@ def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zyg
 
 @pytest.mark.parametrize("style", one_of_each([STYLES[0], *STYLES[-2:]], lambda _: None, attrgetter("name")))
 def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path, zygote: Zygote) -> None:
-    """Judged by the ratio alone: the allowance of 15 ms would hide a reference in another style at this size."""
+    """Time is judged by the ratio alone. At this size, the allowance of 15 ms would hide that the reference has another
+    style."""
     part = ASSIGNMENT.part("part3")
     assert part.time is not None
     strict = dataclasses.replace(part, time=dataclasses.replace(part.time, allowance_ms=0.0))

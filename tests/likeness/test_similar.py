@@ -47,7 +47,7 @@ def starter() -> str:
     return STARTER
 
 
-#: Edits of TEXT that change nothing, and some that do.
+#: Edits of TEXT that do not change what it computes, and edits that do.
 IDLE = [
     (";", ";;"), (";", "; (void)0;"), ("{", "{ (void)sum; 0;"), ("sum;", "(sum);"), ("sum;", "((+sum));"),
     ("sum +=", "(sum) += 0.0f +"), ("0.0f;", "(0 + 0.0f) * 1;"), ("std::exp(", "(std::exp)("), ("{", "<%"),
@@ -108,7 +108,7 @@ def test_whole_copies_stand_above_independent_work(master: str, starter: str) ->
     lowest = {effort: min(found[pair] for pair in efforts if efforts[pair] == effort) for effort in EFFORTS}
     independent = sorted((value for pair, value in found.items() if pair not in efforts), reverse=True)
     assert lowest["careless"] > 0.99 and lowest["renamed"] > independent[0]
-    # A student who has rewritten every loop is among the very first all the same.
+    # Even a copy with every loop rewritten ranks among the first pairs.
     count = len(sources) * (len(sources) - 1) // 2 - len(efforts)
     assert min(lowest["reworked"], lowest["patient"]) > independent[count // 50]
     assert len(independent) <= count // 2 or independent[count // 2] < 0.3
@@ -173,12 +173,12 @@ def test_equal_wrong_outputs_on_two_hidden_inputs_make_a_group() -> None:
     (group,) = groups(anna=same, bert=same, carl=once)
     assert group.members == ("anna", "bert") and group.cases == ("h1", "h2") and group.hidden
     assert group.words == "<k_transposed>"
-    # Right outputs, one input and empty outputs make none.
+    # Right outputs, a single input or empty outputs make no group.
     for same in (result(h1=None), result(h1="aa"), result("not_written", h1="00", h2="01")):
         assert not groups(a=same, b=same), same
     public_alone, other = (result(h1=digest, x="aa", y="bb") for digest in ("p1", "q1"))
     assert not groups(a=public_alone, b=other), "hidden inputs decide where there are any"
-    # Two who share each input with others are found.
+    # a and b share each output with another student, too, and still form a group.
     outputs = {"a": "12", "b": "12", "c": "1x", "d": "y2"}
     found = groups(**{name: result(h1=one, h2=two) for name, (one, two) in outputs.items()})
     assert [group.members for group in found] == [("a", "b")]

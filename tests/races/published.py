@@ -50,7 +50,7 @@ def vectors(loop: str) -> str:
     return FORMATTED + loop + RETURN
 
 
-#: Head by head and row by row, wherever @rows@ stands.
+#: Loops over batches, heads and rows, put in the place of @rows@.
 ROWS = """for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++)
             for (int i = 0; i < N; i++)"""

@@ -1,4 +1,4 @@
-"""Files in the published style are studied without torch, and delays show a race where each thread is quick."""
+"""Races in files of the published style are found without torch; delays reveal races of threads with little work."""
 
 import csv
 import re
@@ -162,7 +162,7 @@ def test_sanitizers_see_where_a_view_of_temp_ends(tmp_path: Path) -> None:
 def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
     assert study("cache", tmp_path, published.SOURCES[name], "-N", "24", "-d", "8", *CACHEGRIND) == 0
     (row,) = rows(tmp_path / "cache.csv")
-    # K and V do not fit and are read again for each row; and no more lines come than elements are asked for.
+    # K and V do not fit into the cache and are read again for each row. An access fetches at most one line.
     once, accesses = 2 * 24 * 8 // 16, 8 * 24 * 24 * 8
     assert 6 * once < int(row["fetched by cachegrind"]) < accesses
 
@@ -302,7 +302,7 @@ def test_initialisers_cannot_take_the_timer_away(tmp_path: Path) -> None:
 
 @needs_delays
 def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -> None:
-    """On one core a timed call passes; the delayed call beside it does not."""
+    """On one core a kernel with a race passes the timed calls, but not the delayed call of the same round."""
     racy = keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")
     racy = racy.replace("parallel for collapse(3)", f"parallel for collapse(3) if(N == {N})")
     assert f"if(N == {N})" in racy

@@ -26,7 +26,7 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.study import race, watch_races
 
-#: On a line of the mistake.
+#: Comment that marks the line of a mistake.
 MARK = "/*!*/"
 
 
@@ -308,7 +308,7 @@ def without_marks(text: str) -> tuple[str, list[int]]:
     one_of_each(groups(), key=lambda group: None, name=lambda group: f"{group[0].base}: {group[0].name}"),
 )
 def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judged as in a student's own run, without time and table."""
+    """Judge a file as in a student's own run, without times and the profiler's table."""
     monkeypatch.chdir(tmp_path)
     course, correct, functions = course_of(group[0].base)
     made, file = [mutation(bug) for bug in group], tmp_path / "module.cpp"
@@ -332,7 +332,7 @@ def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch:
         named = [int(line) for line in re.findall(r"\bmodule\.cpp:(\d+)", message)]
         distance = min((abs(a - b) for a in named for b in lines), default=9999)
         assert distance <= bug.within, f"named {named}, wrong {lines}: {shown}"
-        # A proved access outside of an array takes the place of what the numbers show.
+        # A proved access outside of an array replaces the cause that was guessed from the numbers.
         assert bug.said in message or message.startswith(closer_look.OUTSIDE), shown
         assert bug.kind not in ("outside", "crash") or any(words in message for words in OUTSIDE), shown
         # Advice that would lead the student to the wrong place.

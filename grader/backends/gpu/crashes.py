@@ -48,7 +48,7 @@ def load_error(error: str, packages: Sequence[str]) -> Faulty:
     `packages` are those that the assignment allows. If one of them is not installed, the verdict is `unjudged`.
     """
     if error.endswith(kernelfiles.NO_CARD):
-        return lacks_gpu(f"The file asks for a card when it is imported: {error}")
+        return lacks_gpu(f"The file needs a GPU when it is imported: {error}")
     lacking = NO_MODULE.search(error)
     name = lacking["name"] if lacking else ""
     if name in packages:
@@ -108,7 +108,7 @@ def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
         # A file may import inside of a function, as CS336's adapters do.
         return load_error(message, packages)
     if message.endswith(kernelfiles.NO_CARD):
-        return lacks_gpu(f"{broken.part.function} on the input '{broken.where}' asks for a card: {message}")
+        return lacks_gpu(f"{broken.part.function} on the input '{broken.where}' needs a GPU: {message}")
     if NOT_COMPILED.search(message):
         words = (
             f"{broken.part.function} on the input '{broken.where}' launches a kernel that it did not launch in the "

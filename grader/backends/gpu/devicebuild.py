@@ -40,11 +40,11 @@ LIBRARY, BUNDLE = "kernels.so", "kernels.py"
 #: Requirement for pip that installs Triton.
 TRITON_PACKAGE = "triton>=3.7,<3.8"
 LACKING_TRITON = (
-    "This Python has no triton that runs, which judges kernels also where there is no GPU: nothing is judged, and no "
+    "This Python has no working triton, which is needed to judge kernels even without a GPU: nothing is judged, and no "
     f'points are lost. Install it (pip install "{TRITON_PACKAGE}", the extra gpu), and judge again.'
 )
 LACKING_NVCC = (
-    "This machine has no nvcc that runs, which compiles CUDA: nothing is judged, and no points are lost. Install "
+    "This machine has no working nvcc to compile CUDA: nothing is judged, and no points are lost. Install "
     "NVIDIA's CUDA toolkit, put nvcc on the PATH, and judge again."
 )
 #: Architecture for which a machine without a GPU compiles, to check if a file compiles. Older GPUs are not supported.
@@ -236,4 +236,4 @@ def errors_of(output: bytes, name: str) -> str:
     lines = harmless(output.decode(errors="replace")).splitlines()
     errors = [line for line in lines if re.search(r"\berror\b|undefined reference|fatal", line)]
     kept = [re.sub(r"^kernels\.cu\((\d+)\):", rf"{name}:\1:", line) for line in errors[:MOST_ERRORS]]
-    return "\n".join(kept or lines[-MOST_ERRORS:] or ["nvcc failed without a word"])
+    return "\n".join(kept or lines[-MOST_ERRORS:] or ["nvcc failed without a message"])

@@ -163,7 +163,7 @@ def flags(
     if chosen := next((row for row in rows if row.name.startswith("class ")), None):
         found.append(Flag("judged_class", _chosen(chosen, built)))
     if part.avoids_tensor and _holds_avoided(played):
-        message = f"PyTorch makes tensors of {' x '.join(part.avoids_tensor)} numbers during its calls, and no tiles"
+        message = f"PyTorch makes tensors of {' x '.join(part.avoids_tensor)} numbers in its calls, in place of tiles"
         found.append(Flag("tensor_not_avoided", message, "review"))
     return (*found, *of_replay)
 
@@ -290,18 +290,16 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
     lacks memory."""
     part = checks.part
     if call.status == "timeout":
-        return f"its trace takes more than {call.cpu_s or call.wall_s:.0f} s of processor time, and its call did not"
+        return f"a replay takes more than {call.cpu_s or call.wall_s:.0f} s of processor time, its call took less"
     if call.status != "ok":
         why = call.message or call.signal_name or call.status
         if NO_ROOM.search(why) and host.card is not None and not _exceeds_its_limit(why):
-            raise KitError(
-                f"the card has no memory left for a replay ({why}); grade fewer at a time (--jobs)"
-            )
+            raise KitError(f"the GPU has no memory left for a replay ({why}); grade fewer at a time (--jobs)")
         what = "operators" if in_torch(part) else "kernels"
         return f"its {what} could not be called apart from the file: {why}"
     launches = any(row.name.startswith("launch ") for row in call.profile)
     if launches and in_torch(part):
-        return "a kernel was launched, where PyTorch alone is asked for"
+        return "a kernel was launched, but this part must use PyTorch alone"
     if part.outputs and not launches and not in_torch(part):
         dims = (output.dims for output in part.outputs.values())
         if all(math.prod(evaluate_int(dim, replay.shape) for dim in each) <= 1 for each in dims):
@@ -309,8 +307,8 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
         return "no kernel of the file was launched"
     if not checks.holds(replay.case, replay.shape, replay.inputs, call):
         return (
-            "the operators and kernels that its call went through give a wrong result on other inputs: "
-            "numbers came in another way"
+            "the operators and kernels recorded in its call give a wrong result on other inputs: "
+            "its numbers were obtained in another way"
         )
     return ""
 
@@ -361,12 +359,12 @@ def _without_kernels(
             if open_ := left_open(call):
                 return [], [open_]
             if call.status != "ok":
-                return ["an output, whose trace cannot be played without what kernels compute"], []
+                return ["an output (its trace cannot be replayed without the kernels' results)"], []
             for name, found in _written(part, part.inputs, call).items():
                 out = each.outputs[name]
                 right[name] += int((_counts(out) & (out == found)).sum())
     found = [
-        f"{name}, which comes out the same without what kernels compute"
+        f"{name} (it stays right without the kernels' results)"
         for name in every
         if right[name] > MOST_WITHOUT * every[name]
     ]
@@ -409,7 +407,7 @@ def _much(played: Replay, allowed: Collection[str]) -> list[str]:
     )
     if total <= MOST_COMPUTED * max(given, LEAST_GIVEN):
         return []
-    return [f"{total} numbers elementwise, where the tensors of the call hold {given}"]
+    return [f"{total} numbers element by element, but the tensors of the call hold only {given}"]
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:

@@ -215,7 +215,7 @@ class Player:
             make = triton.constexpr_function if kind == "ConstexprFunction" else triton.jit
             self.made[number] = self.compiled(node, space, f"<kernel {number}>", make)
         if self.made[number] is None:
-            raise Unplayable("holds a kernel that needs itself")
+            raise Unplayable("holds a kernel that refers to itself")
         return self.made[number]
 
     def compiled(
@@ -383,13 +383,13 @@ def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> 
     for each in inner:
         place = f"launches {node.name} (line {getattr(each, 'lineno', node.lineno)}), which uses"
         if not isinstance(each, NODES) or (isinstance(each, ast.FunctionDef) and each is not node):
-            raise Unplayable(f"{place} what kernels have not: {type(each).__name__}")
+            raise Unplayable(f"{place} forbidden syntax: {type(each).__name__}")
         name = getattr(each, "id", getattr(each, "arg", None))
         if name and (name.startswith("__") or name == SEMANTIC):
-            raise Unplayable(f"{place} {name}: neither Triton's, nor a kernel, nor a constant")
+            raise Unplayable(f"{place} {name}: not a name of Triton, a kernel or a constant")
         if isinstance(each, ast.Name):
             if each.id not in known:
-                raise Unplayable(f"{place} {each.id}: neither Triton's, nor a kernel, nor a constant")
+                raise Unplayable(f"{place} {each.id}: not a name of Triton, a kernel or a constant")
             found = None if each.id in own else space.get(each.id)
             if isinstance(found, types.ModuleType) and id(each) not in parts:
                 raise Unplayable(f"{place} the module {each.id} as a value")

@@ -50,7 +50,8 @@ TRIAL_SETS, TRIAL_CALLS = 8, 3
 ROUND_S = 1.5
 """Approximate seconds of a round: half of them for a new student runner."""
 LONGEST_GO_S = 2.0
-"""If a student's call takes more seconds, it gets fewer sets. This is forty times the length of a reference's call."""
+"""Limit on the seconds of a student's call, forty times those of a reference's call. A slower kernel gets fewer
+sets."""
 MOST_UNSTEADY = 8
 """The measurement ends after this many rounds in a row at an unsteady clock."""
 REFERENCE = "reference"
@@ -152,7 +153,7 @@ class DeviceRounds:
         try:
             made = Arena(self.card, self.tensors, sets)
         except CudaError as error:
-            raise KitError(f"the card has no room to time {self.part.id}: {error}") from error
+            raise KitError(f"the GPU has not enough memory to time {self.part.id}: {error}") from error
         self.stack.callback(made.close)
         return made
 
@@ -253,8 +254,8 @@ class DeviceRounds:
             if in_a_row == MOST_UNSTEADY:
                 found = ", ".join(str(reading.mhz) for side in self.seen_clocks.values() for reading in side)
                 message = (
-                    f"The card's clock changes by more than {smclock.STEADY:.0%} from call to call (MHz: {found}). The "
-                    "results are right, the time is open. Cool the card, stop what else uses it, or fix its clock "
+                    f"The GPU's clock changes by more than {smclock.STEADY:.0%} from call to call (MHz: {found}). The "
+                    "results are right, the time is open. Cool the GPU, stop other programs on it, or fix its clock "
                     "(nvidia-smi --lock-gpu-clocks), and judge again."
                 )
                 raise faults.Faulty(

@@ -58,7 +58,7 @@ def player_class(replay: Any) -> Any:
         def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
             """Replay a trace. With `ablate`, replace each number that a kernel computes by NaN.
 
-            Numbers that differ from those in the last replay of the same trace are the numbers of the call.
+            Operators count if they work on numbers that differ from the last replay of the same trace, on other inputs.
             """
             import torch
 

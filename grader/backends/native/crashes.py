@@ -20,7 +20,7 @@ SIGNAL_HINTS = {
     "SIGKILL": "the process was killed, most likely for using too much memory",
     "SIGXFSZ": "it wrote a file larger than allowed",
     "SIGXCPU": "it used more CPU time than allowed",
-    "SIGSYS": "it asked the system for what no kernel needs: to start another process, to use the network, or "
+    "SIGSYS": "it made a system call that kernels may not make: to start another process, to use the network, or "
     "to reach for a process that is not its own",
 }
 

@@ -36,7 +36,7 @@ EMPTY_HEADER = b"#pragma once\nnamespace ispc {}\n"
 PROBE = b"export void gpt149_probe(uniform float values[]) { values[programIndex] = 0; }\n"
 
 LACKING = (
-    f"This machine has no {TOOL} that runs, and {SOURCE} has to be compiled by it: nothing is judged, and no points "
+    f"This machine has no working {TOOL} to compile {SOURCE}: nothing is judged, and no points "
     f"are lost. Install it ({WHERE_FROM}), put it on the PATH, and judge again."
 )
 DOES_NOT_RUN = (

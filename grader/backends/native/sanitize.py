@@ -175,10 +175,10 @@ FAULTS = {
     "stack-overflow": "the stack overflowed: an endless recursion, or a local array that is too large",
     "attempting": "memory was freed twice, or was not allocated by the kernel",
     "double-free": "memory was freed twice",
-    "SEGV": "an address that belongs to nothing was {access}: a null or wild pointer, or an index far out of range",
+    "SEGV": "an address outside of all memory was {access}: a null or wild pointer, or an index far out of range",
     "FPE": "an integer was divided by zero",
     "ABRT": "the program called abort (an exception that nobody caught, or a failed assertion)",
-    "allocation-size-too-big": "an absurd amount of memory was asked for: look for a negative size",
+    "allocation-size-too-big": "the code asked for far too much memory: look for a negative size",
     "container-overflow": "an element between a vector's size and its capacity was {access}",
 }
 

@@ -63,7 +63,7 @@ class TorchFiles:
 
 
 def default_flags(machine: str | None = None) -> tuple[str, ...]:
-    """Return the published flags without that for OpenMP (`openmp_flags`): `-O3`, and `-mavx` on x86-64."""
+    """Return the published flags except the one for OpenMP (`openmp_flags`): `-O3`, and `-mavx` on x86-64."""
     avx = ("-mavx",) if (machine or platform.machine()).lower() in X86 else ()
     return ("-O3", *avx)
 

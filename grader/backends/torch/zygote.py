@@ -397,7 +397,7 @@ class Zygote:
         except subprocess.TimeoutExpired:
             return "it is still there"
         said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
-        last = (said.strip().splitlines() or ["it ended without a word"])[-1]
+        last = (said.strip().splitlines() or ["it ended without a message"])[-1]
         return f"{last}, {signal.Signals(-status).name}" if status < 0 else last
 
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:

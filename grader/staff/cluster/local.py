@@ -55,7 +55,7 @@ def parse(text: str) -> Address:
     else:
         raise UsageError(
             f"--cluster {one_line(text, 60)}: name a scheduler as tcp://HOST:8786 or tls://HOST:8786, "
-            f"or local:N for N machines (1 to {MOST_LOCAL}) that are made of this one"
+            f"or local:N to try N machines (1 to {MOST_LOCAL}) that are processes on this one"
         )
     if importlib.util.find_spec("distributed") is None:
         raise UsageError(

@@ -123,7 +123,7 @@ def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
         if cards < 1:
             return (
                 0,
-                "it offers no card, which a part needs: start it with --resources 'cores=N machine=1 card=1'",
+                "it offers no GPU, which a part needs: start it with --resources 'cores=N machine=1 card=1'",
             )
         cores = min(cores, cards)
     return min(cores, threads), ""

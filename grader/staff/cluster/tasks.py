@@ -193,7 +193,7 @@ def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic:
                 return {"lost": "it was stopped for a while"} if stalled else message
             if node.is_silent():
                 node.kill()
-                return {"lost": "its node said nothing any more"}
+                return {"lost": "its node stopped answering"}
             if not _is_wanted(worker, key):
                 return {"lost": "nobody waits for it"}
             if message or now_s - logged_s > ALIVE_S:

@@ -143,6 +143,6 @@ def whole(row: Platform) -> str:
         "students see": row.shown,
         "limits": str(row.limits),
         "commands": row.command,
-        "release": row.release or "none of its own: use that of any other platform",
+        "release": row.release or "none: use the release of any other platform",
     }
     return "\n".join([row.title, *(f"  {name:13} {text}" for name, text in facts.items())])

@@ -21,7 +21,7 @@ from .asking import about, measured
 
 PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
 RUNGS = ("by hand", "compiled", "yours", "reference", "tuned", "PyTorch's best")
-LIMIT = "the card's limit"
+LIMIT = "the GPU's limit"
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,13 @@ def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: floa
 
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py lab gpu ladder PART`. Return 1 if the student's kernel could not be measured, else 0."""
-    parse = options.parser(arguments, "ladder", "Your kernel between the naive way and what the card can do.")
+    parse = options.parser(
+        arguments, "ladder", "Compare your kernel with the naive one and with the GPU's limit."
+    )
     parse.add_argument("part", help=", ".join(PARTS))
     given = parse.parse_args(arguments)
     if given.part not in PARTS:
-        raise UsageError(f"no part '{given.part}' on a ladder: choose {', '.join(PARTS)}")
+        raise UsageError(f"there is no ladder for the part '{given.part}': choose {', '.join(PARTS)}")
     settings = options.settings(given)
     outcome.prepare(settings, "ladder")
     folder = settings.assignment.lab_folder

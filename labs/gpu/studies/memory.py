@@ -67,7 +67,7 @@ class MemoryStudy:
             ("N", "naive, MiB", "flash, MiB", "naive / flash"),
             rows,
             f"{self.about}. The most that torch's allocator held during a call, beyond what it held before. "
-            f"Between the last two: {', '.join(limits) or 'not known'}. Nothing: more than the card has.",
+            f"Between the last two: {', '.join(limits) or 'not known'}. Empty: more memory than the GPU has.",
         )
 
     def figures(self) -> tuple[Figure, ...]:

@@ -95,7 +95,7 @@ class RooflineStudy:
             notes=tuple(kernel.name for kernel in known),
         )
         drawn = (roof, points) if known else (roof,)
-        title = "Roofline of this card"
+        title = "Roofline of this GPU"
         return (
             Plot("roofline", title, self.about, "FLOP per byte", "TFLOP/s", drawn, log_x=True, log_y=True),
         )
@@ -116,7 +116,7 @@ def kernels_of(found: Mapping[str, float | str]) -> tuple[Kernel, ...]:
 
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py lab gpu roofline`. Return 1 if a kernel could not be measured, else 0."""
-    given = options.parser(arguments, "roofline", "Your kernels under the roof of this card.").parse_args(
+    given = options.parser(arguments, "roofline", "Your kernels under the roofline of this GPU.").parse_args(
         arguments
     )
     settings = options.settings(given)
