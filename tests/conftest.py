@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -30,8 +31,8 @@ from grader.assignment.mutations import Mutation  # noqa: E402
 from grader.assignment.records import Assignment, Part  # noqa: E402
 from grader.backends.torch.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
 from grader.core.errors import UsageError  # noqa: E402
-from grader.core.results import SubmissionResult  # noqa: E402
-from grader.explain import size_probe  # noqa: E402
+from grader.core.results import Flag, SubmissionResult  # noqa: E402
+from grader.explain import explanation_errors, size_probe  # noqa: E402
 from grader.judge.bench import Options  # noqa: E402
 from grader.judge.evaluate import evaluate  # noqa: E402
 from grader.sandbox import Sandbox, choose  # noqa: E402
@@ -125,6 +126,21 @@ def process_state_is_restored() -> Iterator[None]:
     before = process_state()
     yield
     assert process_state() == before
+
+
+@pytest.fixture(autouse=True)
+def failed_explanations() -> Iterator[list[Flag]]:
+    """Fail a test in which code raised while it explained a result. A test of such code clears the list."""
+    failed: list[Flag] = []
+    flags = explanation_errors.flags
+
+    def recorded() -> list[Flag]:
+        failed.extend(found := flags())
+        return found
+
+    with patch.object(explanation_errors, "flags", recorded):
+        yield failed
+    assert not failed
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,11 @@ from grader.backends.faults import Broken
 from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
-from grader.core.results import Diagnosis
+from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, size_probe
 from grader.explain.closer_look import Closer, _Findings
 from grader.explain.common_facts import Seen
+from grader.explain.deviation import usual_axes
 from grader.explain.suspect import Suspect
 from grader.judge import second_build
 from grader.judge.bench import Options, Watched
@@ -647,7 +648,7 @@ def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytes
     assert not second.is_allowed
 
 
-def test_a_mistake_in_a_suspect_costs_its_sentence_alone() -> None:
+def test_a_mistake_in_a_suspect_costs_its_sentence_alone(failed_explanations: list[Flag]) -> None:
     def broken(scene: object) -> None:
         raise ZeroDivisionError("of the lab's own")
 
@@ -659,6 +660,11 @@ def test_a_mistake_in_a_suspect_costs_its_sentence_alone() -> None:
     line = broken.__code__.co_firstlineno + 1
     assert flag.code == "explanation_failed" and f"tests/test_closer.py:{line}: ZeroDivision" in flag.message
     assert not explanation_errors.flags(), "noted once"
+    failed_explanations.clear()
+
+
+def test_each_axis_of_an_output_has_a_name() -> None:
+    assert [len(usual_axes(dimensions)) for dimensions in range(6)] == [*range(6)]
 
 
 def test_divisions_of_whole_numbers_are_found() -> None:

@@ -41,8 +41,8 @@ _LAST = (Axis("row", "rows", "i"), Axis("column", "columns", "j"))
 
 def usual_axes(dimensions: int) -> tuple[Axis, ...]:
     """Return default names for the axes of an output whose oracle does not name them."""
-    if dimensions == 1:
-        return (Axis("element", "elements", "i"),)
+    if dimensions < len(_LAST):
+        return (Axis("element", "elements", "i"),)[:dimensions]
     first = [
         Axis(f"index {k}", f"indices {k}", chr(ord("a") + k % 8), listed=True) for k in range(dimensions - 2)
     ]
