@@ -233,13 +233,21 @@ class Body:
         return self.values(name for n in self.lines() for name in found.findall(self.code[n - 1]))
 
     def stored(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set a variable whose value is then stored into one of these arrays."""
-        values = list[str]()
+        """Return the lines that set a variable whose value is then stored into one of these arrays.
+
+        If a name is declared several times, only lines between the declaration before the store and the next one count.
+        """
+        found = set[Place]()
         for place in self.stores(names):
             row = self.code[place.line - 1]
             last = row.rpartition("=" if re.search(r"\]\s*[-+*/]?=", row) else ",")[2]
-            values += re.findall(r"\b[A-Za-z_]\w*\b(?!\s*\()", last)
-        return self.values(values)
+            for name in set(re.findall(r"\b[A-Za-z_]\w*\b(?!\s*\()", last)):
+                declared = re.compile(rf"\b(?:float|double|auto|\w*int\w*)\b[\s&*]*{name}\b")
+                at = [n for n in self.lines() if declared.search(self.code[n - 1])]
+                begin = max((n for n in at if n <= place.line), default=self.first)
+                end = min((n for n in at if n > place.line), default=self.last + 1)
+                found |= {each for each in self.values([name]) if begin <= each.line < end}
+        return sorted(found, key=lambda each: each.line)
 
     def summed_from(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set or change a sum to which values of `names` are added."""
