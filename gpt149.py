@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from grader.core.results import Score, SubmissionResult
     from grader.judge.events import Listener
 
-#: An undecided timing ends after so many seconds, sooner than in a class: a student waits for it.
+#: Limit in seconds on an undecided timing, shorter than in a class: a student waits for it.
 TIME_BUDGET_S = 15.0
 LAB, DOCTOR, INIT = "lab", "doctor", "init"
 #: Flags that are printed below the verdicts.

@@ -236,7 +236,7 @@ def test_nothing_but_the_program_is_mapped(both: Both) -> None:
     assert session.evidence.frozen_cpu_s < 0.001
 
 
-#: A kernel that makes the interpreter beside it print, as torch does, and list its imports.
+#: A kernel that uses the Python interpreter in its process: it prints, as torch does, and lists the imports.
 SPEAKS = r"""
 static void python(const char *text) {
   auto run = reinterpret_cast<int (*)(const char *)>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));

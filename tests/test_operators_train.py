@@ -147,7 +147,7 @@ def test_the_cnn_stays_beside_pytorch(train: Train) -> None:
     assert "all 425 calls agree" in made.agreement.line()
 
 
-#: Functions in the place of others, and where the first call that deviates is found.
+#: Exchanged functions ("function=other"), and the layer and tensor of the first deviation.
 DEVIATIONS = [
     ("linearBackward=linearTransposed", "layer 3 (linear)", "gradient of W"),
     ("linearBackward=linearLastBias", "layer 3 (linear)", "gradient of b"),

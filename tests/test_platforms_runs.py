@@ -128,7 +128,7 @@ def refusal(*arguments: object) -> str:
     return ended.stderr
 
 
-#: As GitHub Classroom exported it, until it was closed.
+#: A roster as GitHub Classroom exported it, until that service was closed.
 COLUMNS = "identifier,github_username,github_id,name\n"
 STUDENTS = "ada@x.org,ada,1,Ada =1+1\n1002,bob,2,\n1003,x-ada,3,\nlate@x.org,,,\ngone@x.org,gone,5,\n"
 ROSTER = "".join('"' + row.replace(",", '","') + '"\r\n' for row in f"{COLUMNS}{STUDENTS}".splitlines())
@@ -234,7 +234,7 @@ def test_times_of_commits_are_read_or_reported_missing(tmp_path: Path) -> None:
 
 
 def commit_object(git: Path, message_bytes: int) -> None:
-    """Detach HEAD at a commit whose message has so many zeros. Compressed, its file is a thousandth of that."""
+    """Detach HEAD at a commit whose message has this many zeros. Its compressed file is a thousand times smaller."""
     head = b"tree %040d\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 1700000000 +0000\n\n" % 0
     start = b"commit %d\0" % (len(head) + message_bytes)
     pieces = [start, head, *([b"\0" * (1 << 20)] * (message_bytes >> 20))]

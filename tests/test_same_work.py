@@ -1,4 +1,4 @@
-"""One loop bound as several parts is flagged for people; functions and their calls are read as text."""
+"""One loop that is bound as several parts is flagged for people. The source's functions and calls are read as text."""
 
 import sys
 from collections.abc import Callable, Hashable

@@ -41,7 +41,7 @@ for name in loaded.names:
 """
 WORK = "that is torch's own work; the assignment gives you tensors, not operators"
 PYTHON = "there is no Python where kernels run"
-ABSENT = "which kernels are not given"
+ABSENT = "which kernels cannot use"
 
 
 @pytest.fixture(scope="module", params=["native", pytest.param("with torch", marks=pytest.mark.full)])
@@ -200,8 +200,8 @@ def test_the_headers_that_it_replaces_are_torchs() -> None:
             ("'class at::Tensor' has no member named 'grad'", "Tensor::grad"),
             ("'Half' is not a member of 'c10'", "c10::Half"),
         )],
-        ("static assertion failed: kernels are given no tensors of this type",
-         "absent", "tensors of this type", "uses tensors of a type that kernels are not given"),
+        ("static assertion failed: kernels cannot use tensors of this type",
+         "absent", "tensors of this type", "uses tensors of a type that kernels cannot use"),
         ("use of deleted function 'at::indexing::TensorIndex::TensorIndex(T)", "absent", "index", "indexes by"),
         *[(error, "python", name, f"uses {name}: {PYTHON}") for error, name in (
             ("'dict' is not a member of 'pybind11'", "pybind11::dict"),
@@ -253,7 +253,7 @@ def test_a_bare_name_is_torchs_only_where_torchs_names_are_taken_in() -> None:
 
 
 def test_the_line_is_the_students_where_the_error_is_in_a_template() -> None:
-    error = "error: static assertion failed: kernels are given no tensors of this type"
+    error = "error: static assertion failed: kernels cannot use tensors of this type"
     error = f"/kit/plain_types.h:9:1: {error}\nmodule.cpp:5:3:   required from here"
     output = f"In file included from x.h:1:\n{error}"
     found = standin.refusal(output, "a.cpp")

@@ -521,4 +521,4 @@ def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: pyt
     refused("take a longer -m", inference, "part1", "--prompt", "the mirror " * 100)
     # Generating a text needs --inference and a part that computes attention.
     refused("-m belongs to --inference", gpt149.run, ["part4", "-m", "shakes128"])
-    refused("is not an attention part", inference, "4Daccess")
+    refused("computes no attention; choose", inference, "4Daccess")

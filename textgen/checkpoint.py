@@ -116,7 +116,7 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[torch.dtype, tuple[int, .
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     return dict(pairs)
 
 

@@ -64,7 +64,7 @@ def speak(setup: TextSetup, bench: Bench, part: Part) -> Speaker:
     try:
         kernel = setup.kernel(bench, part)
     except faults.Faulty as fault:
-        print("cannot talk")
+        print("cannot generate text")
         return Speaker(part, None, fault.diagnosis.message)
     with kernel.session:
         tally = setup.generate(kernel)

@@ -78,7 +78,9 @@ def add_options(parse: argparse.ArgumentParser) -> None:
     for flag, name, what in OPTIONS:
         action = "append" if flag == "--prompt" else "store"
         group.add_argument(flag, dest=_dest(flag), metavar=name, help=what, action=action)
-    group.add_argument("--trust-my-kernel", action="store_true", help="let a wrong kernel babble on")
+    group.add_argument(
+        "--trust-my-kernel", action="store_true", help="continue the text even if the kernel is wrong"
+    )
 
 
 def wanted(given: argparse.Namespace) -> bool:
@@ -179,9 +181,7 @@ def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
         return able
     chosen = tuple(part for part in able if part.command == test)
     if not chosen:
-        raise UsageError(
-            f"'{test}' is not an attention part, so it cannot talk: choose {', '.join(p.command for p in able)}"
-        )
+        raise UsageError(f"'{test}' computes no attention; choose {', '.join(p.command for p in able)}")
     return chosen
 
 
@@ -193,7 +193,7 @@ def speak(setup: TextSetup, bench: Bench, part: Part) -> int:
     try:
         kernel = setup.kernel(bench, part)
     except faults.Faulty as fault:
-        print(f"\n{part.id} cannot talk: {fault.diagnosis.message}")
+        print(f"\n{part.id} cannot generate text: {fault.diagnosis.message}")
         return EXIT_SUBMISSION
     print(f"{part.id}: {part.title}, attention of {describe(setup)}\n")
     stream = TextStream(setup.loaded.words)

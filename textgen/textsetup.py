@@ -189,6 +189,6 @@ def fault_lines(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
     if not setup.options.trust:
         lines.append(
             f"The text up to there is right. `{STUDENT_PROGRAM} {part.id}` looks for the bug; "
-            "--trust-my-kernel babbles on."
+            "--trust-my-kernel continues the text."
         )
     return lines

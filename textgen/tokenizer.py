@@ -170,7 +170,7 @@ def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
                 f"{path}:{number}: not 'base64 number', so this is not a .tiktoken file"
             ) from None
         if token in ranks or not token:
-            raise UsageError(f"{path}:{number}: this token is empty or stands there twice")
+            raise UsageError(f"{path}:{number}: this token is empty or occurs twice")
         ranks[token] = int(fields[1])
     return ranks
 

@@ -90,7 +90,7 @@ class Payloads:
         return False
 
     def excess_bytes(self) -> int:
-        """Return the bytes that the runner has written beyond the longest payload so far: its use as workspace."""
+        """Return the bytes that the runner has written beyond the longest payload so far: it used them as workspace."""
         return max(0, 512 * os.fstat(self.fd).st_blocks - self._most_used)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ PRODUCT, PRODUCT_CLUES = "In the product with V", ("input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 #: A quotient smaller than this (made weight / right weight) counts as 0, so it gives no divisor.
 TINY = 1e-12
-#: Power of a size, and how a message shows it.
+#: Exponents of a size, with the text for each in a message.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 

@@ -190,7 +190,7 @@ class Softmax(Rows):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
             f"NaN or infinity in {amount}. Does exp() overflow (above 88.7) because the row's maximum is not "
-            "taken off, or is -inf taken from -inf: a block in which all is masked, or beyond the row's end?"
+            "subtracted, or is -inf subtracted from -inf: a block in which all is masked, or beyond the row's end?"
         )
 
 
@@ -381,9 +381,9 @@ class Flash(Oracle):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount}. Is -inf taken from -inf (a row that sees no key of a tile has no "
+            f"NaN or infinity in {amount}. Is -inf subtracted from -inf (a row that sees no key of a tile has no "
             f"maximum yet), "
-            "does exp() overflow because a maximum, or L, is not taken off, or is a row divided by a sum of 0?"
+            "does exp() overflow because a maximum, or L, is not subtracted, or is a row divided by a sum of 0?"
         )
 
     def flops(self, shape: Shape) -> int:

@@ -167,7 +167,7 @@ class Rows(Oracle):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
             f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is something divided "
-            "by a sum of 0, or is -inf taken from -inf?"
+            "by a sum of 0, or is -inf subtracted from -inf?"
         )
 
     def _of(self, logits: Array) -> Expected:
@@ -243,8 +243,8 @@ class Merge(Oracle):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount} of {seen.output}. Is -inf taken from -inf where both sides are empty, or "
-            "something divided by a sum of 0?"
+            f"NaN or infinity in {amount} of {seen.output}. Is -inf subtracted from -inf where both sides are empty, "
+            "or something divided by a sum of 0?"
         )
 
 

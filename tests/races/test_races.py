@@ -173,11 +173,11 @@ at::Tensor P = QTensor * KTensor; -> calls operator*: that is torch's own work;
 QTensor.exp_(); -> calls Tensor::exp_: that is torch's own work;
 at::Tensor P = std::exp(QTensor); -> calls exp: that is torch's own work;
 auto P = torch::nn::functional::softmax(QTensor, 1); -> calls torch::nn: that is torch's own work;
-auto P = QTensor.fft(); -> uses torch's Tensor::fft, which kernels are not given
-auto P = torch::jit::load(name); -> uses torch's torch::jit, which kernels are not given
-auto P = QTensor.data_ptr<at::Half>(); -> uses torch's at::Half, which kernels are not given
-auto P = QTensor.data_ptr<char>(); -> uses tensors of a type that kernels are not given
-auto P = QTensor.index({KTensor}); -> indexes by a tensor or a bool, which kernels are not given
+auto P = QTensor.fft(); -> uses torch's Tensor::fft, which kernels cannot use
+auto P = torch::jit::load(name); -> uses torch's torch::jit, which kernels cannot use
+auto P = QTensor.data_ptr<at::Half>(); -> uses torch's at::Half, which kernels cannot use
+auto P = QTensor.data_ptr<char>(); -> uses tensors of a type that kernels cannot use
+auto P = QTensor.index({KTensor}); -> indexes by a tensor or a bool, which kernels cannot use
 py::dict P; -> uses py::dict: there is no Python where kernels run
 PyErr_Clear(); -> uses PyErr_Clear: there is no Python where kernels run"""
 

@@ -110,7 +110,7 @@ PYTHON = re.compile(r"_?Py[A-Z_]\w*|PYBIND11_\w+|pybind11|npy_\w+|THP\w+|THPVari
 PYTHON_HEADER = re.compile(r"Python\.h|(?:pybind11|numpy)/.*|torch/csrc/.*[Pp]y.*")
 USING = re.compile(r"\busing\s+namespace\s+(?:at|torch)\b")
 TENSOR_INDEX = re.compile(r"deleted (?:function|constructor)[^\n]*TensorIndex")
-OTHER_ELEMENTS = "kernels are given no tensors of this type"
+OTHER_ELEMENTS = "kernels cannot use tensors of this type"
 MISSING_HEADER = re.compile(r"fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such file| file not found)")
 #: An error with its place.
 ERROR = re.compile(
@@ -309,11 +309,11 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
                 f"includes {name}: that is torch's own work, and the assignment gives you tensors",
             )
         is_torchs = name.startswith(("torch/", "ATen/", "c10/", "caffe2/"))
-        return (name, "absent", f"includes {name}, which kernels are not given") if is_torchs else None
+        return (name, "absent", f"includes {name}, which kernels cannot use") if is_torchs else None
     if TENSOR_INDEX.search(error):
-        return "index", "absent", "indexes by a tensor or a bool, which kernels are not given"
+        return "index", "absent", "indexes by a tensor or a bool, which kernels cannot use"
     if OTHER_ELEMENTS in error:
-        return "tensors of this type", "absent", "uses tensors of a type that kernels are not given"
+        return "tensors of this type", "absent", "uses tensors of a type that kernels cannot use"
     name = _absent(error) or _undeclared(error, line, source)
     if name is None:
         return None
@@ -323,7 +323,7 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
     if WORK.fullmatch(name):
         reason = "that is torch's own work; the assignment gives you tensors, not operators"
         return name, "work", f"calls {'torch operators' if name == 'operators' else name}: {reason}"
-    return name, "absent", f"uses torch's {name}, which kernels are not given"
+    return name, "absent", f"uses torch's {name}, which kernels cannot use"
 
 
 def _absent(error: str) -> str | None:

@@ -26,7 +26,8 @@ from grader.submission import Submission
 MOST_UNFIT, MOST_FAILED = 2, 1
 """Limits on returns of one submission to the queue: after an unsteady machine, after a failure of the kit."""
 MOST_ALIKE = 3
-"""If so many submissions fail with the same message, before any verdict, the run ends: the machine is at fault."""
+"""Number of submissions that fail with the same message, before any verdict, after which the run ends: the machine is
+at fault."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ WORKERS_WITHIN_S = 60.0
 """Seconds to wait for the first worker, or for a new one after all are gone: a batch system may be slow."""
 RECONNECT_S = 120.0
 MOST_DEATHS = 2
-"""If so many machines are lost while they judge one submission alone, the submission counts as the cause."""
+"""Number of machines lost while judging one submission alone, from which on the submission counts as the cause."""
 MOST_UNSTEADY = 3
 """Unsteady timings in a row after which a machine is tested again."""
 MOST_PROOFS = 5

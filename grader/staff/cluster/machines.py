@@ -80,7 +80,7 @@ class Node:
         return bool(heard_s) and time.monotonic() - max(heard_s) > SILENT_S
 
     def recorded(self) -> Machine:
-        """Return its record for the ledger."""
+        """Return the machine's record for the ledger."""
         facts = self.facts
         return Machine(
             name=self.name,

@@ -23,7 +23,7 @@ from grader.core.places import ROOT
 ALIVE_S = 2.0
 """Seconds between two messages of a task that it is alive."""
 STALL_S = 6.0
-"""If a task could not run for so many seconds, its machine was stopped: the job's times are discarded."""
+"""Seconds without a run of a task after which its machine counts as stopped: the job's times are discarded."""
 CLOSE_WITHIN_S = 10.0
 NODE_SILENT_S = 30.0
 """A node that is silent for this many seconds is stopped or stuck: it is ended, and its jobs go elsewhere."""

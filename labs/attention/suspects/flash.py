@@ -49,7 +49,7 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
     (
         "l_forgotten",
         "flash_l_not_carried",
-        "lnew is lij alone, the sum of one block: it is li + lij",
+        "lnew is lij alone, the sum of one block: it should be li + lij",
         lambda o, li, lij, pv: ((li * o + pv) / lij, lij),
     ),
     (

@@ -74,7 +74,7 @@ class LadderStudy:
             if isinstance(ms := self.times[rung], float)
         }
         known[LIMIT] = self.limit[1]
-        title = f"{self.part}: from the naive way to the limit"
+        title = f"{self.part}: from the naive kernel to the limit"
         return (figure.bars("ladder", title, self.about, "ms", tuple(known), {"ms": tuple(known.values())}),)
 
 

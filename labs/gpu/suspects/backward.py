@@ -61,7 +61,7 @@ def _of_weights(p: Array, h: Heads) -> Outputs:
 
 
 MISTAKES += [
-    row("without_sum", "weights_not_normalised", "P is exp(s) and not exp(s - L): take the saved log-sum-exp off.",
+    row("without_sum", "weights_not_normalised", "P is exp(s) and not exp(s - L): subtract the saved log-sum-exp.",
         lambda h: _of_weights(np.exp(h.s), h)),
     row("with_maximum", "weights_not_normalised",
         "P is exp(s - maximum): it has to be exp(s - L), which is divided by the row's sum.",

@@ -44,7 +44,7 @@ GELU += [
     row("root_of_x_alone", "gelu_root_outside", "sqrt(2/pi) multiplies x alone: it has to multiply x + 0.044715 x^3.",
         lambda s: s.inputs["x"] * _sigmoid(2 * (ROOT * s.inputs["x"] + CUBIC * s.inputs["x"]**3))),
     row("two_missing", "gelu_two_missing",
-        "tanh(u) is not 2 sigmoid(u) - 1: it is 2 sigmoid(2 u) - 1. A factor 2 is missing.",
+        "tanh(u) is computed as 2 sigmoid(u) - 1, but it equals 2 sigmoid(2 u) - 1. A factor 2 is missing.",
         lambda s: s.inputs["x"] * _sigmoid(_inner(s.inputs["x"]))),
     row("sigmoid_form", "gelu_sigmoid",
         "This is x sigmoid(1.702 x), another approximation: what is asked for is the tanh form.",
@@ -70,7 +70,7 @@ GELU += [
         lambda s: s.inputs["x"] * _sigmoid(-2 * _inner(s.inputs["x"]))),
     row("relu", "gelu_relu", "This is ReLU: max(x, 0).", lambda s: np.maximum(s.inputs["x"], 0)),
     row("gelu_by_columns", "operand_not_contiguous",
-        "x is read as if its rows lay behind each other in memory: use the strides that it has.",
+        "x is read as if its rows were contiguous in memory: use its strides.",
         lambda s: by_columns(s.expected)),
 ]  # fmt: skip
 
@@ -85,7 +85,7 @@ def by_columns(t: Array) -> Array:
 
 SOFTMAX += [
     row("softmax_by_columns", "operand_not_contiguous",
-        "x is read as if its rows lay behind each other in memory: use the strides that it has.",
+        "x is read as if its rows were contiguous in memory: use its strides.",
         lambda s: softmax(by_columns(s.inputs["x"]))),
 ]  # fmt: skip
 
@@ -105,7 +105,7 @@ SOFTMAX += [
         lambda s: softmax(s.inputs["x"], 0)),
     row("base_two", "wrong_base", "These are powers of 2: exp2(x) needs x log2(e).",
         lambda s: softmax(s.inputs["x"] * np.log(2))),
-    row("scaled_and_exp", "wrong_base", "x is multiplied by log2(e) and then exp(), not exp2(), is taken of it.",
+    row("scaled_and_exp", "wrong_base", "x is multiplied by log2(e), but then exp() is used in place of exp2().",
         lambda s: softmax(s.inputs["x"] / np.log(2))),
     row("log_of_it", "log_softmax", "This is the logarithm of the softmax.",
         lambda s: np.asarray(np.log(s.expected))),
@@ -246,13 +246,13 @@ MISTAKES += [
         "This is a^T b: rows of a are taken for columns. Look at the strides of a.",
         lambda s: _turned(s.inputs["a"].T, s.inputs["b"], s.inputs["a"])),
     row("b_by_columns", "operand_not_contiguous",
-        "b is read as if its rows lay behind each other in memory: use the strides that it has.",
+        "b is read as if its rows were contiguous in memory: use its strides.",
         lambda s: s.inputs["a"] @ by_columns(s.inputs["b"])),
     row("a_by_columns", "operand_not_contiguous",
-        "a is read as if its rows lay behind each other in memory: use the strides that it has.",
+        "a is read as if its rows were contiguous in memory: use its strides.",
         lambda s: by_columns(s.inputs["a"]) @ s.inputs["b"]),
     row("both_by_columns", "operand_not_contiguous",
-        "a and b are read as if their rows lay behind each other in memory: use their strides.",
+        "a and b are read as if their rows were contiguous in memory: use their strides.",
         lambda s: by_columns(s.inputs["a"]) @ by_columns(s.inputs["b"])),
     row("of_absolutes", "absolute_value", "This is the product of absolute values.",
         lambda s: np.asarray(abs(s.inputs["a"]) @ abs(s.inputs["b"]))),

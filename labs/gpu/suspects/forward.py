@@ -226,7 +226,7 @@ MISTAKES += [
         "The weights are powers of 2: exp2() needs scores that are multiplied by log2(e) = 1.4427.",
         lambda h: _scaled_by(h, h.d**-0.5 / LOG2_E)),
     row("log2(e) and exp", "base_mixed",
-        "The scores are multiplied by log2(e), and then exp(), not exp2(), is taken of them.",
+        "The scores are multiplied by log2(e), but then exp() is used in place of exp2().",
         lambda h: _scaled_by(h, h.d**-0.5 * LOG2_E)),
 ]  # fmt: skip
 for factor in (1 / LOG2_E, LOG2_E):
@@ -291,7 +291,7 @@ def _misread(h: Heads, names: str) -> Outputs | None:
 
 for names in ("qkv", "q", "k", "v", "kv"):
     words = (
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} read as if one head lay behind the other in memory: "
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} read as if the heads were contiguous in memory: "
         "use the strides that the tensor has."
     )
     predict = partial(_misread, names=names)

@@ -143,7 +143,7 @@ class Ladder:
     def table(self) -> Table:
         return Table(
             f"ladder-{self.part.id}",
-            f"{self.part.title}: who takes how long",
+            f"{self.part.title}: time of each kernel",
             COLUMNS,
             tuple(self._row(rung) for rung in self.all_rungs),
             self.caption(),
@@ -180,7 +180,7 @@ class Ladder:
         return (
             Plot(
                 f"ladder-{self.part.id}",
-                f"{self.part.title}: who takes how long",
+                f"{self.part.title}: time of each kernel",
                 self.about,
                 "",
                 f"{'CPU' if self.clock == 'cpu' else 'wall-clock'} time, ms",

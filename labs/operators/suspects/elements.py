@@ -105,9 +105,7 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
             return beyond(terms(s).sum(0), r, 0.0)[:, None]
         return None
 
-    @mistakes.adds(
-        "dB", "broadcast_mean", "dB gets the mean of the gradients of its uses; their sum is right."
-    )
+    @mistakes.adds("dB", "broadcast_mean", "dB gets the mean of the gradients of its uses: take their sum.")
     def mean(s: Situation) -> Array | None:
         uses = s.sizes["R"] * s.sizes["C"] // (s.sizes["RB"] * s.sizes["CB"])
         return arithmetic.summed_to(terms(s), s.sizes["RB"], s.sizes["CB"]) / uses if uses > 1 else None
@@ -208,15 +206,15 @@ _RELU_BACKWARD.adds_each("dX",
     ("at_zero", "relu_at_zero", "The gradient at x = 0 is 0 here: compare with >, and not with >=.",
      lambda s: s.inputs["dO"] * (s.inputs["X"] >= 0)),
     ("by_upstream", "relu_wrong_sign",
-     "dO goes through where dO is positive: it is the sign of X that decides, and not that of dO.",
+     "dO is passed on where dO is positive: the sign of X has to decide, not that of dO.",
      lambda s: np.maximum(s.inputs["dO"], 0)),
-    ("inverted", "relu_wrong_sign", "dO goes through where x is negative: the comparison is the wrong way round.",
+    ("inverted", "relu_wrong_sign", "dO is passed on where x is negative: the comparison is the wrong way round.",
      lambda s: s.inputs["dO"] * (s.inputs["X"] < 0)),
-    ("by_gradient", "relu_wrong_sign", "dO goes through where dX is positive: it is the sign of X that decides.",
+    ("by_gradient", "relu_wrong_sign", "dO is passed on where dX is positive: the sign of X has to decide.",
      lambda s: s.inputs["dO"] * (s.inputs["dX"] > 0)),
-    ("everywhere", "relu_missing", "All of dO is added: where x is not positive, nothing may be.",
+    ("everywhere", "relu_missing", "All of dO is added: add nothing where x is not positive.",
      lambda s: s.inputs["dO"]),
-    ("slope_alone", "upstream_ignored", "1 is added where x is positive: dO is left out.",
+    ("slope_alone", "upstream_ignored", "1 is added where x is positive: add dO.",
      lambda s: (s.inputs["X"] > 0).astype(np.float64)),
     ("times_value", "relu_value", "dO * relu(x) is added: the slope is 1 where x is positive, and not x.",
      lambda s: s.inputs["dO"] * np.maximum(s.inputs["X"], 0)),

@@ -106,7 +106,7 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
 
         @mistakes.gives(
             "gradient_overwritten",
-            f"{name} holds this operator's gradient alone: it is written with = where += is needed. What other uses of "
+            f"{name} holds this operator's gradient alone: it is written with = in place of +=. What other uses of "
             "the operand had added is lost.",
             name,
         )
@@ -151,7 +151,9 @@ def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, 
                 return None
             return np.bincount(at.ravel(), made.ravel(), made.size).reshape(made.shape)
 
-        words = f"{name} is stored with rows of {letter} numbers, its own have {length}: row r begins at r * {length}."
+        words = (
+            f"{name} is stored with rows of {letter} numbers, not of {length}: row r begins at r * {length}."
+        )
         mistakes.adds(name, "wrong_stride", words)(named(f"rows_of_{letter}", of_other_rows))
 
 
@@ -160,8 +162,8 @@ def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
 
     mistakes.adds_each(name,
         ("mean", "gradient_mean",
-         f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken where the sum is right. The loss is "
-         "what divides by the batch, once.",
+         f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken in place of the sum. The loss "
+         "alone divides by the batch.",
          lambda s: added(s) / s.sizes[size] if s.sizes[size] > 1 else None),
     )  # fmt: skip
 

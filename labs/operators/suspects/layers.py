@@ -69,7 +69,7 @@ def _products(
         ("first_missing", "term_missing", f"The first term of each sum over {sum_of} is left out.",
          lambda x, y: x[:, 1:] @ y[1:] if len(y) > 1 else None),
         ("last_term", "not_summed",
-         f"Only the last term of the sum over {sum_of} is there: each one replaces the one before (= for +=).",
+         f"Only the last term of the sum over {sum_of} is there: use += in place of =.",
          lambda x, y: x[:, -1:] @ y[-1:] if len(y) > 1 else None),
         ("first_term", "not_summed", f"Only the first term of the sum over {sum_of} is there.",
          lambda x, y: x[:, :1] @ y[:1] if len(y) > 1 else None),
@@ -112,12 +112,12 @@ other_rows(_MATMUL_BACKWARD, "dB", "N", {"K": "K", "M": "M"})
 
 @_MATMUL_BACKWARD.gives(
     "not_summed",
-    "dA holds the last term of the sum over j alone: each one replaces what was there (= for +=).",
+    "dA holds the last term of the sum over j alone: each term replaces the one before: use += in place of =.",
     "dA",
 )
 @_MATMUL_BACKWARD.gives(
     "not_summed",
-    "dB holds the last term of the sum over i alone: each one replaces what was there (= for +=).",
+    "dB holds the last term of the sum over i alone: each term replaces the one before: use += in place of =.",
     "dB",
 )
 def last_product(s: Situation) -> Array:
@@ -182,17 +182,17 @@ for _name in ("dX", "dW", "db"):
 
 @_LINEAR_BACKWARD.gives(
     "not_summed",
-    "dX holds the last term of the sum over o alone: each one replaces what was there (= for +=).",
+    "dX holds the last term of the sum over o alone: each term replaces the one before: use += in place of =.",
     "dX",
 )
 @_LINEAR_BACKWARD.gives(
     "batch_not_summed",
-    "dW holds the gradient of the last row of the batch alone: each row replaces the one before (= for +=).",
+    "dW holds the gradient of the last row of the batch alone: each row replaces the one before: use += in place of =.",
     "dW",
 )
 @_LINEAR_BACKWARD.gives(
     "batch_not_summed",
-    "db holds the gradient of the last row of the batch alone: each row replaces the one before (= for +=).",
+    "db holds the gradient of the last row of the batch alone: each row replaces the one before: use += in place of =.",
     "db",
 )
 def last_alone(s: Situation) -> Array:

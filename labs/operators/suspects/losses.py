@@ -20,13 +20,13 @@ def _difference(s: Situation) -> Array:
 _MSE.gives_each(
     ("sum_of_squares", "mean_missing", "The sum of the squares is returned: divide it by n.",
      lambda s: s.expected * s.sizes["n"] if s.sizes["n"] > 1 else None),
-    ("divided_twice", "mean_twice", "The mean is taken twice: it is divided by n once.",
+    ("divided_twice", "mean_twice", "The mean is taken twice: divide the sum by n once.",
      lambda s: s.expected / s.sizes["n"] if s.sizes["n"] > 1 else None),
-    ("divided_by_fewer", "mean_of_others", "The sum is divided by n - 1, and by n is right.",
+    ("divided_by_fewer", "mean_of_others", "The sum is divided by n - 1: divide it by n.",
      lambda s: s.expected * s.sizes["n"] / (s.sizes["n"] - 1) if s.sizes["n"] > 1 else None),
-    ("root", "root_taken", "The square root of the mean is returned: the mean itself is right.",
+    ("root", "root_taken", "The square root of the mean is returned: return the mean itself.",
      lambda s: np.sqrt(s.expected)),
-    ("half", "half_of_loss", "Half of the mean is returned.", lambda s: s.expected / 2),
+    ("half", "half_of_loss", "Half of the mean is returned: return the mean.", lambda s: s.expected / 2),
     ("absolute", "not_squared", "The mean of |X - T| is returned: square the differences.",
      lambda s: abs(_difference(s)).mean(keepdims=True)),
     ("signed", "not_squared", "The mean of X - T is returned: square each difference.",
@@ -46,13 +46,13 @@ _MSE_BACKWARD = Mistakes()
 
 
 _MSE_BACKWARD.adds_each("dX",
-    ("negated", "gradient_negated", "The gradient has the wrong sign: it is 2 (X - T) / n, and not 2 (T - X) / n.",
+    ("negated", "gradient_negated", "The gradient has the wrong sign: it should be 2 (X - T) / n, not 2 (T - X) / n.",
      lambda s: -added(s)),
     ("without_factor", "factor_missing", "The factor 2 is missing: the square's slope is 2 (X - T).",
      lambda s: added(s) / 2),
-    ("of_sum", "mean_missing", "The gradient of the sum is added: that of the mean is divided by n.",
+    ("of_sum", "mean_missing", "The gradient of the sum is added: divide it by n to get that of the mean.",
      lambda s: added(s) * s.sizes["n"] if s.sizes["n"] > 1 else None),
-    ("of_mean_twice", "mean_twice", "The mean is taken twice: the gradient is divided by n once.",
+    ("of_mean_twice", "mean_twice", "The mean is taken twice: divide the gradient by n once.",
      lambda s: added(s) / s.sizes["n"] if s.sizes["n"] > 1 else None),
     ("of_x_alone", "target_ignored", "2 X / n is added: T is left out.", lambda s: 2 * s.inputs["X"] / s.sizes["n"]),
     ("of_squares_again", "squared_again", "The squares of the differences are added: their slope is 2 (X - T).",
@@ -94,19 +94,19 @@ def _logs(s: Situation) -> Array:
 _CROSS_ENTROPY.gives_each(
     ("sum_of_losses", "mean_missing", "The sum over the batch is returned: divide it by N.",
      lambda s: s.expected * s.sizes["batch"] if s.sizes["batch"] > 1 else None),
-    ("losses_divided_twice", "mean_twice", "The mean is taken twice: the sum is divided by N once.",
+    ("losses_divided_twice", "mean_twice", "The mean is taken twice: divide the sum by N once.",
      lambda s: s.expected / s.sizes["batch"] if s.sizes["batch"] > 1 else None),
     ("losses_over_classes", "mean_over_classes", "The sum is divided by N * C: the mean is over the batch alone.",
      lambda s: s.expected / s.sizes["classes"] if s.sizes["classes"] > 1 else None),
     ("divided_by_classes", "mean_over_classes", "The sum is divided by C: the mean is over the batch, N.",
      lambda s: s.expected * s.sizes["batch"] / s.sizes["classes"]),
-    ("negated_loss", "loss_negated", "The loss has the wrong sign: it is -log(p).", lambda s: -s.expected),
-    ("label_behind", "label_off_by_one", "Each row's class is the one behind its label: labels count from 0.",
+    ("negated_loss", "loss_negated", "The loss has the wrong sign: it should be -log(p).", lambda s: -s.expected),
+    ("label_behind", "label_off_by_one", "Each row's class is the one after its label: labels count from 0.",
      lambda s: _of_labels(s, _logs(s), 1)),
     ("label_before", "label_off_by_one", "Each row's class is the one before its label: labels count from 0.",
      lambda s: _of_labels(s, _logs(s), -1)),
     ("label_behind_or_first", "label_off_by_one",
-     "Each row's class is the one behind its label: labels count from 0.",
+     "Each row's class is the one after its label: labels count from 0.",
      lambda s: _of_labels_around(s, 1)),
     ("label_before_or_last", "label_off_by_one", "Each row's class is the one before its label: labels count from 0.",
      lambda s: _of_labels_around(s, -1)),
@@ -114,7 +114,7 @@ _CROSS_ENTROPY.gives_each(
      lambda s: -_logs(s)[:, 0].mean(keepdims=True) if s.sizes["classes"] > 1 else None),
     ("best_class", "label_ignored", "The loss of the largest p is taken: that of the label is asked for.",
      lambda s: -_logs(s).max(1).mean(keepdims=True)),
-    ("of_chance", "log_missing", "The mean of 1 - p or of p is returned: the loss is -log(p).",
+    ("of_chance", "log_missing", "The mean of 1 - p or of p is returned: the loss should be -log(p).",
      lambda s: np.exp(_logs(s))[np.arange(s.sizes["batch"]), s.inputs["labels"]].mean(keepdims=True)),
     ("base_two", "wrong_base", "The logarithm has the base 2: std::log is the natural one.",
      lambda s: s.expected / np.log(2)),
@@ -125,7 +125,7 @@ _CROSS_ENTROPY.gives_each(
 
 @_CROSS_ENTROPY.gives(
     "maximum_not_taken_back",
-    "The maximum is taken away in the sum and not at the label: it is log(sum exp(x - most)) + most - x[label].",
+    "The maximum is subtracted in the sum, but not at the label: the loss is log(sum exp(x - most)) + most - x[label].",
 )
 def without_most(s: Situation) -> Array:
     x, rows = s.inputs["X"], np.arange(s.sizes["batch"])
@@ -164,11 +164,11 @@ def _hot(s: Situation, shift: int = 0) -> Array:
 
 
 _CROSS_ENTROPY_BACKWARD.adds_each("dX",
-    ("chances_alone", "one_hot_missing", "p / N is added: at the label it is (p - 1) / N.",
+    ("chances_alone", "one_hot_missing", "p / N is added: at the label it should be (p - 1) / N.",
      lambda s: _chances(s) / s.sizes["batch"]),
     ("hot_alone", "softmax_missing", "-1 / N is added at the label and nothing elsewhere: p is left out.",
      lambda s: -_hot(s) / s.sizes["batch"]),
-    ("logits_less_hot", "softmax_missing", "(x - 1 at the label) / N is added: it is the softmax p and not x.",
+    ("logits_less_hot", "softmax_missing", "(x - 1 at the label) / N is added: use the softmax p in place of x.",
      lambda s: (s.inputs["X"] - _hot(s)) / s.sizes["batch"]),
     ("of_sum_of_losses", "mean_missing", "The gradient of the sum over the batch is added: divide it by N.",
      lambda s: added(s) * s.sizes["batch"] if s.sizes["batch"] > 1 else None),
@@ -177,21 +177,21 @@ _CROSS_ENTROPY_BACKWARD.adds_each("dX",
      lambda s: _chances(s) - _hot(s) / s.sizes["batch"] if s.sizes["batch"] > 1 else None),
     ("hot_not_divided", "mean_missing", "p / N - 1 is added at the label; it has to be (p - 1) / N.",
      lambda s: _chances(s) / s.sizes["batch"] - _hot(s) if s.sizes["batch"] > 1 else None),
-    ("of_losses_divided_twice", "mean_twice", "The mean is taken twice: the gradient is divided by N once.",
+    ("of_losses_divided_twice", "mean_twice", "The mean is taken twice: divide the gradient by N once.",
      lambda s: added(s) / s.sizes["batch"] if s.sizes["batch"] > 1 else None),
     ("of_losses_over_classes", "mean_over_classes", "The gradient is divided by N * C: divide it by N.",
      lambda s: added(s) / s.sizes["classes"] if s.sizes["classes"] > 1 else None),
     ("of_losses_by_classes", "mean_over_classes", "The gradient is divided by C: divide it by N.",
      lambda s: added(s) * s.sizes["batch"] / s.sizes["classes"]),
-    ("hot_behind", "label_off_by_one", "1 is taken away behind the label: labels count from 0.",
+    ("hot_behind", "label_off_by_one", "1 is subtracted one class after the label: labels count from 0.",
      lambda s: (_chances(s) - _hot(s, 1)) / s.sizes["batch"]),
-    ("hot_before", "label_off_by_one", "1 is taken away before the label: labels count from 0.",
+    ("hot_before", "label_off_by_one", "1 is subtracted one class before the label: labels count from 0.",
      lambda s: (_chances(s) - _hot(s, -1)) / s.sizes["batch"]),
 )  # fmt: skip
 
 
 @_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "label_off_by_one", "1 is taken away behind the label: labels count from 0."
+    "dX", "label_off_by_one", "1 is subtracted one class after the label: labels count from 0."
 )
 def hot_behind_in_row(s: Situation) -> Array:
     hot = np.zeros_like(_hot(s))
@@ -200,7 +200,7 @@ def hot_behind_in_row(s: Situation) -> Array:
 
 
 @_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "label_off_by_one", "1 is taken away before the label: labels count from 0."
+    "dX", "label_off_by_one", "1 is subtracted one class before the label: labels count from 0."
 )
 def hot_before_in_row(s: Situation) -> Array:
     hot = np.zeros_like(_hot(s))
@@ -212,7 +212,7 @@ _CROSS_ENTROPY_BACKWARD.adds_each("dX",
     ("not_normalised", "not_normalised", "exp(x - most) is used for p: divide it by the row's sum.",
      lambda s: (_shifted(s) - _hot(s)) / s.sizes["batch"]),
     ("label_divided", "label_divided",
-     "The 1 at the label is divided by the sum, too, as in (exp(x - most) - 1) / sum: it is exp(x - most) / sum - 1.",
+     "The 1 at the label is divided by the sum, too: (exp(x - most) - 1) / sum should be exp(x - most) / sum - 1.",
      lambda s: (_shifted(s) - _hot(s)) / _shifted(s).sum(1, keepdims=True) / s.sizes["batch"]),
 )  # fmt: skip
 
@@ -240,7 +240,7 @@ def sum_of_rows_before(s: Situation) -> Array | None:
 
 
 _CROSS_ENTROPY_BACKWARD.adds_each("dX",
-    ("gradient_negated", "gradient_negated", "The gradient has the wrong sign: it is p - 1 at the label.",
+    ("gradient_negated", "gradient_negated", "The gradient has the wrong sign: it should be p - 1 at the label.",
      lambda s: -added(s)),
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from .gradients import Mistakes, beyond, common, divided, exchanged, only, witho
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "padding_ignored",
-        "The border is left out: the image's row is oh * stride + kh - pad, and pad is not taken away.",
+        "The border is left out: the image's row is oh * stride + kh - pad, and pad is not subtracted.",
         lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], 0) if s.sizes["pad"] else None,
     ),
     (
@@ -50,7 +50,7 @@ TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     ),
     (
         "border_repeated",
-        "Beyond the image its outermost numbers are read; there are zeros.",
+        "Beyond the image its outermost numbers are read: use zeros there.",
         lambda s: _clamped(s) if s.sizes["pad"] else None,
     ),
 )
@@ -145,7 +145,7 @@ _CONV2D.gives_each(
      lambda s:
          _with_bias(s, _conv(s, x=only(s.inputs["X"], _ALL, 0))) if s.sizes["channels"] > 1 else None),
     ("last_channel", "channels_missing",
-     "Only the last channel of the images is used: each replaces the one before (= for +=).",
+     "Only the last channel of the images is used: each channel replaces the one before: use += in place of =.",
      lambda s:
          _with_bias(s, _conv(s, x=only(s.inputs["X"], _ALL, -1))) if s.sizes["channels"] > 1 else None),
     ("image_transposed", "sizes_exchanged",
@@ -158,7 +158,7 @@ _CONV2D.gives_each(
          _with_bias(s, _conv(s, w=without(without(s.inputs["W"], _ALL, _ALL, -1), _ALL, _ALL, _ALL, -1)))
          if s.sizes["kernel"] > 1 else None),
     ("last_term", "not_summed",
-     "Only the last term of each sum is there: each one replaces the one before (= for +=).",
+     "Only the last term of each sum is there: use += in place of =.",
      lambda s:
          _conv(s, w=only(s.inputs["W"], _ALL, -1, -1, -1)) if s.sizes["kernel"] * s.sizes["channels"] > 1 else None),
     *(
@@ -262,7 +262,7 @@ _CONV2D_BACKWARD.adds_each("dW",
 
 _CONV2D_BACKWARD.gives_each(
     ("filters_of_last_alone", "batch_not_summed",
-     "dW holds the gradient of the last image alone: each replaces the one before (= for +=).",
+     "dW holds the gradient of the last image alone: each image replaces the one before: use += in place of =.",
      lambda s: _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None),
     output="dW",
 )  # fmt: skip
@@ -278,7 +278,7 @@ _CONV2D_BACKWARD.adds_each("db",
 
 _CONV2D_BACKWARD.gives_each(
     ("bias_of_last_alone", "batch_not_summed",
-     "db holds the gradient of the last image alone: each replaces the one before (= for +=).",
+     "db holds the gradient of the last image alone: each image replaces the one before: use += in place of =.",
      lambda s: s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None),
     output="db",
 )  # fmt: skip
@@ -292,10 +292,10 @@ _CONV2D_BACKWARD.adds_each("db",
      "db gets the gradient of the last place of each image: add up those of all places.",
      lambda s:
          s.inputs["dY"][:, :, -1, -1].sum(0) if s.inputs["dY"].shape[2] * s.inputs["dY"].shape[3] > 1 else None),
-    ("bias_of_mean", "gradient_mean", "db gets the mean over all places of the batch, and the sum is right.",
+    ("bias_of_mean", "gradient_mean", "db gets the mean over all places of the batch: take the sum.",
      lambda s: s.inputs["dY"].mean((0, 2, 3))),
     ("bias_of_mean_place", "gradient_mean",
-     "db gets the sum over the batch of the mean over the places, and the sum of all is right.",
+     "db gets the sum over the batch of the means over the places: take the sum over both.",
      lambda s: s.inputs["dY"].mean((2, 3)).sum(0)),
     ("bias_of_all", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own filter's.",
      lambda s: np.full(s.sizes["filters"], s.inputs["dY"].sum()) if s.sizes["filters"] > 1 else None),
@@ -314,7 +314,7 @@ _CONV2D_BACKWARD.adds_each("dX",
 
 @_CONV2D_BACKWARD.gives(
     "overlap_overwritten",
-    "Where places overlap, dX holds what the last one gave: each replaces what was there (= for +=).",
+    "Where places overlap, dX holds the share of the last place alone: use += in place of =.",
     "dX",
 )
 def last_tap_alone(s: Situation) -> Array:

@@ -23,9 +23,9 @@ _MAXPOOL2D.gives_each(
      lambda s: np.maximum(s.expected, 0)),
     ("smallest", "minimum", "Each window gives its smallest number: the comparison is the wrong way round.",
      lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes).min(4)),
-    ("mean", "mean_of_window", "Each window gives the mean of its numbers, and the largest one is right.",
+    ("mean", "mean_of_window", "Each window gives the mean of its numbers: take the largest one.",
      lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes).mean(4)),
-    ("first", "first_of_window", "Each window gives its first number: the others are not looked at.",
+    ("first", "first_of_window", "Each window gives its first number: the others are ignored.",
      lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., 0]),
     ("last", "last_of_window", "Each window gives its last number, whatever the others are.",
      lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., -1]),
@@ -132,7 +132,7 @@ _MAXPOOL2D.gives_each(
 
 @_MAXPOOL2D.gives(
     "last_of_equal",
-    "Of several equal maxima index is the last one's, and the first one's is right: compare with >.",
+    "Of several equal maxima, index is that of the last one: store the first one's, by comparing with >.",
     "index",
 )
 def last_of_equal(s: Situation) -> Array:
@@ -167,8 +167,8 @@ def _flat(s: Situation) -> tuple[Array, Array]:
 
 @_MAXPOOL2D_BACKWARD.gives(
     "overlap_overwritten",
-    "dX holds the gradient of the last window alone wherever a maximum was: write += where windows may share it, and "
-    "what was there before stays.",
+    "dX holds the gradient of the last window alone wherever a maximum was: use += in place of =, since "
+    "windows may share a maximum.",
     "dX",
 )
 def written(s: Situation) -> Array:
@@ -201,7 +201,7 @@ _MAXPOOL2D_BACKWARD.adds_each("dX",
      "The gradient is shared out over the window, as that of a mean; the maximum alone gets it.",
      lambda s: _over_windows(s, np.full(s.sizes["side"] ** 2, s.sizes["side"] ** -2.0))),
     ("into_first", "first_of_window",
-     "The first number of each window gets the gradient: it goes to where index says.",
+     "The first number of each window gets the gradient: give it to the number at index.",
      lambda s: _over_windows(s, np.eye(1, s.sizes["side"] ** 2)[0])),
 )  # fmt: skip
 

@@ -263,7 +263,7 @@ def load(folder: Path) -> tuple[Digits, Digits]:
     Raises UsageError, in one line, for a file that is missing, malformed, or does not fit its partner.
     """
     if not folder.is_dir():
-        raise UsageError(f"--data takes a folder with MNIST's files, and {folder} is none")
+        raise UsageError(f"--data takes a folder with MNIST's files, and {folder} is not a folder")
     return _part(folder, TRAINING), _part(folder, HELD_OUT)
 
 

@@ -99,7 +99,7 @@ class Agreement:
             return self.deviation.line()
         if self.steps == 0:
             return "no step was compared with PyTorch's"
-        rounding = f"at most {self.largest_share:.2g} of what rounding may take"
+        rounding = f"at most {self.largest_share:.2g} of the error that rounding explains"
         calls = f"all {self.calls} calls agree with PyTorch ({rounding})"
         losses = f"losses lie within {self.loss_apart:.1e} of PyTorch's"
         if self.is_close:

@@ -67,7 +67,7 @@ MISTAKES += [
         "The smallest element of a row has the largest share: exp(-x) is taken, or exp(m - x).",
         lambda s: normalised(np.exp(s.x.min(1, keepdims=True) - s.x))),
     row("exponential_of_output", "reads_what_it_wrote",
-        "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put exp(x - m) "
+        "exp() is applied twice to each element: the last pass reads from O, where an earlier one has put exp(x - m) "
         "already, in the place of x.",
         lambda s: np.exp(s.weights) / total(s.weights)),
     row("shifted_exponential_of_output", "reads_what_it_wrote",
@@ -78,7 +78,7 @@ MISTAKES += [
 
 NAIVE += [
     row("plain_exponential_of_output", "reads_what_it_wrote",
-        "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put exp(x) "
+        "exp() is applied twice to each element: the last pass reads from O, where an earlier one has put exp(x) "
         "already, in the place of x.",
         lambda s: np.exp(s.plain) / total(s.plain)),
 ]  # fmt: skip
@@ -264,9 +264,9 @@ def _losing(lanes: int, backwards: bool) -> Callable[[Scene], Array]:
 def _lanes(lanes: int) -> tuple[Suspect, ...]:
     held = "one float" if lanes == 1 else f"{lanes} floats"
     words = (
-        f"The sum of a row is held in {held} and loses what many small numbers amount to: once it is "
-        "1 or more, what is "
-        "below 6e-8 changes nothing. Sum in double, or in blocks of some hundred numbers whose sums are then added."
+        f"The sum of a row is held in {held} and loses many small numbers: once it is 1 or more, "
+        "adding a number below 6e-8 does not change it. Sum in double, or in blocks of some hundred numbers "
+        "whose sums are then added."
     )
     return tuple(
         Suspect("float_sum", words, _losing(lanes, backwards), (f"{lanes} lanes{' backwards' * backwards}",))
@@ -314,8 +314,8 @@ RUNNING += [
                 np.exp(s.x - s.running)
                 * np.exp(_before(s, np.full(s.most.shape, -np.inf, np.float32)) - s.running) * _later(s))),
     row("upside_down", "rescaled_upside_down",
-        "The running sum is rescaled by exp(n - m), where the maximum grows from m to n: it is exp(m - n), which is "
-        "below 1.",
+        "The running sum is rescaled by exp(n - m), where the maximum grows from m to n: it should be "
+        "exp(m - n), which is below 1.",
         lambda s: s.weights / total(np.exp(s.x - s.running) * np.exp(s.most - s.running))),
 ]  # fmt: skip
 

@@ -67,7 +67,7 @@ constexpr ScalarType scalar_type_of() {
 #define GPT149_IS(CPP, NAME) std::is_same_v<T, CPP> ? ScalarType::NAME :
   constexpr auto none = static_cast<ScalarType>(-1), found = GPT149_ELEMENTS(GPT149_IS) none;
 #undef GPT149_IS
-  static_assert(found != none, "kernels are given no tensors of this type");
+  static_assert(found != none, "kernels cannot use tensors of this type");
   return found;
 }
 
