@@ -273,7 +273,7 @@ NO_KERNEL = {
             ("a kernel", "@triton.jit\ndef own(x):\n    return x", "own.table[i]", "own.table = r", "0"),
         )
     },
-    # The interpreter gives a kernel other things than a compiler would.
+    # Objects of the interpreter, which a compiled kernel would not get.
     "a text that is found in place of the kernel": '@triton.jit\ndef mm(L):\n    """\ndef mm(L):\n'
     '    L[2].copy_(L[0] @ L[1])\n    #"""\n    tl.program_id(0)\n§mm[(1,)]([a, b, c])',
     **{

@@ -173,7 +173,7 @@ def held(heads: int, size: int, excess: float | None, grown: float | None = None
 
 
 JUDGED = held(4, 1024, 3.0, 3.0)
-#: Calls beside the judged one: the larger, and the one of the judged size with few heads.
+#: Calls that follow the judged one: a larger one, and one of the judged size with few heads.
 BESIDE = {
     "copies in double": (JUDGED, [held(1, 2048, 2.0)], []),
     "a kernel without copies": (held(4, 1024, 1.9, 4.5), [held(1, 2048, 15.0), held(1, 1024, 3.4)], [REVIEW]),

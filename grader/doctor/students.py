@@ -94,7 +94,7 @@ def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
     if devicebuild.TRITON in wanted and not host.has_module("triton"):
         yield fail(
             "Triton is not installed",
-            "it judges kernels also where there is no GPU: without it nothing in Triton is judged",
+            "Triton is needed to judge its kernels, even without a GPU",
             f'pip install "{devicebuild.TRITON_PACKAGE}"',
         )
     elif devicebuild.TRITON in wanted:

@@ -80,7 +80,7 @@ def judge_rest(
 
 
 def _wanted(assignment: Assignment, left: Rest) -> tuple[Part, ...]:
-    """Return the parts to judge in order, with the parts that a whole part is compared with (`differs_from`)."""
+    """Return the parts to judge, in order. If a part is judged as a whole, those in its `differs_from` are added."""
     whole = [part for part in assignment.parts if left.parts.get(part.id) == ()]
     compared = {name for part in whole for name in part.differs_from}
     found = []

@@ -148,7 +148,7 @@ def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Text that no filter has cut is made harmless and bounded here.
+        # Texts without a filter of their own are cleaned and cut here.
         finalize=lambda value: words.block(value, 8000) if type(value) is str else value,
     )
     pages.filters.update(

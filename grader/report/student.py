@@ -125,7 +125,8 @@ def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
         return False
     if part.diagnosis.hidden is not None or part.diagnosis.code in BEFORE_INPUTS_CODES:
         return bool(part.diagnosis.hidden)
-    # Results of older kits lack `hidden`. Hidden cases were called last: it is one if all public cases have a result.
+    # Results of older kits lack `hidden`. They called hidden cases last: if all public cases have a result, the failed
+    # case is a hidden one.
     answered = {case.name for case in part.cases}
     return all(case.hidden or case.name in answered for case in cases)
 

@@ -101,7 +101,7 @@ class Threads:
         if share is None:
             return "Amdahl's law needs times with two thread counts up to the number of cores."
         if share.middle >= 1:
-            return "More threads were not faster than one."
+            return "No larger number of threads was faster than one thread."
         limit = (
             f", so no number of threads gives more than {shown(1 / share.middle)}" if share.middle > 0 else ""
         )

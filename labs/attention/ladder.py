@@ -339,7 +339,7 @@ def parser(arguments: list[str]) -> Parser:
     parse = Parser(
         prog=f"{STUDENT_PROGRAM} frontier",
         description="Your kernel between the naive one, the reference, the best kernels known here, and the machine.",
-        epilog="What it measures of the others is kept: later verdicts of this machine and shape show their place.",
+        epilog="The other kernels' times are stored: later verdicts on this machine and shape show your kernel's rank.",
     )
     parse.add_argument("part", metavar="PART", help="part1 to part4")
     commandline.add_sizes(parse, chosen_options(arguments))

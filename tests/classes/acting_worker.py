@@ -35,7 +35,7 @@ STATE = Path(os.environ.get("ACTING_STATE", ""))
 
 
 def nest(top: Path, depth: int, name: str = "d") -> None:
-    """Make folders one in another, each with a file, by steps that no length of path stops."""
+    """Make nested folders, each with a file. Enters each folder, so the path may be longer than Linux allows."""
     here = os.open(top, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir(name, dir_fd=here)

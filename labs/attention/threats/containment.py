@@ -56,7 +56,7 @@ PRETENCE = [
     Threat("C1", "a forged reply that is gigabytes long",
            End(("crash",), says="sent back something other than a result"),
            FORGE.replace("payload(bytes", "payload(4") % (FORGED_REPLY, "4ull << 30")),
-    Threat("C1", "a forged profile beyond all measure", End(("crash",), says="sent back something other than a result"),
+    Threat("C1", "a forged profile of huge numbers", End(("crash",), says="sent back something other than a result"),
            FORGE % (FORGED_REPLY[:-1] + r", \"profile\": [[\"x\", 1, 1, 1, 1e300, 1]]}", "4ull * B * H * N * d")),
     Threat("C1", "every descriptor closed", CRASH, "for (int fd = 3; fd < 64; fd++) close(fd);" + HONEST),
     Threat("C1", "exit(0) in the kernel", CRASH, HONEST + " std::exit(0);"),
@@ -64,7 +64,7 @@ PRETENCE = [
            top='static int leave = (std::puts("all passed"), std::exit(0), 1);\n'),
     Threat(
         "C6",
-        "codes and formulas in what it prints",
+        "terminal codes, HTML and formulas in the printed text",
         End(("pass",), silent=("\x1b", "\\u001b", "\\u0007")),
         HONEST
         + r"""
@@ -106,11 +106,11 @@ SECRETS = [
     Threat("C3", "a secret assembled in", End(("compile_error",), silent=("SEEN-",)), HONEST + " std::puts(stolen);",
            alone=True,
            top='asm(".data\\nstolen: .incbin \\"{secret}\\"\\n.byte 0\\n.text");\nextern "C" const char stolen[];\n'),
-    Threat("C3", "an error in the words of the sandbox", End(("compile_error",)),
+    Threat("C3", "a compile error that imitates a message of the sandbox", End(("compile_error",)),
            source='#line 1 "sandbox: "\n#error does not start\n'),
     Threat(
         "C3",
-        "templates without end, and pages of errors",
+        "endless templates, and pages of errors",
         End(("compile_error",)),
         source="template <int N> struct More { static constexpr int value = More<N + 1>::value + More<N + 2>::value; };"
         + "\nint x = More<0>::value;\n"
@@ -144,12 +144,12 @@ EXHAUSTION = [
     ),
     Threat("D1", "signals to everybody else", End((*ANYHOW, "rejected"), ("reaches_outside",)),
            HONEST + " kill(getppid(), SIGTERM);", calls="outside", open_end=None),
-    Threat("D1", "a program that cannot start, as it names a loader that is not there",
+    Threat("D1", "a program that names a missing loader, so it cannot start",
            End(("compile_error",), flags=("machine_code",), says="does not start"), HONEST, alone=True,
            top='asm(".pushsection .interp,\\"a\\",@progbits\\n.string \\"/nonexistent/ld.so\\"\\n.popsection");\n'),
     Threat(
         "D1",
-        "a greeting that the kernel sends itself",
+        "a runner's greeting that the kernel forges",
         End(("compile_error", "crash"), silent=("reference failed",)),
         HONEST,
         alone=True,
@@ -178,7 +178,7 @@ EXHAUSTION = [
            "for (int s = 1; s < 32; s++) signal(s, SIG_IGN); for (volatile bool on = true; on;) {}"),
     Threat(
         "D1",
-        "a nap in each repeated call of two threads",
+        "two threads that sleep in each repeated call",
         # A kernel whose threads share work is called some 40 times more, which would take 80 s.
         End(("pass",)),
         """
@@ -192,7 +192,7 @@ EXHAUSTION = [
         alone=True,
         wall_s=45.0,
     ),
-    Threat("D1", "a nap in each call", End(("slow", "timeout")), HONEST + " usleep(1000000);", timed=True, alone=True,
+    Threat("D1", "a sleep in each call", End(("slow", "timeout")), HONEST + " usleep(1000000);", timed=True, alone=True,
            wall_s=30.0),
     Threat(
         "D1",
@@ -208,7 +208,7 @@ EXHAUSTION = [
     ),
     Threat(
         "D2",
-        "something left for the next one",
+        "files left for the next submission",
         End(ANYHOW, any_flag=True),
         HONEST
         + """
@@ -228,8 +228,8 @@ NESTING = """
         for (int k = 0; k < {depth}; k++) if (mkdir(name.c_str(), 0700) != 0 || chdir(name.c_str()) != 0) break;
         """
 NESTED = [
-    Threat("E3", "3000 folders, one in another", End(("crash",)), HONEST + NESTING.format(length=1, depth=3000)),
-    Threat("E3", "30 folders whose path is too long to be looked into", End(("crash",)),
+    Threat("E3", "3000 nested folders", End(("crash",)), HONEST + NESTING.format(length=1, depth=3000)),
+    Threat("E3", "30 nested folders with a path too long to be read", End(("crash",)),
            HONEST + NESTING.format(length=200, depth=30)),
 ]  # fmt: skip
 
@@ -297,12 +297,12 @@ READING = [
             ".rept {SECTIONS}\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n");
         """,
     ),
-    Threat("E2", "Python by a name that nobody lists", End(("compile_error",), says="PyEval_GetBuiltins"),
+    Threat("E2", "Python by a function that is on no list", End(("compile_error",), says="PyEval_GetBuiltins"),
            HONEST + ' if (PyEval_GetBuiltins() == nullptr) std::puts("none");', alone=True,
            top='extern "C" void *PyEval_GetBuiltins();\n'),
     Threat(
         "E2",
-        "Python by pybind11, which brings the runner that has it",
+        "Python by pybind11, which needs a runner with Python",
         # Without evidence the verdict stands; the flag asks a person to look.
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
@@ -327,16 +327,16 @@ READING = [
            top=f'[[maybe_unused]] static const char *text = R"-(\n{"/*a" * 330_000})-";\n'),
     Threat("E5", "6,000 undeclared words", End(("compile_error",)),
            source="void f() {\n" + "".join(f"  word{k}x = word{k}y + word{k}x;\n" for k in range(6_000)) + "}\n"),
-    Threat("E5", "a place that the file itself has named",
+    Threat("E5", "a #line directive that names another file and line",
            End(("compile_error",), silent=("alice",), says="a #line directive hides where"),
            source='#line 7 "alice/module.cpp"\n#error this is not my file\n'),
-    Threat("E5", "an error in the words of the compiler that has no memory",
+    Threat("E5", "a compile error that imitates a compiler without memory",
            End(("compile_error",), silent=("4 GB",), says="out of memory"), source="#error out of memory\n"),
     *(
         # If the judge took such an error for a fault of the machine, one file could leave a whole class without grades.
         Threat(
             "E5",
-            f"an error in the words of a compiler that does not start, by {how}",
+            f"a compile error that imitates a compiler that does not start, by {how}",
             End(("compile_error",)),
             source=text,
         )
@@ -352,7 +352,7 @@ _INCLUDED = [
     for name, text in (
         ("a library's machine code", '.pushsection .text\n.incbin "{reference}", 0, 64\n.popsection'),
         (
-            "a library's machine code, by a directive that a macro spells",
+            "a library's machine code, by a directive that a macro assembles",
             '.macro put a b\n.\\a\\b "{reference}", 0, 64\n.endm\n.pushsection .text\nput inc bin\n.popsection',
         ),
         ("the assembler's machine code", '.pushsection .text\n.incbin "/proc/self/exe", 0, 64\n.popsection'),
@@ -361,7 +361,7 @@ _INCLUDED = [
 ]
 _BYTECODE = Threat(
     "F1",
-    "bytecode that a compiler at the link would assemble",
+    "bytecode that the linker's plug-in would compile",
     End(("pass",)),
     HONEST,
     alone=True,

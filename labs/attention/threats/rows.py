@@ -18,7 +18,7 @@ CONTROLS = [
     Threat("", "a wrong kernel", WRONG, HONEST + " o[N * d - 1] += 0.01f;"),
     Threat(
         "",
-        "a right kernel that looks around",
+        "a right kernel that reads its environment, starts threads and maps memory",
         PASS,
         """
         static int calls = 0;
@@ -54,7 +54,7 @@ CONTROLS = [
     ),
     Threat(
         "",
-        "threads that share a number in turn",
+        "threads that update a shared number one at a time",
         PASS,
         """
         double total = 0, largest = 0;
@@ -268,7 +268,7 @@ GUESSED = [
         f"if (last.defined() && last.numel() == B * H * N * d) return last; burn_ms(40); {HONEST} last = O;",
         timed=True,
     ),
-    Threat("A11", "wrong once the call has one thread", WRONG, f"if (omp_get_max_threads() > 1) {{ {HONEST} }}",
+    Threat("A11", "wrong if the call has one thread", WRONG, f"if (omp_get_max_threads() > 1) {{ {HONEST} }}",
            timed=True),
     Threat("A11", "wrong from the third call of a size", WRONG,
            f"static std::map<int, int> calls; if (++calls[N] < 3) {{ {HONEST} }}", timed=True),
@@ -307,7 +307,7 @@ IN_PARALLEL = """
 GUESSED += [
     Threat(
         "A11",
-        "definitions of its own that see a call's marks",
+        "its own definitions of C functions that the runner may call",
         PASS,
         IN_PARALLEL + "if (called) o[0] = called;",
         top="#include <sys/uio.h>\n" + INTERPOSED,
@@ -316,7 +316,7 @@ GUESSED += [
     ),
     Threat(
         "A11",
-        "definitions of its own that see a call's marks, called by itself",
+        "its own definitions of the runner's C functions, which it also calls",
         WRONG,
         IN_PARALLEL + "nanosleep(nullptr, nullptr); if (called) o[0] = called;",
         top="#include <sys/uio.h>\n" + INTERPOSED,
@@ -412,7 +412,7 @@ CLOCKS = [
     ),
     Threat(
         "E6",
-        "at work in a system call that no stop interrupts",
+        "work in a long system call, during which a thread cannot be stopped",
         End(("rejected",), ("works_while_stopped",)),
         HONEST
         + """

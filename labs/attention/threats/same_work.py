@@ -229,7 +229,7 @@ SAME_WORK = [
     ),
     _row(
         "F2",
-        "one loop as part 2 and as part 4, beside a part 1 of its own",
+        "one loop as part 2 and as part 4; part 1 has another loop",
         End(("pass",), ("same_as_part2",)),
         f"{SECOND_LOOP}{flash(CALL_LOOP, BOUND)}{_bound('myUnfusedAttentionBlocked')}",
         beside="part2",
@@ -240,7 +240,7 @@ SAME_WORK_CONTROLS = [
     _row("", "flash attention beside a naive part 1, on one line", End(("pass",)), on_one_line(_body(TILES))),
     _row(
         "",
-        "a blocked part 2 that sums as part 1, of the same helpers",
+        "a blocked part 2 with part 1's helpers and order of summation",
         End(("pass",)),
         _in_common(NAIVE_OF_SHARED),
         "part2",
@@ -254,7 +254,7 @@ SAME_WORK_CONTROLS = [
     ),
     _row(
         "",
-        "a blocked part 2 beside a naive part 1, each given to one loop over heads",
+        "a naive part 1 and a blocked part 2, called by one shared loop over heads",
         End(("pass",)),
         _in_common(
             *(f"return heads(Q, K, V, B, H, N, d, {one});" for one in ("naive", "blocked")), SHARED + HEADS
