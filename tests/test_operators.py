@@ -321,11 +321,15 @@ def run(out: Path, source: Path, *more: str) -> tuple[int, dict[str, dict[str, s
         return code, {row["kernel"]: row for row in csv.DictReader(file)}
 
 
+#: The machine's speed, measured once for all tests.
+measured = functools.cache(facts.measure)
+
+
 @pytest.fixture
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Avoid compiling torch's headers, which takes half a minute, and measuring the machine's speed twice."""
+    """Avoid compiling torch's headers, which takes half a minute."""
     monkeypatch.setattr(ladder, "torch_version", lambda: ABSENT)
-    monkeypatch.setattr(facts, "measure", functools.cache(facts.measure))
+    monkeypatch.setattr(facts, "measure", measured)
 
 
 @pytest.fixture
