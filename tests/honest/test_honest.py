@@ -19,6 +19,8 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")
+#: So that the fast tier has styles with and without a maximum, and none that compiles without ready headers.
+VARIED_FIRST = sorted(STYLES, key=lambda style: (style.options, -STYLES.index(style)))
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def test_the_table_holds_every_choice() -> None:
         assert len({getattr(style, choice.name) for style in STYLES}) > 1, choice.name
 
 
-@pytest.mark.parametrize("style", one_of_each(STYLES, attrgetter("maximum"), attrgetter("name")))
+@pytest.mark.parametrize("style", one_of_each(VARIED_FIRST, attrgetter("accessors"), attrgetter("name")))
 def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zygote: Zygote) -> None:
     shape = {"N": 192, "Br": 64, "Bc": 48}
     result = results_alone(ASSIGNMENT, path, map(ASSIGNMENT.part, PARTS), zygote, shape=shape)
