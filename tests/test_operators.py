@@ -167,6 +167,7 @@ def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
         assert result.verdict == "pass", f"{mutation.part}: {mutation.name}: {result.diagnosis}"
 
 
+@pytest.mark.full  # In the fast tier are the starters of softmax and attention.
 def test_the_starter_is_not_written_yet_anywhere(tmp_path: Path) -> None:
     untimed = [part for part in ASSIGNMENT.parts if not part.id.endswith("_threads")]
     parts = [replace(part, cases=part.cases[:1]) for part in untimed]
