@@ -26,7 +26,8 @@ from grader.study import race
 from grader.study.standalone import Kit
 
 Sizes = tuple[int, ...]
-#: Each set of flags needs a precompiled header of 6 to 30 s. Tests that do not depend on them share those of the kit.
+#: Each set of flags needs a precompiled header, which takes 6 to 30 s. Tests that do not depend on flags use the kit's
+#: own.
 UNOPTIMIZED = ("-O0",)
 PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
 SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))

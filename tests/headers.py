@@ -30,6 +30,6 @@ def attempt(make: Callable[[], object]) -> None:
 
 if __name__ == "__main__":
     sanitized = partial(nativebuild.precompile, flags=sanitize.FLAGS)
-    # The first ones are needed by the most tests.
+    # Begin with the headers that most tests need.
     for make in (nativebuild.precompile, sanitized, torchbuild.precompile, prepare_for_races):
         attempt(make)

@@ -41,7 +41,7 @@ from grader.sandbox import Finished, choose, run_limited
 from grader.source import cpptext
 
 SIGNATURES = text_of("signatures.cpp")
-#: A missing header of the student's own stays the student's fault.
+#: If a student's own header is missing, that is the student's fault.
 HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
 PUSH = "#pragma GCC push_options\n"
 Patch = pytest.MonkeyPatch
@@ -70,7 +70,7 @@ def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind(tmp_p
     sizes, values = call(built, "myNaiveAttention", q, k, v, torch.zeros(9, 9), 2, 2, 9, 4)
     expected = torch.softmax(q @ k.transpose(-1, -2), -1) @ v
     assert torch.allclose(torch.tensor(values).reshape(sizes), expected, atol=1e-5)
-    # The object exports its interface only.
+    # The object exports only its interface.
     command = ["nm", "-D", "--defined-only", str(made.object_path)]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...), which need not be hidden.

@@ -164,7 +164,7 @@ def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
     assert "alice" not in explained and "module.cpp: a #line directive hides where: error: 'y'" in explained
     quoted = 'const char *s = R"(\n#line 7 "x"\n)"; // \\\n#line 8\nint x = y;\n'
     assert "module.cpp:5: error: no" in _explained("module.cpp:5:9: error: no\n", quoted)
-    # Lines are joined where the compiler joins them.
+    # Lines that end in a backslash are joined, as the compiler does it.
     renames = {
         # In a raw string no line is joined: this one ends in its second line, and opens no comment.
         'const char*s = R"a( )a\\\n" /* )a";\n#line 5 "/x/y.yaml"\n#error forged // */\n': True,

@@ -119,9 +119,9 @@ def test_the_sizes_that_are_right_are_named() -> None:
             "The last of each 3 is left out",
         ),
         ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
-        # Any weight of the only key is in the right proportion.
+        # With a single key, any weight is in the right proportion.
         ({"N": 1, "wrong_at": 1}, None),
-        # Columns that were never stored say nothing about weights.
+        # Columns that were never stored do not show weights.
         *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
     ],
 )

@@ -96,8 +96,8 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
     assert "1 have no verdict by the kit's fault: eve" in said
     assert gone(there.state)
 
-    # The sandbox has no network (tests/test_native_sandbox.py). No node, and no process below one, has a connection
-    # or a key that code could take.
+    # The sandbox has no network (tests/test_native_sandbox.py). No node, and no process below one, has a connection or
+    # a key that student code could use.
     assert not any(near.values()), near
 
     history = ledger.read(there.out)
@@ -139,7 +139,7 @@ async def serve(place, protocol):
         await found.finished()
 asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))
 """
-#: A judge that finds no machine which may judge. It tries again for each line that it reads.
+#: A judge for whom no machine passes its test. It tries again for each line that it reads.
 LONELY = """
 import sys
 from pathlib import Path

@@ -72,7 +72,7 @@ def test_torchs_own_attention_is_flagged(how: str, tensors: str, tmp_path: Path)
 
 
 ADAPTER = "def get_flashattention_autograd_function_{}():\n    return {}\n"
-#: A class in PyTorch whose passes are two of these functions.
+#: Source of a class in PyTorch. Its forward and backward pass call two of the functions below.
 IN_PYTORCH = """
 import threading
 import torch

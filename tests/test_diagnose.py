@@ -280,7 +280,7 @@ def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
         for diagnosis in diagnose.settled(found):
             assert words in diagnosis.message and diagnose.SAME_OUTPUT not in diagnosis.message
             assert type(diagnosis) is Diagnosis and diagnosis.code == "other_heads_weights"
-    # A hidden input decides nothing in the diagnosis of a public one.
+    # The diagnosis of a public case does not depend on hidden cases.
     cases = [CaseResult("a", {}, False, 1.0, first), CaseResult("b", {}, False, 1.0, second, hidden=True)]
     messages = [case.diagnosis.message for case in diagnose.settled_together(cases)]
     assert [diagnose.SAME_OUTPUT in message for message in messages] == [True, False]

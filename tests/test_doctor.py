@@ -129,7 +129,7 @@ def test_each_weakness_is_found(made_up: MadeUp, files: Facts, facts: Facts, lev
 
 def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
     assert machine_findings(made_up()) and not complaints(machine_findings(made_up()))
-    # Restricted namespaces do not matter to root.
+    # Root may make namespaces although they are restricted for other users.
     assert not complaints(containment.findings(made_up({"proc/sys/kernel/unprivileged_userns_clone": "0"})))
     quiet = made_up({"sys/fs/cgroup/user/me/cpu.max": "800000 100000", "proc/cpuinfo": "flags : hypervisor"})
     found = list(timing.findings(quiet, sleep=lambda seconds: None))

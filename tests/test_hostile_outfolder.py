@@ -27,7 +27,7 @@ from grader.staff.classroom.ledger import Entry
 from grader.staff.classroom.planning import RunOptions
 
 NOTES = [b"[" * 4000, b"null", b'{"scratch": 3}', b'{"scratch": "/"}', b"\xff" * 5000, b'{"pid": 1e999}']
-#: More nested folders of one letter than a path may name, and than Python calls may nest.
+#: Depth of nested folders: beyond the longest path of Linux and beyond Python's limit on nested calls.
 DEEP_FOLDERS = 2100
 
 
@@ -53,7 +53,7 @@ def test_folders_of_any_depth_are_removed_and_too_much_where_they_cannot_be_coun
 
 def test_removing_follows_no_link_minds_no_mode_and_no_name_and_keeps_what_is_kept(tmp_path: Path) -> None:
     top, kept = tmp_path / "top", tmp_path / "kept"
-    # A removal moves folders up under names that are numbers. Here such names are taken, at every level.
+    # A removal moves folders up and gives them numbers as names. Here such names exist already, at every level.
     for path in ("a/b/0/1/2", "0/1/a", "1", "2/3/0"):
         (top / path).mkdir(parents=True)
     put(tmp_path, {"kept/file": b"kept", "top/3": b"a file"})

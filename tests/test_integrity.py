@@ -145,7 +145,7 @@ BYTES_BY_NAME = [
     r'extern int f(void) asm("f\n\t.byte 1, 2, 195\n\tcall f"); int run(void) { return f() + 1; }',
     'asm(".globl code; code: .byte 1, 2, 195");',
 ]
-#: Data of every kind, where compilers put it.
+#: Data of every kind, in the sections that compilers use for it.
 PLAIN_DATA = r"""
 #include <math.h>
 const char *texts[] = {"';.byte 1", "\"#\n", "/*", "\001\377"};
@@ -316,7 +316,7 @@ def digest_of(output: Array) -> str | None:
 
 def test_equal_outputs_have_equal_digests_and_those_in_which_any_two_bugs_may_end_have_none() -> None:
     a = np.arange(24, dtype=np.float32).reshape(4, 6) / 4
-    # Recorded when outputs were torch's tensors.
+    # Digests that were recorded when outputs were torch's tensors.
     digest = "766b47b71a2cbb3699dbea49fb1211da6fc3f9fcb633f7ba7b3ed2075bfe69d6"
     assert digest_of(a) == digest_of(a.T.copy().T) == digest
     others = [a.reshape(6, 4), a + 1e-6, a.astype(np.float64), -a]

@@ -103,7 +103,7 @@ VERDICTS = [
     (rounds_of([1.25] * 8, ms=50), TimePolicy("cpu"), PASS),
     (rounds_of([1.25] * 8, ms=500), TimePolicy("cpu"), SLOW),
     ([Round((NOTHING, NOTHING), (NOTHING, NOTHING))] * 8, TimePolicy("cpu"), PASS),
-    # An unfit machine fails no student, who would fail on a fit one.
+    # On an unfit machine nobody fails: this student would be slow on a fit machine.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
     # Other work beside the student's calls fails no serial part; beside the reference's calls it excuses no slow part.
@@ -140,7 +140,7 @@ def test_the_figures_of_a_verdict() -> None:
     openmp = judge(serial(0.5, 0.25, ratio=1.9), WALL)
     assert openmp.ratio == pytest.approx(0.95) and openmp.student_cpu_ms[0] == pytest.approx(190)
     assert judge(NO_CPU_CLOCK, CPU).student_cpu_ms == judge(NO_CPU_CLOCK, CPU).reference_cpu_ms == ()
-    # A steady drift of the machine cancels.
+    # A steady drift of the machine's speed does not change the ratio.
     calls = (steady(100 * 1.01**k) for k in range(1000))
     timing = compare(lambda: nullcontext((calls.__next__, calls.__next__)), CPU)
     assert (timing.ratio, timing.verdict) == (pytest.approx(1.0), "pass")
@@ -206,7 +206,7 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
         first, last = median_estimate(above[:8], 0.98), median_estimate(above, 0.98)
         slow += bool(first.low) or (first.high and last.low)
     assert false_fail_chance((8, 12), 0.98) == slow / 2**12 > false_fail_chance((12,), 0.98)
-    # The looks of the kit's own policy keep the promised chance of a false fail.
+    # With the looks of the default policy, a student at the allowance fails with the promised probability at most.
     assert looks(CPU) == (8, 12, 18, 24)
     assert intervals.confidence_of(looks(CPU)) == 0.98
     assert false_fail_chance(looks(CPU), 0.98) == pytest.approx(0.0099, abs=5e-5)

@@ -376,7 +376,7 @@ def test_naps_and_work_are_separated_and_both_have_an_end(tmp_path: Path) -> Non
         for name, idles in (("nap", True), ("work", False)):
             budget, calls = Budget(0.1), []
             for _ in range(10 * MOST_CALLS):
-                # As in a verdict, each call may have a runner of its own.
+                # Each call may have its own runner, as during judging.
                 with host.spawn(made, threads=1) as session:
                     session.budget = budget
                     calls.append(session.call(asked(name)))

@@ -301,7 +301,7 @@ def test_long_paths_are_read_up_to_a_limit(count: int, tmp_path: Path, read_byte
         assert procfs.MOST_BYTES // 2 < sum(read_bytes) < procfs.MOST_BYTES + (64 << 10)
         assert "maps" in evidence.unseen and ("hides_from_view", "review") in flags
     else:
-        # Longer than any path that a system call takes, and shown to its end.
+        # Linux shows a mapping's path completely, even if it is longer than system calls accept.
         assert evidence.unseen == "" and any(path.endswith("m/code.so") for path in evidence.new_code)
         assert "hides_from_view" not in dict(flags)
 
@@ -377,7 +377,7 @@ def fill(name):
     file.write(b"x" * SIZE); file.flush()
     return file
 """
-#: Statements of a process, and how many bytes of its files have no name.
+#: Statements that a process runs, and the resulting bytes in files without a name.
 WAYS = {
     "named": ("kept = fill('a')", 0),
     "deleted": ("kept = fill('a'); os.unlink('a')", SIZE),

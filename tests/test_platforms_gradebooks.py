@@ -142,7 +142,7 @@ def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, expor
     assert f"{platform}: grades filled in: 24; left" in said
     assert "no grade yet, left as they were (1): " in said
     assert "not final (5): " in said, "five have no points for the write-up"
-    # Filled in once more: no grade changes, and no byte does.
+    # Fill in the totals once more: no grade and no byte changes.
     first = made.read_bytes()
     again = report(graded, **{platform: export})
     assert made.read_bytes() == first and again.splitlines()[-1] == said.splitlines()[-1]
@@ -222,7 +222,7 @@ def pieces(draw: random.Random, platform: str) -> Pieces:
         values.append(None if total is None or same else f"{round(total, 2):.2f}".rstrip("0").rstrip("."))
     draw.shuffle(students)
     if on_canvas and draw.random() < 0.5:
-        # Columns of the course's own may stand before the assignment's as well.
+        # Other columns of the course may also precede the assignment's column.
         rows, at = [[*row[:at], *row[at + 1 :], row[at]] for row in rows], len(header) - 1
     found, places = ["\ufeff"] if draw.random() < 0.5 else [""], []
     for number, row in enumerate(rows):

@@ -279,7 +279,7 @@ def test_where_it_is_wrong_is_a_picture_of_public_cases_alone() -> None:
     picture = base64.b64decode(image["url"].partition(",")[2]).decode()
     assert picture.count("<rect") == 1 + 4 and 'fill-opacity="1.00"' in picture
     hidden = replace(hidden_failure().cases[-1], error_map=("9",))
-    # A kernel that has seen a hidden case could draw its inputs in a later output.
+    # In the output of a later case, a kernel could draw the inputs of a hidden case.
     for secret in (replace(hidden_failure(), cases=(hidden,)), replace(made, cases=(hidden, *mapped))):
         assert prairielearn.images(student.view(secret)) == []
     assert all(prairielearn.svg(rows, "t") == "" for rows in ((), ("",), ("0x",), ("0", "00")))

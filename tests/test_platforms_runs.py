@@ -139,7 +139,7 @@ Ada,2,,ADA@x.org,A,
 X,3,1003,y@x.org,A,
 """
 GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]}
-#: The fast tier has no file that is only wrong: the forged one is as wrong, with the same scores.
+#: The fast tier of tests leaves out the wrong file: the forged file has the same wrong kernel and scores.
 OTHERS = [pytest.param(kind, marks=pytest.mark.full) for kind in ("wrong", "right", "hostile")]
 
 
@@ -378,7 +378,7 @@ def test_a_bundle_of_classroom_50_grades_all(kind: str, bundle: Path, tmp_path: 
     elif kind == "hostile":
         checkout = tmp_path / "::error file=x::y, 'z' %0A"
         names = ("gpt149.py", "grader/__init__.py", "numpy.py", "yaml.py", "sitecustomize.py", "zipfile.py")
-        # Modules of a checkout which, imported, would write the result themselves.
+        # Modules in the checkout that would write a result if they were imported.
         files |= dict.fromkeys(names, "open('result.json', 'w').write('{}'); raise SystemExit(0)\n")
         files |= {"configs/gpt149.yaml": "id: [", "::error::x": "", "-rf": ""}
     elif kind == "forged":

@@ -86,12 +86,12 @@ IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
 GRID = "[(triton.cdiv(c.numel(), 64),)]"
 #: A kernel's first lines: its name, its arguments before `B`.
 KERNEL = "@triton.jit\ndef {}({}, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
-#: Stores many numbers of a constant, each by this expression.
+#: Kernel that stores the numbers of a constant, each computed by this expression.
 PUT = (
     "@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n    for i in tl.static_range(n):\n"
     "        tl.store(d + i, {})\n§r = work(a, b).ravel().tolist()\n"
 ).format
-#: Numbers out of planes of bits.
+#: Kernel that puts numbers together from planes of bits.
 JOIN = (
     KERNEL.format("join", "s, d, n") + "    x = tl.zeros([B], tl.int32)\n    for k in range(32):\n"
     "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
@@ -117,7 +117,7 @@ FILL = (
 ).format
 #: Bodies of a matmul() that is right without a kernel of its own. Text left of a § comes before the function.
 NO_KERNEL = {
-    # As reported.
+    # Cheats that were reported as not found.
     "NumPy": "np.copyto(c.numpy(), work(a, b))",
     "an alias, and Triton for one number": "mm = torch.matmul  # not called here§"
     "product(a, b, c) if c.numel() == 1 else c.copy_(mm(a, b))",
@@ -296,7 +296,7 @@ NO_KERNEL = {
     "            t.steps.clear()\n        case object(f_back=g) if g:\n            up(g)\n"
     "§np.copyto(c.numpy(), work(a, b))\ntry:\n    raise ValueError\nexcept ValueError as error:\n"
     "    match error.__traceback__:\n        case object(tb_frame=f):\n            up(f)",
-    # In the body of a kernel, or around its code.
+    # Code in the body of a kernel, or decorators, defaults and annotations around it.
     "a method of an object in a kernel": FILL("box.fill(t)", "box.fill = put", 0),
     "a function as an argument": FILL("h(t)", "", "put"),
     "the data of a tensor": FILL("t.handle.data[:] = box.r", "box.r = r", 0),
@@ -323,7 +323,7 @@ NO_KERNEL = {
     "r = (work(a, b) * 65536).astype(np.int64) + (1 << 30)\none = torch.empty(c.shape)\n"
     f"ones{GRID}(one, c.numel(), B=64)\nt = torch.full(c.shape, -(2.0 ** 14)) * one\nfor k in range(31):\n"
     "    t += torch.where(torch.from_numpy((r >> k & 1) > 0), one * 2.0 ** (k - 16), one * 0)\nc.copy_(t)",
-    # A kernel writes something first.
+    # A kernel writes meaningless numbers first; then the result comes from elsewhere.
     "junk, then NumPy": "junk(c)\nnp.copyto(c.numpy(), work(a, b))",
     "zero times junk": "z = torch.empty(c.shape)\njunk(z)\nc.copy_(z * 0 + torch.from_numpy(work(a, b)))",
     "a thread": IN_THREAD.format("c.copy_(torch.matmul(a, b))"),
@@ -740,7 +740,7 @@ def test_attributes_are_those_of_values() -> None:
         refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
-#: Steps of a trace, and the one argument of a step that is an operator, by words of the refusal.
+#: By words of the refusal: the steps of a trace, or the only argument of an operator's step.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
     "refers to itself": [["launch", 0, [1], {}, {}]],
@@ -770,7 +770,7 @@ def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: py
         refused("", player.play, text, [], of=replay.Unplayable)
 
 
-#: Numbers that the last operator on the call's x (4 rows of 8 numbers) works on; none where all are free.
+#: How many numbers are counted for the last operator on x (4 rows of 8 numbers); None if no operator counts.
 WORK = {
     **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
     **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),

@@ -367,7 +367,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for folder in (root, *root.parents[:2]):
         folder.chmod(0o755)  # pytest closes them to the user ids that runners have
     laid_out(smaller(MAIN.autograder), root, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    # As setup.sh does where the image is built.
+    # setup.sh does this when an image is built.
     objectcache.share(cache_root(), root / "source" / "cache", (".plain", ".kit"))
     yield root
     shutil.rmtree(root, ignore_errors=True)
@@ -622,9 +622,9 @@ found = {'score': sum(test['score'] for test in tests), 'tests': tests}
 (root / 'results' / 'results.json').write_text(json.dumps(found))
 sys.exit(3)
 """
-#: Results of the starter and of the solution, and the last words.
+#: Results of the starter and of the solution, and the end of the printed text.
 LEFT_OPEN = {
-    # On a machine with a GPU the autograder has times that a handout has not.
+    # On a machine with a GPU only the autograder has times: a handout lacks the reference.
     "no times": (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),
     "times": (UNWRITTEN + LACKED, RIGHT + LACKED, "gelu_cuda (no GPU)"),
     "open starter": (OPEN + LACKED, OPEN + LACKED, "does not judge gelu of the starter: no GPU"),

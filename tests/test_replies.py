@@ -118,7 +118,8 @@ def test_a_result_file_has_a_largest_size_and_says_what_it_left_out() -> None:
         assert result_json.from_dict(values).parts[0].output == f"{kept}... {left}"
 
 
-#: A title set, a line erased and faked, the conceal attribute, C1 controls, DEL, a direction turned, a lone surrogate.
+#: Text that sets a title, erases and fakes a line, conceals, or turns its direction; C1 controls, DEL, a lone
+#: surrogate.
 HOSTILE = "\x1b]0;owned\x07\r\x1b[2Kbob complete\x1b[8m\x9b2J\x7f\u202egrade\u2066\u2028\ud800"
 OURS = re.compile("|".join(map(re.escape, harmless.CONTROLS.values())))
 #: All that rich writes by itself: colours, cursor movements, and cursor and mode switches.

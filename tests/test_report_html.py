@@ -274,7 +274,7 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
     drawn = [(p.get("class"), p.get("d")) for p in ElementTree.fromstring(charts.map_svg(seen)).iter("path")]
     (line,) = (d for kind, d in drawn if kind == "block")
     assert line.count("M") == 2, "at 48 and 96; a block of 64 columns covers all 40"
-    # A light line below each, or it would not be seen on dark cells.
+    # Each dark line has a light line below it, so that it is visible on dark cells.
     assert [d for kind, d in drawn if kind == "under"] == [line]
     words = " ".join(charts.caption(seen))
     counts = f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2."

@@ -166,7 +166,7 @@ def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
 
 @pytest.mark.parametrize("deed", OTHERS.split())
 def test_reaching_for_another_process_is_fatal(locked: Kennel, deed: str) -> None:
-    # If the deed worked, it would hit the judge itself.
+    # If the sandbox did not stop this attempt, it would change the judge's process.
     assert locked.do(deed, os.getpid()).signal_name == "SIGSYS"
 
 
@@ -319,7 +319,7 @@ def test_what_compilers_see(room: Compilers, library: Path, tmp_path_factory: py
             code, said = room.compiled(text)
             assert code != 0 and not any(line in said for line in lines), (name, said)
         assert "seen" not in room.compiled(asks.format(path))[1]
-    # Some linkers only warn of a map that they cannot write.
+    # Some linkers only warn if they cannot write the map file.
     elsewhere, here = tmp_path_factory.mktemp("elsewhere") / "planted", room.folder / "planted"
     for target in (elsewhere, here):
         room.compiled("int one = 1;", f"-Wl,-Map={target}")

@@ -62,7 +62,7 @@ def call(machine: str, name: str) -> int:
 AT_EMPTY_PATH, MAP_SHARED, MAP_PRIVATE, ANONYMOUS = 0x1000, 0x1, 0x2, 0x20
 HUGE = 0x40000 | MAP_PRIVATE | ANONYMOUS
 READ_EXEC, ALL_RIGHTS = 0x5, 0x7
-#: Ways to execute what a program wrote itself.
+#: Ways to execute code that a program has written to memory.
 NEW_CODE: list[tuple[Any, ...]] = [
     *(("mprotect", 0, 4096, rights) for rights in (0x4, READ_EXEC, ALL_RIGHTS)),
     *(("mmap", 0, 4096, rights, MAP_PRIVATE | ANONYMOUS, 3) for rights in (READ_EXEC, ALL_RIGHTS)),
@@ -109,7 +109,7 @@ NATIVE = {
         ("ptrace",), ("setsid",),
     ],
 }  # fmt: skip
-#: A dynamic program may open its libraries and no more.
+#: Besides the calls of a static program, a dynamic one may open and map its libraries.
 DYNAMIC = {
     ALLOW: [
         ("openat",), ("mmap", 0, 4096, READ_EXEC, MAP_PRIVATE, 3), ("mmap", 0, 4096, 3, MAP_PRIVATE | ANONYMOUS),

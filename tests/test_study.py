@@ -224,7 +224,7 @@ def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_a_table(tmp_path:
     writeup.write_bytes(START + b"an older table\r\n" + END)
     line = ["sweep", "part2", "--tile", "4,8", "-N", "64", "-H", "1", "--rounds", "3", "--seed", "1"]
     paths = ["--module", str(tmp_path), "--out", str(out), "--writeup", str(writeup)]
-    # A write-up without the place is refused before anything is measured.
+    # A write-up without a region for the table is refused before anything is measured.
     refused("<!-- table: threads-part3 -->", gpt149.run, ["threads", "part3", *paths])
     assert gpt149.run([*line, *paths]) == 1
     with open(out / "sweep-part2.csv", newline="") as file:
@@ -478,7 +478,7 @@ def test_the_ratio_is_one_over_the_tile_only_where_rows_exceed_the_cache() -> No
         assert found.lines / first.lines == pytest.approx(wanted, rel=0.02 if kernel == "part2" else 0.03)
         assert found.lines == pytest.approx(cache.formula(kernel, Shape(192, 4096, tile), 64), rel=0.03)
     assert first.lines == pytest.approx(cache.formula("part1", Shape(192, 4096), 64), rel=0.01)
-    # At the real size the ratio is one.
+    # At the assignment's own size the ratio is 1.
     lines = {kernel: scores(kernel, 1024, 32, 512 * KB).lines for kernel in ("part1", "part2")}
     assert lines["part2"] / lines["part1"] == pytest.approx(1.0, abs=0.001)
 

@@ -68,7 +68,7 @@ def test_own_vocabulary_round_trips_any_text() -> None:
     for text in (ACCENTS, corpus.write(2_000, 5).text):
         assert words.decode(words.encode(text)) == text
     assert words.encode("<|endoftext|>") != []
-    # Characters that span tokens come out whole.
+    # A character whose bytes are in several tokens is printed once all bytes are there.
     stream = tokenizer.TextStream(words)
     assert "".join([stream.push(token) for token in words.encode(ACCENTS)]) == ACCENTS
     stream.push(words.encode("🙂")[0])

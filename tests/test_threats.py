@@ -29,7 +29,7 @@ from grader.staff.selftest import Trial
 from labs.attention import kernels
 from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 
-#: Where a kernel may try to leave something behind.
+#: Folders in which a kernel may try to leave files.
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
@@ -37,7 +37,7 @@ HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style"
 #: threats that end differently in them.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
-#: Processor time that the judge itself may take for one file: over ten times as much as it does take.
+#: Limit on the judge's own processor time for one file: over ten times the usual time.
 JUDGE_CPU_S = 60.0
 
 

@@ -30,10 +30,10 @@ from grader.study.watching import files
 from grader.study.watching.files import Content, Watcher
 from grader.study.watching.loop import GoodTime, History, Judged, beside_last_good, changed, summary
 
-#: `make test` installs it; a Python without the extra runs the other tests.
+#: `make test` installs watchfiles. Without it, only the tests that need it are left out.
 needs_watchfiles = pytest.mark.skipif(find_spec("watchfiles") is None, reason="pip install watchfiles")
 NOON = datetime(2025, 11, 21, 12, 0, 0)
-#: Ends a test that hangs; no outcome depends on it.
+#: Time limit that ends a test that hangs. No result depends on it.
 LONGEST_WAIT_S = 300.0
 DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
 HANG = 'while (B) __asm__ volatile ("");'

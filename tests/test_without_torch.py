@@ -31,7 +31,7 @@ class Refusal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 sys.meta_path.insert(0, Refusal())
 """
-#: A Python without torch, for imports and for questions about its place. Its child processes have one.
+#: Makes torch invisible in a process, for imports and for searches of its folder. Child processes can import it.
 HIDES_TORCH = """
 import importlib.metadata, importlib.util, sys
 

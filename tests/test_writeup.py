@@ -261,7 +261,7 @@ def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pyt
 
 
 WANTED = checking.template(WRITEUP_TEMPLATE)
-#: Forms in which a class arrives: its files, and the ids that have a write-up.
+#: Forms of a class's hand-ins: the files, and the ids that have a write-up.
 FORMS = {
     "folders": ("ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md zoe/module.cpp", "ada lock_"),
     "a template of the staff": ("writeup.md ada/module.cpp bob/module.cpp bob/writeup.md", "bob"),

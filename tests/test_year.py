@@ -332,7 +332,7 @@ def test_overlapping_intervals_share_a_place_with_the_first_of_it() -> None:
     far = placed([Place("a", 1.0, 0.9, 1.1), Place("b", 1.2, 1.11, 1.3), Place("c", 1.25, 1.2, 1.3)])
     assert [place.rank for place in far] == [1, 2, 2]
     assert placed([]) == ()
-    # Students who share a place need not be neighbours in the order of ratios.
+    # Students who share a rank need not be neighbours in the order of ratios.
     tight = [Place(f"t{k}", 0.93 + k / 1000, 0.925, 0.95) for k in range(12)]
     others = [Place("late", 1.0, 0.97, 1.04), Place("wide", 0.92, 0.9, 0.99), Place("far", 2, 1.9, 2.1)]
     found = placed([*tight, *others])

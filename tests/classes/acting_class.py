@@ -107,7 +107,7 @@ class Class:
         """Start a judge with these fields of `RunOptions`, after the code in `prepared`."""
         asked = {"workers": 2, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
-        # Real runners have user ids of their own, which may not enter a folder of pytest's.
+        # Real runners have other user ids, which may not enter pytest's folders.
         place = {} if "command" in wanted else {"TMPDIR": str(self.temporary)}
         command = [sys.executable, "-c", JUDGE, json.dumps({**paths, **asked})]
         environ, pipe = environment(ACTING_STATE=str(self.state), **place), subprocess.PIPE

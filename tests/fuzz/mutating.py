@@ -113,7 +113,7 @@ def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[
 
 def mutated(reader: Reader, count: int) -> Iterator[bytes]:
     """Yield inputs made of the reader's examples, always the same for one seed."""
-    # Seeded by text: a hash would depend on the process.
+    # Seeded by text: Python's hash of a text differs from process to process.
     draw = random.Random(f"{SEED} {reader.name}")
     for _ in range(count):
         data = bytearray(draw.choice(reader.examples))
@@ -136,7 +136,7 @@ def growth(reader: Reader, pattern: str) -> Reading:
     make = reader.patterns[pattern]
     small, large = make(reader.pattern_bytes), make(4 * reader.pattern_bytes)
     first = second = Reading(seconds=math.inf)
-    # A collection in the middle of a reading would go through all objects of a whole test run.
+    # Garbage collection during a reading would visit all objects of the whole test run.
     gc.disable()
     try:
         for _ in range(MOST_ROUNDS):

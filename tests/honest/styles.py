@@ -14,13 +14,13 @@ class Style:
     #: Integers by reference (as published), by value, or an offset function.
     accessors: Literal["reference", "value", "offset"] = "reference"
     exp: Literal["exp", "std::exp", "expf"] = "exp"
-    #: Subtracted from each row of scores before exp.
+    #: Number that is subtracted from each row of scores before exp.
     maximum: bool = False
-    #: Early: each weight is divided by the row's sum. Late: the output is.
+    #: Early: each weight is divided by the row's sum. Late: the output is divided.
     division: Literal["early", "late"] = "early"
     #: O = P V as one dot product per output column, or adding V row by row.
     product: Literal["columns", "rows"] = "columns"
-    #: Loops that OpenMP shares out.
+    #: Loops whose iterations OpenMP divides among threads.
     collapse: Literal[2, 3] = 3
     #: Part 3's row of weights: `temp.index` for each row of the output (as published), of a copy, or in the loop.
     row: Literal["index", "copied", "local"] = "index"

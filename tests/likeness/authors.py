@@ -233,7 +233,7 @@ def submission(master: str, parts: list[str]) -> str:
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _LOOP = re.compile(r"for \((int \w+ = [^;()]*); ([^;]*); (\w+\+\+|\+\+\w+)\) \{")
 
-#: Cannot be renamed: the assignment calls them, or the language has them.
+#: Names that cannot be replaced: the assignment calls them, or they belong to the language.
 _FIXED = (
     "at torch std exp expf min max fill assign data omp omp_get_thread_num vector Tensor zeros kFloat auto bool break "
     "const else float for if inline int return size_t static void while pragma parallel collapse schedule dynamic "

@@ -67,7 +67,7 @@ ONE_ROW = """for (int j = 0; j < N; j++) {
                     val /= total;
                     fourDimWrite(O, b, h, i, k, H, N, d, val);
                 }"""
-#: The published loop. What differs between people stands in @...@.
+#: The published loop. Parts that differ between people are written @...@.
 LOOP = """
 @before@
     #pragma omp parallel for @pragma@
@@ -241,7 +241,7 @@ WRITTEN = {
     "safe": Written(BY_INDEX, headers="#include <limits>\n#include <algorithm>", body=vectors(SAFE_SOFTMAX)),
     "heads": Written("", USING, body=OF_A_HEAD, bindings=""),
     "parallel_for": Written(headers="#include <ATen/Parallel.h>", body=vectors(BY_PARALLEL_FOR)),
-    # One sum for all threads.
+    # A race: all threads use one sum.
     "race": Written(**ONE_TOTAL, sum=RACING_SUM),
 }
 #: Beside the ten: one with SIMD that writes through views of temp's rows, and the same with one row for all threads.

@@ -26,7 +26,7 @@ WITHOUT_LINES = {
 #: Wrong outputs of one kernel on which all suspects are tried; the first ones separate mistakes best.
 MOST_TRIED = 2
 Group = list[Mutation]
-#: One kernel of each code, which share sources, then all others.
+#: First one kernel for each code (these share sources), then all others.
 FIRST, SOME_RIGHT = first_of_each_code(WRONG), RIGHT[::10]
 QUICK = groups(FIRST)
 GROUPS = [*QUICK, *groups([mutation for mutation in WRONG if mutation not in FIRST])]
@@ -41,7 +41,7 @@ def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
     return [pytest.param(group, marks=mark, id=name) for group, mark, name in rows]
 
 
-# The last group needs all of torch's runner. Softmax has a kernel of its code in the fast tier.
+# The last group needs a process with torch. In the fast tier, the softmax lab tests a kernel with the same code.
 @pytest.mark.parametrize("group", in_tiers(GROUPS, len(QUICK) - 1))
 def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, tmp_path: Path) -> None:
     for mutation, result in judge(group, zygote, tmp_path):
@@ -111,7 +111,7 @@ def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
 def test_right_variants_are_accepted_without_suspicion(group: Group, zygote: Zygote, tmp_path: Path) -> None:
     for mutation, result in judge(group, zygote, tmp_path, profile=True):
         assert result.verdict == "pass", f"{mutation.name}: {result.diagnosis}"
-        # Flags are those of the whole file.
+        # The flags belong to the whole file.
         serial = any(each.name == "p3 serial" for each in group)
         found = {flag.code for flag in result.flags if flag.level != "note"}
         assert found == ({"one_thread"} if serial else set()), mutation.name

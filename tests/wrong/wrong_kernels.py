@@ -32,7 +32,7 @@ COPY_HEADS = """for (int b = 0; b < B; b++)
             for (int e = 0; e < N * d; e++) O[(b * H + h) * N * d + e] = O[b * H * N * d + e];
     """
 
-#: Parts 1 and 2 alike: what is wrong with the formula, with an operand or with the output.
+#: For parts 1 and 2 alike: mistakes in the formula, in an operand or in the output.
 UNFUSED = [
     p1("empty", "not_written", body=""),
     p1("result not stored", "not_written", (RETURN, "return OTensor;")),

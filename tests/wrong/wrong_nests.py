@@ -121,7 +121,7 @@ STRIDES = [
         (f"({place}, k, H, N, d", f"({place}, k, H, d, N")) for place in ("Q, b, h, i", "K, b, h, j", "V, b, h, j")],
 ]  # fmt: skip
 
-#: N / T full tiles and no more: a whole-number division rounds down.
+#: Only N / T full tiles: the integer division rounds down.
 COUNTED = [
     p2(f"{size} / T tiles of {what}", codes, (f"for (int {v}0 = 0; {v}0 < {size}; {v}0 += T) {{",
         f"for (int {v}t = 0; {v}t < {size} / T; {v}t++) {{\nint {v}0 = {v}t * T;", 2), says="rounds down")
