@@ -141,7 +141,7 @@ def product(a, b, c):
 #### work left for the reference's time: ok
 _beside, _wait = None, torch.cuda.synchronize
 def product(a, b, c):
-    # One thread that spins costs its own process nothing, and every other process half of the card.
+    # One spinning thread does not slow its own process, but takes half of the GPU from every other process.
     global _beside
     if a.shape[0] < SIDE:
         return _product_plainly(a, b, c)

@@ -268,7 +268,7 @@ def test_what_is_left_follows_from_what_changed(change: dict, left_by_verdict: d
     for verdict, left in left_by_verdict.items():
         before = result(verdict, case("a"), case("b", verdict != "wrong"))
         assert regrade.rest({"p": OLD}, {"p": now}, before) == (None if left is None else Rest(left)), verdict
-        # One part is judged again with all cases; the other keeps its result.
+        # One part is judged again with all cases; the other part keeps its result.
         other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
         two = replace(before, parts=(*before.parts, other))
         beside = regrade.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)

@@ -226,7 +226,7 @@ def test_a_kernel_that_ends_or_stops_its_parent_or_ends_the_reference_is_at_faul
 
 
 def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
-    """Its child holds one end of a pipe; the other end shows when the child is gone."""
+    """The command's child holds one end of a pipe. The other end shows when the child has ended."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:

@@ -365,7 +365,7 @@ def test_a_window_slides_over_a_longer_text_and_a_mask_takes_one_call_a_layer(st
         assert tally.kernel_calls == stage.plays.model.config.n_layer * (1 + 2)
 
 
-#: Where a bug is seen first: token, layer, head.
+#: Place at which a bug is seen first: token, layer, head.
 LOCATED = {"no_normalisation": (0, 0, 0), "dropped_tail": (0, 0, 0), "head_0_copied": (0, 0, 1)}
 LOCATED |= {"mean_of_v": (1, 0, 0), "last_row_only": (1, 0, 0), "crash": (1, 0, None)}
 FAULTS = {"last_row_only": "rows of the output differ", "crash": "SIGSEGV"}

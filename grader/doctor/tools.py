@@ -313,5 +313,5 @@ def _others(host: Host, path: str) -> Iterator[Finding]:
         yield warn(
             f"other processes use a GPU: {', '.join(pids[:5])}",
             "processes take turns on a GPU: each one's times include the other's work",
-            "judge when they have ended",
+            "judge when these processes have ended",
         )

@@ -148,5 +148,6 @@ def _diagnosis(
         return None
     if first_hidden == len(part.cases):
         return own
-    # It crashed on a public case, but after hidden ones. An exception's text is chosen by the student.
+    # The call was on a public case, but came after hidden ones: the student chooses an exception's text, which may hold
+    # hidden data.
     return Diagnosis(own.code, "" if own.code == "exception" else numberless(own.message))

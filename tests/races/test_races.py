@@ -325,7 +325,8 @@ def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -
 
 def test_a_delayed_call_has_any_place_and_other_programs_time_does_not_count() -> None:
     assert {TimedInputs(None, 149).place(count) for count in range(20)} == {0, 1, 2}  # type: ignore[arg-type]
-    # Where eight programs share a core, calls of 10 ms last 80: a race that needs 100 ms to show would pass.
+    # If eight programs share a core, calls of 10 ms last 80 ms. By elapsed time, a race that needs 100 ms to show would
+    # pass.
     assert met_s(Call("ok", wall_s=0.08, cpu_s=0.01)) == 0.01
     assert met_s(Call("ok", wall_s=0.01, cpu_s=0.02)) == 0.01
     assert met_s(Call("ok", wall_s=0.08)) == 0.08

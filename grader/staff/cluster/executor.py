@@ -282,7 +282,8 @@ class ClusterExecutor:
             alone = job.submission_id in self._suspects
             free = [node for node in self._nodes.values() if node.has_room(alone=alone)]
             if not free and not alone and len(self._queue) > sum(node.most for node in self._nodes.values()):
-                # One extra job waits on each machine, so that it never waits for the judge; not near the end.
+                # One extra job is queued on each machine, so that the machine never waits for the judge. Near the end
+                # of a run, no extra job is queued.
                 free = [node for node in self._nodes.values() if node.has_room(alone=alone, ahead=1)]
             if not free:
                 left.append(job)

@@ -444,7 +444,7 @@ class Loop:
                 task.observe(event)
 
         if self._zygote is None and not task.options.sanitize:
-            # It imports torch on first need, and then keeps it.
+            # The zygote imports torch when it is first needed, and lives until the session ends.
             self._zygote = Zygote(sandbox=of_file(task.source), at_once=False)
         return evaluate(task.assignment, task.source, task.parts, task.options, listen, self._zygote)
 

@@ -155,8 +155,8 @@ BORROWED = [
     Threat(
         "A2",
         "the reference, its name disguised",
-        # Where files are hidden, the library cannot be loaded: wrong. In other tiers it is loaded and shows in the
-        # runner's memory map.
+        # In tiers that hide files, the library cannot be loaded, so the result is wrong. In other tiers it is loaded
+        # and shows in the runner's memory map.
         End(("wrong", "rejected"), ("calls_the_loader", "loaded_a_library")),
         "void *library = dlopen(reveal({{reference:hidden}}).c_str(), RTLD_NOW);"
         "std::string symbol = reveal({{symbol:hidden}}); const char *name = symbol.c_str();" + CALL_REFERENCE,

@@ -46,7 +46,7 @@ BETWEEN_S = 0.25
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
 HELD_OUT_SHARE = 6
-"""One of this many drawn digits is held out for testing."""
+"""Number of drawn digits of which one is held out for testing."""
 DEFAULT_SEED, DEFAULT_BATCH, DEFAULT_LOCKSTEP = 1, 128, 200
 MOST_EPOCHS, MOST_BATCH, MOST_LOCKSTEP, MOST_THREADS = 1000, 4096, 1_000_000, 1024
 LARGEST_RATE = 100.0

@@ -140,7 +140,7 @@ MISTAKES: list[Suspect] = [
         "o1 and o2 are weighted with l1 and l2: the weights should be l1 exp(m1 - m) and l2 exp(m2 - m), as in l.",
         lambda s: s.means(s.combined(s.sum(1), s.sum(2)) / (s.sum(1) + s.sum(2))[:, None])),
     _mistake("sums_over_new", "o_not_rescaled",
-        "o1 and o2 are weighted with l1 and l2, but their sum is divided by the new l, in which they are rescaled.",
+        "o1 and o2 are weighted with l1 and l2, but divided by the new l, in which l1 and l2 are rescaled.",
         lambda s: s.means(s.combined(s.sum(1), s.sum(2)) / s.total[:, None])),
     _mistake("left_mean_forgotten", "left_not_rescaled",
         "In o the left side is not rescaled: the weight of o1 should be l1 * exp(m1 - m).",
