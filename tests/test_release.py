@@ -127,7 +127,7 @@ def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
     readme = files["README.md"].content.decode()
     for part in release.kit.assignment.parts:
         assert re.search(rf"^    python gpt149\.py {part.command} +[A-Z]", readme, re.MULTILINE), part.command
-    assert contents.DEMO not in files
+    assert not {*contents.MAIN_PAGES} & {*files}
     unpack(packed(files), tmp_path)
     said = python("gpt149.py", "--help", folder=tmp_path).stdout
     assert "maxpool2d_backward" in said
