@@ -156,7 +156,7 @@ def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_reveal_one_another() -
 def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted() -> None:
     documented = {}
     for section in FORMAT.read_text().split("\n## ")[1:]:
-        # The first cells of its table; a star marks a key that may be left out.
+        # The keys: first cells of the page's tables. A star marks a key that may be left out.
         if keys := dict(re.findall(r"^\| `(\w+)`( \*)? \|", section, re.MULTILINE)):
             documented[section.partition("\n")[0]] = keys
     sections = {re.sub(r"^(an?|the) ", "", keys.what).capitalize(): keys for keys in SCHEMA}

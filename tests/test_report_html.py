@@ -442,7 +442,7 @@ def test_the_profile_stands_below_the_verdict_of_a_right_part() -> None:
     assert text.count("PASS") == 1 and text.index("PASS") < text.index("-----RUNNING STUDENT")
     screen(Settled(judged, found))
     screen(PartDone(judged, replace(found, verdict="rejected")))
-    # The profile proved a cheat.
+    # Result of a part whose profile proved a cheat.
     assert stream.getvalue().rindex("REJECTED") > stream.getvalue().rindex("PASS")
 
 

@@ -25,7 +25,7 @@ from grader.study.writeup.regions import answers, fill, tables
 COURSE = load(PUBLIC_CONFIG)
 TEMPLATE = (ROOT / "writeup_template.md").read_text()
 TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
-#: No surrogates, and none of the characters at which Python splits lines other than the line feed.
+#: Characters for random texts: no surrogates, and of the characters at which Python splits lines only the line feed.
 LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 WRITTEN = st.characters(exclude_characters=LINE_ENDS, exclude_categories=["Cs"])
 
