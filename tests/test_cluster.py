@@ -327,7 +327,7 @@ def test_a_part_on_a_card_holds_one_on_the_cluster() -> None:
     assert needs(card=True) == {"cores": 1, "card": 1} and needs(card=False) == {"cores": 1}
     there = {"nthreads": 8, "resources": {"cores": 8.0, "machine": 1.0}}
     assert room_of(there, card=False) == (8, "")
-    assert room_of(there, card=True)[0] == 0 and "it offers no card" in room_of(there, card=True)[1]
+    assert room_of(there, card=True)[0] == 0 and "it offers no GPU" in room_of(there, card=True)[1]
     there["resources"]["card"] = 1.0  # type: ignore[index]
     assert room_of(there, card=True) == (1, "") and room_of(there, card=False) == (8, "")
 
