@@ -28,7 +28,7 @@ from grader.judge.bench import Options, Watched
 from grader.judge.explanation import failing_helper
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
-from grader.source import dataflow, landmarks
+from grader.source import dataflow, edits, landmarks
 from grader.source.landmarks import Body, Place
 from grader.study import race
 from labs.attention.dissect import dissect
@@ -755,3 +755,64 @@ def test_lines_that_store_into_right_outputs_are_left_out() -> None:
     text += "\n".join(f"{name}[0] = 1;" for name in ("dX", "dW", "db")) + "\n}\n"
     assert len(clues.lines(body(text), part, ["store"])) == 3
     assert [each.place.line for each in clues.lines(body(text), part, ["store"], ["dX", "dW"])] == [4]
+
+
+EDITED = """#include <vector>
+#define TILE 8
+#define AT(i, j) ((i) * N + (j))
+#define EACH(i, n) for (int i = 0; i < (n); i++)
+static void rows(const float *from, float *to, int m, int n) {
+    if (m < 2) return;
+    for (int r = 0; r < m; r++) to[r] = from[r * n];
+}
+torch::Tensor kernel(torch::Tensor QTensor, int N, int d) {
+    std::vector<float> Q = formatTensor(QTensor), K = formatTensor(QTensor);
+    int tiles = N / TILE, at = N * d;
+    EACH(i, tiles) {
+        rows(&Q[AT(i, d)], K.data(), N, d);
+    }
+    return QTensor;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "line, old, new",
+    [
+        (3, "N", "d"),
+        (6, "return;", ""),
+        (7, "m", "m - 1"),
+        (7, "n", "m"),
+        (11, "N / TILE", "(N + TILE - 1) / TILE"),
+        (11, "N * d", "N * d - tiles"),
+        (13, "Q", "K"),
+        (13, "N, d", "d, N"),
+        (13, "i", "N"),
+    ],
+)
+def test_a_mistake_is_among_the_edits_that_are_tried(line: int, old: str, new: str) -> None:
+    found = edits.candidates(EDITED, ["kernel", "rows"])
+    assert (line, old, new) in [(each.line, each.old, each.new) for each in found]
+
+
+def test_edits_are_of_names_that_are_known_there() -> None:
+    found = edits.candidates(EDITED, ["kernel", "rows"])
+    assert not [each for each in found if each.line < 9 and each.new in ("tiles", "at", "Q")]
+    # A call that is not of the part has no edits, and a file that is too long has none.
+    assert {each.line for each in edits.candidates(EDITED, ["kernel"])} <= {3, *range(9, 16)}
+    assert edits.candidates(EDITED + " " * edits.LARGEST, ["kernel"]) == []
+
+
+def test_all_edits_are_in_one_text_and_no_line_moves() -> None:
+    found = edits.candidates(EDITED, ["kernel", "rows"])
+    text = edits.combined(EDITED, "kernel", found)
+    before, after = EDITED.split("\n"), text.split("\n")
+    assert len(after) == len(before) + 1 and after[2:5] == before[1:2] + after[3:5]
+    assert edits.combined(EDITED, "kernel", found, range(1, 99)).count(edits.CHOSEN) == 2
+    assert edits.combined(EDITED, "missing", found) == ""
+
+
+def test_macros_get_brackets_only_where_they_lack_them() -> None:
+    assert edits.bracketed(EDITED) == (EDITED, [])
+    text, lines = edits.bracketed("#define AT(i, j) i * N + j\n#define M(a, b) ((a) < (b) ? (a) : (b))\n")
+    assert lines == [1] and text.startswith("#define AT(i, j) ((i) * N + (j))\n#define M(a, b) ((a) <")

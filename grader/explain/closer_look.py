@@ -21,7 +21,7 @@ from grader.core.arrays import np
 from grader.core.commandline import size_options
 from grader.core.harmless import harmless
 from grader.core.results import Diagnosis
-from grader.explain import clues, common_facts, hang_samples, sanitizer_sites, size_probe
+from grader.explain import clues, common_facts, hang_samples, repair, sanitizer_sites, size_probe
 from grader.explain.common_facts import Seen
 from grader.explain.deviation import usual_axes
 from grader.explain.diagnose import OTHER_RESULT, PARTLY, concluded, unexplained
@@ -114,8 +114,9 @@ class Closer:
         They may have the same cause: a write to a wrong array gives a wrong output at one size, a crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
-        before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
-        return replace(placed, message=f"{placed.message}\n{before}") if before else placed
+        repairs = "" if diagnosis.hidden else _sentence(self._repairs, "")
+        before = "" if diagnosis.hidden or repairs else _sentence(lambda: self._before(diagnosis), "")
+        return replace(placed, message="\n".join(filter(None, (placed.message, repairs, before))))
 
     def _before(self, diagnosis: Diagnosis) -> str:
         """Return the cause of wrong outputs on public cases before the crash; "" without such outputs or cause."""
@@ -233,12 +234,18 @@ class Closer:
         unread, constant_on = ([], "") if has_cause else _sentence(self._unread, ([], ""))
         found = _Findings(diagnosis, has_cause, checked, prober, smallest, unread, constant_on)
         shared, dissected = self._shared(found), self._dissection(found)
+        repairs = _sentence(lambda: self._repairs(smallest), "")
         lines = [
-            self._lead(found, shared, dissected),
-            *_sentence(lambda: self._lines(found, dissected, self._bounds(shared)), []),
+            repairs,
+            self._lead(found, "" if repairs and RELATED.search(shared) else shared, dissected),
+            *([] if repairs else _sentence(lambda: self._lines(found, dissected, self._bounds(shared)), [])),
             *_sentence(lambda: self._next(found), []),
         ]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
+
+    def _repairs(self, smallest: Mapping[str, int] | None = None) -> str:
+        """Return the small edits that make the part right on all small public inputs, with their lines."""
+        return repair.repairs(self.judged, self.second, smallest) if self.second is not None else ""
 
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
         """Return the diagnosis with the lines of the data races that ThreadSanitizer found (`races`)."""
@@ -477,7 +484,9 @@ class Closer:
         if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sanitizer_sites.words(checked.sites.found, self.source.name)
-        lines = [lead, *self._with_indices(places), *self._returned(places), numbers[0] if numbers else ""]
+        repairs = _sentence(self._repairs, "")
+        made = self._with_indices(places)[: 1 if repairs else None]
+        lines = [lead, *made, *self._returned(places), repairs, numbers[0] if numbers else ""]
         return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 
     def _returned(self, places: str) -> list[str]:

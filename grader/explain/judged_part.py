@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -89,8 +89,21 @@ class Checked:
     """Samples of a call that did not end."""
 
 
+class EditedBuild(Protocol):
+    """A build of a source with edits (`grader.source.edits`)."""
+
+    bad: Collection[int]
+    """Lines at which the compiler found errors; empty for a build that can be called."""
+
+    def call(self, case: Case, number: int, *, fresh: bool = False) -> CaseRun | None:
+        """Call the function with this edit on the inputs of a case, with `fresh` in a new runner.
+
+        Return None if the function cannot be called.
+        """
+
+
 class OtherBuilds(Protocol):
-    """Checked builds of the student's file (`judge.second_build`)."""
+    """Other builds of the student's file (`judge.second_build`)."""
 
     @property
     def is_allowed(self) -> bool: ...
@@ -101,6 +114,9 @@ class OtherBuilds(Protocol):
 
     def look(self, part: Part, cases: Sequence[Case]) -> Checked | None:
         """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up."""
+
+    def edited(self, part: Part, text: str) -> EditedBuild | None:
+        """Build this text in place of the student's file; None if such builds cannot be made."""
 
     def look_in_turn(self, part: Part) -> Checked | None:
         """Call the checked build on all public cases, one after the other in one runner."""

@@ -6,27 +6,74 @@ programs with sanitizers (`native.nativehost`), so a checked build needs a Linux
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from grader.assignment.records import Case, Part
-from grader.backends import faults
+from grader.backends import binding, faults
 from grader.backends.native import sanitize
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.selection import make
-from grader.core.errors import KitError
+from grader.core.arrays import np
+from grader.core.errors import KitError, UsageError
+from grader.explain.case_run import CaseRun
 from grader.explain.hang_samples import Samples
 from grader.explain.judged_part import Checked
 from grader.explain.sanitizer_sites import Sites
 from grader.judge import case_order
 from grader.judge.bench import Bench
 from grader.judge.marker import Marker
+from grader.runner.session import Session
 from grader.sandbox import of_file
+from grader.source import edits
 
-BUDGET_S, CALL_S = 6.0, 5.0
+BUDGET_S, CALL_S, EDITED_S = 6.0, 5.0, 0.4
+
+
+class Edited:
+    """A build of a source with edits (`EditedBuild`). A runner that fails is replaced."""
+
+    def __init__(self, marker: Marker, stack: ExitStack, bad: Collection[int]) -> None:
+        self.marker, self.stack, self.bad = marker, stack, bad
+        self.session: Session | None = None
+
+    def call(self, case: Case, number: int, *, fresh: bool = False) -> CaseRun | None:
+        """Call the function with edit `number` on the inputs of a case; None if the runner fails.
+
+        With `fresh` the runner is a new one: an earlier edit may have damaged the memory of the last.
+        """
+        marker = self.marker
+        if fresh and self.session is not None:
+            self.session.close()
+            self.session = None
+        shape, inputs = marker.inputs_of(case)
+        first = binding.tensor_names(marker.part, inputs)[0]
+        chosen = np.array(inputs[first])
+        if chosen.dtype != np.float32 or (chosen.size < 2 and self.session is None):
+            return None
+        # A tensor of one number cannot choose: the edit of the call before stays in force.
+        chosen.reshape(-1)[:2] = (edits.MAGIC, number)[: chosen.size]
+        try:
+            if self.session is None:
+                started = marker.bench.student(marker.part, threads=shape["threads"], freeze=False)
+                self.session = self.stack.enter_context(started)
+            session = self.session
+            if chosen.size > 1:
+                marker.call(session, case.name, shape, {**inputs, first: chosen}, timeout_s=EDITED_S)
+            run = marker.call_case(session, case, timeout_s=EDITED_S)
+        except faults.Faulty:
+            self.session = None
+            return None
+        if run.call.status != "ok":
+            session.close()
+            self.session = None
+        return run
 
 
 class SecondBuild:
@@ -63,6 +110,23 @@ class SecondBuild:
     @property
     def exists(self) -> bool:
         return self.checked is not None
+
+    def edited(self, part: Part, text: str) -> Edited | None:
+        """Build this text in place of the student's file, in the same sandbox."""
+        bench = self.bench
+        if not self._is_program or bench.host is None:
+            return None
+        path = Path(self.stack.enter_context(TemporaryDirectory())) / bench.source.name
+        path.write_text(text)
+        try:
+            made = make(bench.assignment, path, bench.options, sandbox=bench.host.sandbox)
+        except (KitError, UsageError):
+            return None
+        bench = replace(bench, made=made, opened=[], budgets={})
+        bad = re.findall(rf"{re.escape(path.name)}:(\d+):[\d:]* error:", made.judged.diagnostics)
+        if not made.native or (not made.judged.ok and not bad):
+            return None
+        return Edited(Marker(bench, part), self.stack, {int(line) for line in bad})
 
     def look(self, part: Part, cases: Iterable[Case]) -> Checked | None:
         """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up."""

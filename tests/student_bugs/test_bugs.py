@@ -259,7 +259,26 @@ OTHERS = [
         ("gb[o] += gy[n * O + o];", "gb[o] += gy[n * O + o];  /*!*/"), base="operators"),
 ]  # fmt: skip
 
-BUGS: tuple[Bug, ...] = (*NAIVE, *BLOCKED, *FUSED, *FLASH, *ACCESSORS, *PUBLISHED, *OTHERS)
+DOT = """auto dot = [&](int b, int h, int i, int j) {
+float sum = 0.0f;
+for (int k = 0; k < d; k++) sum += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
+return sum;
+};
+"""
+PAIRED = f"score += {READ_Q} * {READ_K};"
+#: Found by an edit that makes the function right (`grader.explain.repair`).
+REPAIRED = [
+    bug("arguments of a call swapped", "part1", "call", "", "i, j in place of j, i",
+        before("for (int b = 0; b < B; b++) {", DOT), ("float score = 0.0f;", "float score = dot(b, h, j, i);  /*!*/"),
+        (PAIRED, "")),
+    bug("rows skipped by a condition", "part1", "skip", "", "without continue;",
+        (ROW_SUM, f"if (i % 7 == 6) continue;  /*!*/\n{ROW_SUM}")),
+    bug("a macro without brackets", "part1", "macro", "", "With brackets around the whole text of this macro",
+        before("for (int b = 0; b < B; b++) {", "#define TIMES(a, b) a * b  /*!*/"),
+        (PAIRED, f"float q = {READ_Q};\nscore += TIMES(q + 0.0f, {READ_K});")),
+]  # fmt: skip
+
+BUGS: tuple[Bug, ...] = (*REPAIRED, *NAIVE, *BLOCKED, *FUSED, *FLASH, *ACCESSORS, *PUBLISHED, *OTHERS)
 
 ADDR2LINE = shutil.which("addr2line") is not None
 WATCHED = race.has_thread_sanitizer(toolchain())

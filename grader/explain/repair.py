@@ -1,0 +1,105 @@
+"""Search for one small edit of a student's function that makes a wrong part right on all small public inputs.
+
+The line of such an edit is the line of the mistake, or one at which the mistake can be corrected. All edits are
+compiled together (`grader.source.edits`), and each is called on the smallest wrong input first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from grader.assignment.records import Case
+from grader.backends import binding
+from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBuilds
+from grader.source import dataflow, edits
+from grader.source.edits import Edit
+
+#: Limits: seconds of the search, builds, lines in a message, and elements of an output that is compared.
+BUDGET_S, MOST_BUILDS, MOST_LINES, LARGEST = 6.0, 8, 3, 1 << 16
+
+
+def repairs(judged: JudgedPart, second: OtherBuilds, smallest: Mapping[str, int] | None = None) -> str:
+    """Return sentences with the edits that correct the function, one for each line; "" if no edit does.
+
+    Edits are first called at the `smallest` sizes that fail, if these are known.
+    """
+    body, part = judged.kernel.body, judged.kernel.part
+    if body is None or part.table:
+        return ""
+    source = judged.source.read_text(errors="replace")
+    names = [at.body.name for at in dataflow.reached(body)]
+    cases, file = _small(judged.kernel), judged.source.name
+    text, macros = edits.bracketed(source)
+    plain = second.edited(part, text) if 0 < len(macros) <= MOST_LINES else None
+    if plain is not None and not plain.bad and all(_is_right(plain, case, 0) for case in cases):
+        lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in macros]
+        words = "With brackets around the whole text of this macro, and around each parameter there, it is"
+        return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
+    tried = edits.candidates(source, names)
+    numbered = sorted(tried, key=lambda edit: edit.places)
+    built = _built(judged, second, source, numbered)
+    if built is None or built.bad:
+        return ""
+    # Without an edit, this build may be right where chance decides, such as in memory outside of an array.
+    wrong = [case for case in reversed(cases) if not _is_right(built, case, 0, fresh=True)][::-1]
+    if not wrong:
+        return ""
+    tiny = [replace(case, shape={**case.shape, **smallest}) for case in wrong[:1] if smallest]
+    # A call with a single number cannot choose an edit and returns None.
+    runs = [(case, built.call(case, 0, fresh=True)) for case in tiny]
+    wrong = [*(case for case, run in runs if run is not None and not run.is_right), *wrong]
+    cases = [*wrong, *(case for case in cases if case not in wrong)]
+    numbers = {edit: number for number, edit in enumerate(numbered, 1)}
+    found, deadline = dict[int, Edit](), time.monotonic() + BUDGET_S
+    for edit in tried:
+        number = numbers[edit]
+        if time.monotonic() > deadline or len(found) > MOST_LINES:
+            break
+        if edit.line in found or not _is_right(built, cases[0], number):
+            continue
+        if all(_is_right(built, case, number, fresh=k == 0) for k, case in enumerate(cases)):
+            found[edit.line] = edit
+    if not 0 < len(found) <= MOST_LINES:
+        return ""
+    lines = [
+        f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({_words(edit)})"
+        for line, edit in found.items()
+    ]
+    change = "this change" if len(found) == 1 else "one of these changes"
+    return "\n".join([f"With {change} it is right on all {len(cases)} inputs that were tried:", *lines])
+
+
+def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
+    """Build all edits; leave out those on lines that do not compile."""
+    bad = set[int]()
+    for _ in range(MOST_BUILDS):
+        text = edits.combined(source, judged.kernel.part.function, tried, bad)
+        built = second.edited(judged.kernel.part, text) if text else None
+        if built is None or not built.bad:
+            return built
+        bad |= {line - 1 for line in built.bad}
+    return None
+
+
+def _is_right(built: EditedBuild, case: Case, number: int, *, fresh: bool = False) -> bool:
+    run = built.call(case, number, fresh=fresh)
+    if run is not None and run.call.signal_name == "SIGABRT" and not fresh:
+        run = built.call(case, number, fresh=True)
+    return run is not None and run.call.status == "ok" and run.is_right
+
+
+def _words(edit: Edit) -> str:
+    return f"{edit.new} in place of {edit.old}" if edit.new else f"without {edit.old}"
+
+
+def _small(kernel: Kernel) -> list[Case]:
+    """Return the public cases with a small output, the smallest first."""
+    sized = [
+        (math.prod(binding.output_shape(kernel.part, {**kernel.shape, **case.shape})), case)
+        for case in kernel.part.cases
+        if not case.hidden
+    ]
+    return [case for size, case in sorted(sized, key=lambda each: (each[0] < 2, each[0])) if size <= LARGEST]

@@ -1,0 +1,374 @@
+"""Small edits of a student's file, all in one text, of which a variable chooses the one that is in force.
+
+`candidates` lists edits of the functions that a part runs: another variable of the same type, two arguments swapped, a
+bound one more or less, a `continue` left out. In `combined` each place becomes a conditional expression over the
+variable CHOSEN, so one compilation serves all edits. A call whose first tensor begins with MAGIC sets the variable.
+
+The text is untrusted. Edits, names and functions are limited in number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from grader.source.cpptext import Definition, blanked, definitions
+from grader.source.landmarks import closed
+
+CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
+MOST_EDITS, MOST_NAMES, MOST_TERMS = 1500, 10, 8
+#: Limits on the text in which edits are searched, and on its variables, words in a function, and uses of a macro.
+LARGEST, MOST_KNOWN, MOST_WORDS, MOST_USES = 1 << 17, 1000, 4000, 256
+_DECLARED = re.compile(
+    r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)"
+    r"|(std::vector\s*<\s*float\s*>)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
+)
+_NEXT = re.compile(
+    r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;])"
+)
+_WORD = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*\b|\d+(?![.\w]))")
+_LOOP_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*,[^()\n]*\)[^\n]*\bfor\s*\(\s*int\s+\2\b", re.MULTILINE
+)
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([\w\s,]*)\)([^\n]*(?<!\\)$)", re.MULTILINE)
+_CONSTANT = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\d+[ \t]*$", re.MULTILINE)
+_LEAVES = re.compile(r"\b(?:continue|break|return)\s*;")
+_CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+_NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
+_SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
+#: An expression to which a term may be added: the value of a whole number that is declared, or an index.
+_SUM = re.compile(
+    r"\b(?:int|long|size_t)\s[^;()]*?=[^;,]*?(?=[;,])|\[[^][;&=]+(?=\])|,\s*\w+\s*=[^;,()]*(?=;)"
+)
+_QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*[;,)])")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One edit: its line, the text there and the new text, and the places (start, end, new text) in the source."""
+
+    line: int
+    old: str
+    new: str
+    places: tuple[tuple[int, int, str], ...]
+
+
+@dataclass(frozen=True)
+class _Name:
+    name: str
+    kind: str
+    begin: int
+    end: int
+
+
+def candidates(source: str, names: Sequence[str]) -> list[Edit]:
+    """Return the edits of the functions `names` of a C++ source, and of its macros, the likeliest first.
+
+    The first of the functions is the part's own.
+    """
+    if len(source) > LARGEST:
+        return []
+    code = blanked(source)
+    functions = definitions(code)
+    called = {each.name for each in functions}
+    known = [each for each in islice(_declared(code), MOST_KNOWN) if each.name not in called]
+    spans = [
+        (each.start, each.end)
+        for each in functions
+        if each.name == names[0] or (each.name in names and not _converts(code, each))
+    ]
+    spans = [span for span in spans if not any(a < span[0] and span[1] <= b for a, b in spans)]
+    found = list[tuple[float, Edit]]()
+    for begin, end in spans:
+        scope = [each for each in known if each.begin < end and each.end > begin]
+        for kind in (_in_calls, _of_words, _others, _terms):
+            found += kind(code, begin, end, scope)
+    used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
+    found += _in_macros(code, used)
+    found.sort(key=lambda each: each[0])
+    return [edit for _, edit in found[:MOST_EDITS]]
+
+
+def _converts(code: str, one: Definition) -> bool:
+    """Return True for a function that only makes an array of a tensor, or the reverse."""
+    is_of_tensor = "Tensor" in code[one.start : one.closed]
+    return is_of_tensor and re.search(r"\bfor\b", code[one.body : one.end]) is None
+
+
+def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[int] = ()) -> str:
+    """Return the source with all edits in it, numbered from 1, without those on the lines `bad`; "" if impossible.
+
+    The first line after the includes is new: later line numbers are one more than in the source.
+    """
+    code = blanked(source)
+    body = next((each for each in definitions(code) if each.name == function), None)
+    if body is None:
+        return ""
+    tensor = re.match(r"\s*(?:const\s+)?(?:at|torch)::Tensor\s*&?\s*(\w+)", code[body.opened :])
+    if tensor is None:
+        return ""
+    heads = list(re.finditer(r"^[ \t]*#[ \t]*include\b.*\n", code[: body.start], re.MULTILINE))
+    places = dict[tuple[int, int], list[tuple[int, str]]]()
+    for number, edit in enumerate(edits, 1):
+        for begin, end, new in edit.places if edit.line not in bad else ():
+            places.setdefault((begin, end), []).append((number, new))
+    changes = [(begin, end, _chosen(source[begin:end], new)) for (begin, end), new in places.items()]
+    gives = tensor[1] if re.search(r"Tensor\s+$", code[: body.start]) else ""
+    first = f"{tensor[1]}.data_ptr<float>()"
+    choice = f" if ({first}[0] == {MAGIC!r}f) {{ {CHOSEN} = (int){first}[1]; return {gives}; }} "
+    changes.append((body.body, body.body, choice))
+    at = heads[-1].end() if heads else 0
+    changes.append((at, at, f'_Pragma("GCC optimize(\\"O1\\")") static int {CHOSEN} = 0;\n'))
+    text, done = "", 0
+    for begin, end, new in sorted(changes):
+        if begin >= done:
+            text += source[done:begin] + new
+            done = end
+    return text + source[done:]
+
+
+def bracketed(source: str) -> tuple[str, list[int]]:
+    """Return the source with brackets around the text and the parameters of its macros, and the lines changed so."""
+    code, text, lines = blanked(source), source, list[int]()
+    for macro in reversed(list(_MACRO.finditer(code))):
+        parameters, body = re.findall(r"\w+", macro[2]), macro[3].strip()
+        if not parameters or re.search(r"[;{#]", body):
+            continue
+        new = re.sub(
+            rf"(?<![\w(])(?:{'|'.join(parameters)})\b|(?<=\()(?:{'|'.join(parameters)})\b(?!\))",
+            r"(\g<0>)",
+            body,
+        )
+        if not body.startswith("(") or closed(body, 1, "()") < len(body):
+            new = f"({new})"
+        if new != body:
+            text = f"{text[: macro.start(3)]} {new}{text[macro.end(3) :]}"
+            lines.insert(0, _line(code, macro.start(1)))
+    return text, lines
+
+
+def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
+    if not old:
+        return "".join(text.replace("@", f"{CHOSEN} == {number}") for number, text in new)
+    if old.endswith(";"):
+        return f"{{ if ({CHOSEN} != {new[0][0]}) {old} }}"
+    # One comparison in place of a chain while another place is edited.
+    chain = "".join(f"{CHOSEN} == {number} ? {text} : " for number, text in new)
+    return f"({CHOSEN} < {new[0][0]} || {CHOSEN} > {new[-1][0]} ? {old} : {chain}{old})"
+
+
+def _declared(code: str) -> Iterator[_Name]:
+    """Yield the variables that a text declares, each with the span in which its name is known."""
+    ends = _blocks(code)
+    for one in _CONSTANT.finditer(code):
+        yield _Name(one[1], "const int", one.end(), len(code))
+    for macro in _LOOP_MACRO.finditer(code):
+        uses = re.compile(rf"\b{macro[1]}\s*\(\s*(\w+)\s*,[^(){{}}]*(?:\([^()]*\)[^(){{}}]*)*\)")
+        for use in islice(uses.finditer(code, macro.end()), MOST_USES):
+            yield _Name(use[1], "int", use.end(1), _statement(code, use.end()))
+    for one in _DECLARED.finditer(code):
+        kind = one[2] or ("vector" if one[5] else "pointer" if one[4] else "float")
+        kind = f"const {kind}" if one[1] and "const" in code[one.start() : one.end(1)] else kind
+        end = _end(code, one.end(), ends)
+        yield _Name(one[6], kind, _begun(code, one.end()), end)
+        at, is_parameter = one.end(), code[one.end()] in ",)" and _is_in_brackets(code, one.start())
+        while not is_parameter and (more := _NEXT.match(code, at)) and more.end() < end:
+            yield _Name(
+                more[2], kind if more[1] or "pointer" not in kind else "float", _begun(code, more.end()), end
+            )
+            at = more.end()
+
+
+def _begun(code: str, at: int) -> int:
+    """Return the end of the initialiser at this place, in which the new name cannot be used yet."""
+    depth = 0
+    for one in re.compile(r"[][(){},;]").finditer(code, at):
+        if one[0] in ",;)" and depth == 0:
+            return one.start()
+        depth += (one[0] in "([{") - (one[0] in ")]}")
+    return at
+
+
+def _is_in_brackets(code: str, at: int) -> bool:
+    return re.search(r"\([^();]*$", code[max(0, at - 400) : at]) is not None
+
+
+def _blocks(code: str) -> list[tuple[int, int]]:
+    opened, found = list[int](), list[tuple[int, int]]()
+    for one in re.finditer(r"[{}]", code):
+        if one[0] == "{":
+            opened.append(one.start())
+        elif opened:
+            found.append((opened.pop(), one.start()))
+    return sorted(found)
+
+
+def _end(code: str, at: int, blocks: Sequence[tuple[int, int]]) -> int:
+    """Return where the scope of a name ends that is declared before `at`: with its block, loop or function."""
+    depth = 0
+    for one in re.compile(r"[(){};]").finditer(code, at):
+        depth += (one[0] == "(") - (one[0] == ")")
+        if depth < 0:
+            return _statement(code, one.end())
+        if one[0] in "{};" and depth == 0:
+            break
+    else:
+        return len(code)
+    # In the head of a `for`, the bracket is closed after two semicolons.
+    head = re.compile(r"for\s*\(").match(code, max(0, code.rfind("for", 0, at)))
+    if head is not None and (after := closed(code, head.end(), "()")) > at:
+        return _statement(code, after)
+    inside = [end for begin, end in blocks if begin < at <= end]
+    return min(inside, default=len(code))
+
+
+def _statement(code: str, at: int) -> int:
+    """Return the end of the statement, or of the function's body, that begins at `at`."""
+    for _ in range(20):
+        head = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:(?:for|if|while)\s*\(|(\{)|->\s*\w+\s*)?").match(code, at)
+        if head is None:
+            return at
+        if head[1]:
+            return closed(code, head.end(), "{}")
+        if not head[0].strip().endswith("("):
+            end = code.find(";", at)
+            return len(code) if end < 0 else end + 1
+        at = closed(code, head.end(), "()")
+    return at
+
+
+def _line(code: str, at: int) -> int:
+    return code.count("\n", 0, at) + 1
+
+
+def _is_whole(kind: str) -> bool:
+    return bool(kind) and not kind.endswith(("float", "double", "pointer", "vector"))
+
+
+def _in_scope(known: Sequence[_Name], at: int) -> dict[str, str]:
+    return {each.name: each.kind for each in known if each.begin <= at < each.end}
+
+
+def _likely(others: Sequence[str], declared: Sequence[str], old: str) -> list[str]:
+    """Order names: in turn those declared nearest to the old one, and those declared last."""
+    at = declared.index(old) if old in declared else 0
+    nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
+    mixed = [name for pair in zip(nearest, reversed(others), strict=True) for name in pair]
+    return list(dict.fromkeys(mixed))[:MOST_NAMES]
+
+
+def _before(code: str, at: int) -> str:
+    return code[max(0, at - 80) : at].rstrip()
+
+
+def _is_free(code: str, word: re.Match[str]) -> bool:
+    """Return True if the word is a use of a variable that can be replaced: not declared, set or a member."""
+    before, row = _before(code, word.start()), code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
+    if row.lstrip().startswith("#") or before.endswith((".", "->", "::", "++", "--", "[&", "[=")):
+        return False
+    if _SET.match(code, word.end()) or re.search(
+        r"\b(?:int|float|double|auto|long|size_t|unsigned|vector\s*<\s*float\s*>)\s*(?:const\s*)?[&*]?$",
+        before,
+    ):
+        return False
+    return not re.compile(r"\s*(?:\(|::)").match(code, word.end())
+
+
+def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace one variable or small number."""
+    for word in islice(_WORD.finditer(code, begin, end), MOST_WORDS):
+        if not _is_free(code, word):
+            continue
+        scope, old = _in_scope(known, word.start()), word[0]
+        kind = scope.get(old, "")
+        after = code[word.end() : word.end() + 80].lstrip()
+        is_bare = _before(code, word.start()).endswith(("(", ",")) and after.startswith((",", ")"))
+        kinds = {kind, kind.removeprefix("const ")}
+        # A bare argument may be taken by reference, which a constant cannot be.
+        kinds |= {f"const {kind}"} if _is_whole(kind) and not is_bare else set()
+        others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
+        others = _likely(others, list(scope), old)
+        bound = re.search(r"[<>]=?\s*$", code[max(0, word.start() - 4) : word.start()]) is not None
+        if old in ("0", "1") and not after.startswith("<"):
+            others = ["1" if old == "0" else "0"]
+        elif bound and _is_whole(kind):
+            others += [f"{old} + 1", f"{old} - 1"]
+        row = code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
+        is_constant = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{old}[ \t]", code, re.MULTILINE) is not None
+        rank = 0.5 if is_bare or is_constant else 1.5 + 2 * (kind == "float" or old.isdigit())
+        head = re.search(r"\w+\s*[-+*/<>=]+\s*$", row) if old.isdigit() else None
+        shown = head[0].lstrip() if head else ""
+        for k, new in enumerate(others):
+            place = (word.start(), word.end(), new)
+            yield rank + 0.1 * k, Edit(_line(code, word.start()), shown + old, shown + new, (place,))
+
+
+def _in_calls(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that swap two arguments of a call, or add an offset to a pointer that is passed."""
+    for call in _CALL.finditer(code, begin, end):
+        if call[1] in _NO_CALLS:
+            continue
+        last = closed(code, call.end(), "()")
+        scope, at, bare = _in_scope(known, call.start()), call.end(), list[tuple[int, int, str]]()
+        for piece in re.finditer(r"(?<=[(,])\s*([A-Za-z_]\w*)\s*(?=[,)])", code[call.end() - 1 : last]):
+            start = call.end() - 1 + piece.start(1)
+            inner = code[at:start]
+            if piece[1] in scope and inner.count("(") == inner.count(")"):
+                bare.append((start, start + len(piece[1]), piece[1]))
+        line = _line(code, call.start())
+        for k, (a, b, one) in enumerate(bare):
+            for c, d, other in bare[k + 1 : k + 4]:
+                if scope[one] == scope[other] and one != other:
+                    old, new = f"{one}, {other}", f"{other}, {one}"
+                    yield 1, Edit(line, old, new, ((a, b, other), (c, d, one)))
+            if scope[one].endswith("pointer"):
+                for name in [name for name, kind in scope.items() if _is_whole(kind)][-4:]:
+                    yield 1, Edit(line, one, f"{one} + {name}", ((a, b, f"{one} + {name}"),))
+
+
+def _others(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that leave out a jump, or round a quotient up."""
+    for jump in _LEAVES.finditer(code, begin, end):
+        yield 0, Edit(_line(code, jump.start()), jump[0], "", ((jump.start(), jump.end(), ""),))
+    for part in _QUOTIENT.finditer(code, begin, end):
+        scope = _in_scope(known, part.start())
+        if _is_whole(scope.get(part[1], "")) and _is_whole(scope.get(part[2], "int")):
+            up = f" + (@ && {part[1]} % {part[2]} != 0)"
+            new = f"({part[1]} + {part[2]} - 1) / {part[2]}"
+            yield 0, Edit(_line(code, part.start()), part[0], new, ((part.end(), part.end(), up),))
+
+
+def _terms(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add a term to an index or to a whole number that is declared: `- pad`, `+ i0`."""
+    for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
+        at, used = last.end(), set(_WORD.findall(last[0]))
+        whole = [
+            name for name, kind in _in_scope(known, at).items() if kind.endswith("int") and name not in used
+        ]
+        # Variables of the same line first.
+        row = set(_WORD.findall(code[code.rfind("\n", 0, at) + 1 : at]))
+        names = [name for name in whole if name in row] + [name for name in whole if name not in row]
+        old = last[0].lstrip("[, ").rpartition("=")[2].strip()
+        for k, name in enumerate(names[:MOST_TERMS]):
+            for sign in "+-":
+                place = (at, at, f" {sign} (@ ? {name} : 0)")
+                edit = Edit(_line(code, at - 1), old, f"{old} {sign} {name}", (place,))
+                yield 1.2 + ("[" in last[0]) + 0.2 * k, edit
+
+
+def _in_macros(code: str, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of the text of macros, in which sizes have the same names as in the function."""
+    whole = [each.name for each in known if each.kind.endswith("int")]
+    sizes = dict.fromkeys(name for name in whole if re.fullmatch(r"[A-Z]|d", name))
+    for macro in _MACRO.finditer(code):
+        parameters = re.findall(r"\w+", macro[2])
+        if re.search(r"[;{?]", macro[3]):
+            continue
+        for word in _WORD.finditer(code, macro.start(3), macro.end(3)):
+            for new in (*parameters, *sizes):
+                is_apart = word[0] in sizes or code[word.start() - 1 : word.end() + 1] == f"({word[0]})"
+                if (word[0] in parameters or word[0] in sizes) and is_apart and new != word[0]:
+                    place = (word.start(), word.end(), new)
+                    yield 2, Edit(_line(code, word.start()), word[0], new, (place,))
