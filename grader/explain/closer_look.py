@@ -115,7 +115,7 @@ class Closer:
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         repairs = "" if diagnosis.hidden else _sentence(self._repairs, "")
-        before = "" if diagnosis.hidden or repairs else _sentence(lambda: self._before(diagnosis), "")
+        before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
         return replace(placed, message="\n".join(filter(None, (placed.message, repairs, before))))
 
     def _before(self, diagnosis: Diagnosis) -> str:
@@ -237,8 +237,8 @@ class Closer:
         repairs = _sentence(lambda: self._repairs(smallest), "")
         lines = [
             repairs,
-            self._lead(found, "" if repairs and RELATED.search(shared) else shared, dissected),
-            *([] if repairs else _sentence(lambda: self._lines(found, dissected, self._bounds(shared)), [])),
+            self._lead(found, shared, dissected),
+            *_sentence(lambda: self._lines(found, dissected, self._bounds(shared)), []),
             *_sentence(lambda: self._next(found), []),
         ]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
@@ -485,8 +485,13 @@ class Closer:
             lead = f"{OTHER_RESULT} {lead}"
         places = sanitizer_sites.words(checked.sites.found, self.source.name)
         repairs = _sentence(self._repairs, "")
-        made = self._with_indices(places)[: 1 if repairs else None]
-        lines = [lead, *made, *self._returned(places), repairs, numbers[0] if numbers else ""]
+        lines = [
+            lead,
+            *self._with_indices(places),
+            *self._returned(places),
+            repairs,
+            numbers[0] if numbers else "",
+        ]
         return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 
     def _returned(self, places: str) -> list[str]:
