@@ -32,7 +32,7 @@ from grader.assignment.records import Assignment, Part  # noqa: E402
 from grader.backends.torch.zygote import Zygote  # noqa: E402  (it reads the environment and lies in ROOT)
 from grader.core.errors import UsageError  # noqa: E402
 from grader.core.results import Flag, SubmissionResult  # noqa: E402
-from grader.explain import explanation_errors, size_probe  # noqa: E402
+from grader.explain import explanation_errors, repair, size_probe  # noqa: E402
 from grader.judge.bench import Options  # noqa: E402
 from grader.judge.evaluate import evaluate  # noqa: E402
 from grader.sandbox import Sandbox, choose  # noqa: E402
@@ -141,6 +141,18 @@ def failed_explanations() -> Iterator[list[Flag]]:
     with patch.object(explanation_errors, "flags", recorded):
         yield failed
     assert not failed
+
+
+@pytest.fixture
+def edited_builds() -> None:
+    """Let the explanations of this test search for an edit, which compiles for seconds. Other tests leave it out."""
+
+
+@pytest.fixture(autouse=True)
+def few_builds(request: pytest.FixtureRequest) -> Iterator[None]:
+    is_asked = "edited_builds" in request.fixturenames
+    with patch.object(repair, "MOST_BUILDS", repair.MOST_BUILDS if is_asked else 0):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -780,7 +780,7 @@ torch::Tensor kernel(torch::Tensor QTensor, int N, int d) {
     "line, old, new",
     [
         (3, "N", "d"),
-        (6, "return;", ""),
+        (6, "if (m < 2) return;", ""),
         (7, "m", "m - 1"),
         (7, "n", "m"),
         (11, "N / TILE", "(N + TILE - 1) / TILE"),
@@ -793,6 +793,23 @@ torch::Tensor kernel(torch::Tensor QTensor, int N, int d) {
 def test_a_mistake_is_among_the_edits_that_are_tried(line: int, old: str, new: str) -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     assert (line, old, new) in [(each.line, each.old, each.new) for each in found]
+
+
+TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
+    const int T = TILE_SIZE;
+    for (int k = 0; k < N; k += T) {
+        int last = std::max(k + T, N);
+        for (int i = k; i < last; i++) sums[i] += N;
+    }
+}
+"""
+
+
+def test_no_edit_hides_a_mistake() -> None:
+    """A tile of N has no rest, `k + T - TILE_SIZE` ends nothing, and `sums[N]` is outside of the array."""
+    found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]
+    assert (4, "std::max", "std::min") in found and (5, "i", "k") in found
+    assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]
 
 
 def test_edits_are_of_names_that_are_known_there() -> None:

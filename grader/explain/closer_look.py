@@ -114,7 +114,9 @@ class Closer:
         They may have the same cause: a write to a wrong array gives a wrong output at one size, a crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
-        repairs = "" if diagnosis.hidden else _sentence(self._repairs, "")
+        # After exit() or an exception the message names the line.
+        is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception")
+        repairs = "" if is_explained else _sentence(self._repairs, "")
         before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
         return replace(placed, message="\n".join(filter(None, (placed.message, repairs, before))))
 
@@ -235,9 +237,9 @@ class Closer:
         found = _Findings(diagnosis, has_cause, checked, prober, smallest, unread, constant_on)
         shared, dissected = self._shared(found), self._dissection(found)
         repairs = _sentence(lambda: self._repairs(smallest), "")
+        lead = self._lead(found, shared, dissected)
         lines = [
-            repairs,
-            self._lead(found, shared, dissected),
+            *((lead, repairs) if has_cause else (repairs, lead)),
             *_sentence(lambda: self._lines(found, dissected, self._bounds(shared)), []),
             *_sentence(lambda: self._next(found), []),
         ]
@@ -254,7 +256,12 @@ class Closer:
         command = RACE.format(self._named("race "))
         # After a race the wrong elements are random: leave them out, unless they are the share of one thread.
         seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
-        lines = [first, *self._with_indices(races), command, seen]
+        body = self.kernel.body
+        early = [
+            f"  {self.source.name}:{place.line}: {place.text}   (nowait: threads go on before the others have finished)"
+            for place in (body.find(r"#\s*pragma\s+omp\b.*\bnowait\b") if body is not None else ())
+        ]
+        lines = [first, *early, *self._with_indices(races), command, seen]
         return replace(diagnosis, message="\n".join(lines))
 
     def _shared(self, found: _Findings) -> str:
@@ -382,6 +389,8 @@ class Closer:
         """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
+        if not wrong:
+            return [], ""
         case, shape = min(wrong, key=lambda each: math.prod(self.kernel.sizes(each[1]).values()))
         inputs, others = (
             self.kernel.lab.make_inputs(case.distribution, shape, seed) for seed in (case.seed, case.seed + 1)

@@ -18,6 +18,11 @@ from grader.source.cpptext import Definition, blanked, definitions
 from grader.source.landmarks import closed
 
 CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
+#: Functor in place of min or max, all in one line.
+EXTREME = (
+    "struct gpt149_extreme { bool least; "
+    "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } };"
+)
 MOST_EDITS, MOST_NAMES, MOST_TERMS = 1500, 10, 8
 #: Limits on the text in which edits are searched, and on its variables, words in a function, and uses of a macro.
 LARGEST, MOST_KNOWN, MOST_WORDS, MOST_USES = 1 << 17, 1000, 4000, 256
@@ -42,6 +47,13 @@ _SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
 _SUM = re.compile(
     r"\b(?:int|long|size_t)\s[^;()]*?=[^;,]*?(?=[;,])|\[[^][;&=]+(?=\])|,\s*\w+\s*=[^;,()]*(?=;)"
 )
+#: The name of a loop's step: the length of a tile, if a constant or an argument begins it.
+_STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
+_COUNTER = re.compile(
+    r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
+)
+_ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
+_EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*[;,)])")
 
 
@@ -120,7 +132,7 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     choice = f" if ({first}[0] == {MAGIC!r}f) {{ {CHOSEN} = (int){first}[1]; return {gives}; }} "
     changes.append((body.body, body.body, choice))
     at = heads[-1].end() if heads else 0
-    changes.append((at, at, f'_Pragma("GCC optimize(\\"O1\\")") static int {CHOSEN} = 0;\n'))
+    changes.append((at, at, f'_Pragma("GCC optimize(\\"O1\\")") static int {CHOSEN} = 0; {EXTREME}\n'))
     text, done = "", 0
     for begin, end, new in sorted(changes):
         if begin >= done:
@@ -154,6 +166,8 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
         return "".join(text.replace("@", f"{CHOSEN} == {number}") for number, text in new)
     if old.endswith(";"):
         return f"{{ if ({CHOSEN} != {new[0][0]}) {old} }}"
+    if _EXTREME.match(f"{old}("):
+        return f"gpt149_extreme{{({CHOSEN} == {new[0][0]}) != {'true' if old.endswith('min') else 'false'}}}"
     # One comparison in place of a chain while another place is edited.
     chain = "".join(f"{CHOSEN} == {number} ? {text} : " for number, text in new)
     return f"({CHOSEN} < {new[0][0]} || {CHOSEN} > {new[-1][0]} ? {old} : {chain}{old})"
@@ -278,8 +292,12 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
 
 def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace one variable or small number."""
+    steps, counters = set(_STEP.findall(code, begin, end)), set(_COUNTER.findall(code, begin, end))
     for word in islice(_WORD.finditer(code, begin, end), MOST_WORDS):
-        if not _is_free(code, word):
+        # A longer tile would hide what is wrong with several tiles.
+        is_step = re.search(r"\b([A-Za-z_]\w*)\s*=\s*$", _before(code, word.start()) + " ")
+        is_head = re.search(rf"\b{word[0]}\s*=[^;]*;$", _before(code, word.start())) is not None
+        if is_head or not _is_free(code, word) or (is_step is not None and is_step[1] in steps):
             continue
         scope, old = _in_scope(known, word.start()), word[0]
         kind = scope.get(old, "")
@@ -289,6 +307,9 @@ def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
         # A bare argument may be taken by reference, which a constant cannot be.
         kinds |= {f"const {kind}"} if _is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
+        if code[word.start() - 1] == "[" and code[word.end()] == "]":
+            # A size as an index is outside of the array: with it, this line would do nothing to the result.
+            others = [name for name in others if name in counters]
         others = _likely(others, list(scope), old)
         bound = re.search(r"[<>]=?\s*$", code[max(0, word.start() - 4) : word.start()]) is not None
         if old in ("0", "1") and not after.startswith("<"):
@@ -329,9 +350,15 @@ def _in_calls(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
 
 
 def _others(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that leave out a jump, or round a quotient up."""
+    """Yield edits that leave out a jump, exchange min and max, or round a quotient up."""
     for jump in _LEAVES.finditer(code, begin, end):
-        yield 0, Edit(_line(code, jump.start()), jump[0], "", ((jump.start(), jump.end(), ""),))
+        row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
+        condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
+        old = (condition[0] if condition else "") + jump[0]
+        yield 0, Edit(_line(code, jump.start()), old, "", ((jump.start(), jump.end(), ""),))
+    for one in _EXTREME.finditer(code, begin, end):
+        new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
+        yield 0, Edit(_line(code, one.start()), one[0], new, ((one.start(), one.end(), new),))
     for part in _QUOTIENT.finditer(code, begin, end):
         scope = _in_scope(known, part.start())
         if _is_whole(scope.get(part[1], "")) and _is_whole(scope.get(part[2], "int")):
@@ -342,8 +369,14 @@ def _others(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator
 
 def _terms(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that add a term to an index or to a whole number that is declared: `- pad`, `+ i0`."""
+    steps = set(_STEP.findall(code, begin, end))
     for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
+        declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
+        if declared is not None and declared[1] in steps:
+            continue
         at, used = last.end(), set(_WORD.findall(last[0]))
+        # A name's first value would cancel it: `T - TILE_SIZE`.
+        used |= {one[2] for one in _ALIAS.finditer(code, begin, end) if one[1] in used}
         whole = [
             name for name, kind in _in_scope(known, at).items() if kind.endswith("int") and name not in used
         ]

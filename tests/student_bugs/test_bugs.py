@@ -321,6 +321,7 @@ def without_marks(text: str) -> tuple[str, list[int]]:
     return "\n".join(row.replace(MARK, "").rstrip() if MARK in row else row for row in rows), lines
 
 
+@pytest.mark.usefixtures("edited_builds")
 @pytest.mark.skipif(toolchain().family != "gcc", reason="gcc's sanitizers, containers and warnings")
 @pytest.mark.parametrize(
     "group",
