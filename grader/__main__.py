@@ -125,14 +125,14 @@ def _class_commands(commands: Any) -> None:
     _tier_options(_one_command(commands))
 
     show = commands.add_parser("show", help="print one student's result of a class")
-    show.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
+    show.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
     show.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
     _manual_option(show)
 
     appeal = commands.add_parser(
         "appeal", help="judge and time one student again, with a record and a page for the student"
     )
-    appeal.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
+    appeal.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
     appeal.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
     appeal.add_argument("-n", "--rounds", metavar="n", default="3", help="how often (default: 3)")
     appeal.path(
@@ -145,7 +145,7 @@ def _class_commands(commands: Any) -> None:
     extend = commands.add_parser(
         "extend", help="give a student days beyond the due date; without ID, list them"
     )
-    extend.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
+    extend.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
     extend.value("submission_id", "ID", "the submission, as grades.csv names it", nargs="?")
     extend.add_argument("--days", metavar="n", help="days of extension: the student's due date moves")
     extend.add_argument("--slip", metavar="n", help="slip days that the student may spend on this assignment")
@@ -154,17 +154,17 @@ def _class_commands(commands: Any) -> None:
     feedback = commands.add_parser(
         "feedback", help="write a file for each student and a table for a mail merge; no mail is sent"
     )
-    feedback.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
+    feedback.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
     feedback.add_argument("--to", metavar="FOLDER", type=Path, required=True, help="where the files go")
     feedback.add_argument("--html", action="store_true", help="pages (default: texts)")
 
     diff = commands.add_parser("diff", help="list the points that differ between two runs, with the reasons")
-    diff.add_argument("before", metavar="RUN1", type=Path, help="a folder that was --out of a run")
+    diff.add_argument("before", metavar="RUN1", type=Path, help="the folder that a run wrote (its --out)")
     diff.add_argument("after", metavar="RUN2", type=Path, help="the folder of a later run")
     diff.add_argument("--csv", metavar="FILE", type=Path, help="also write the table for a spreadsheet")
 
     report = commands.add_parser("report", help="write grades.csv and report.html again, without grading")
-    report.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
+    report.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
     _manual_option(report)
     for name, title, what in EXPORTS:
         report.path(f"--{name}", f"{title}'s {what}: write a copy with the totals to DIR/{name}.csv")

@@ -203,9 +203,9 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
 
 @pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
 def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: Path) -> None:
-    """The kit's torch headers come before the file's text (the result is 3), or after a pragma at its top (2).
+    """The kit's torch headers come before the file's text (the function then returns 3).
 
-    They come first in any case if the file does not compile otherwise.
+    If the file begins with a pragma, they come after it (2), unless the file compiles only with the headers first (3).
     """
     seen = f"{top}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
     body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"

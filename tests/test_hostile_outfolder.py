@@ -201,7 +201,7 @@ RESULT_LINE = {"kind": "result", "submission_id": "ada", "at": "", "seconds": {}
 
 
 def damaged(item: dict[str, Any], **bad: list[object]) -> list[bytes]:
-    """Return the item as JSON, each time with one of these values replaced."""
+    """Return copies of the item as JSON. Each has one key replaced by one of the values that `bad` lists for it."""
     return [json.dumps({**item, key: value}).encode() for key, values in bad.items() for value in values]
 
 

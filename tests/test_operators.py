@@ -222,7 +222,10 @@ def test_a_crash_says_what_the_answers_before_it_show(part: str, found: dict[str
 
 
 def test_numbers_that_are_none_are_explained_by_what_the_part_computes(found: dict[str, Diagnosis]) -> None:
-    """For a loss with exponentials, the message about NaN names the exponentials, also if hidden tests follow."""
+    """For a loss with exponentials, the message about NaN names them.
+
+    So does its form without numbers, which is shown if hidden cases were called before.
+    """
     for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
         assert found[name].code == "not_finite"
         assert "exponential" in student.numberless(found[name].message)

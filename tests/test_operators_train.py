@@ -339,7 +339,7 @@ def test_files_come_back_as_they_were_written(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "spoil", "words"),
     [
-        (IMAGES, lambda data: data[:-5], "cut short: 9403 bytes after the header, and it says 9408"),
+        (IMAGES, lambda data: data[:-5], "cut short: its header says 9408 bytes, only 9403 follow"),
         *((IMAGES, lambda data, n=n: data[:n], "fewer than the header") for n in (9, 0)),
         (IMAGES, lambda data: b"\0\0\x08\x01" + data[4:], "begins with 2049, not with 2051"),
         (LABELS, lambda data: b"%PDF" + data[4:], "no IDX file of labels"),

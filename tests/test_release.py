@@ -365,7 +365,7 @@ def test_a_handout_judges_with_the_object_that_it_holds(tmp_path: Path) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("autograder")
     for folder in (root, *root.parents[:2]):
-        folder.chmod(0o755)  # pytest closes them to the user ids that runners have
+        folder.chmod(0o755)  # pytest makes its folders unreadable for the user ids of runners
     laid_out(smaller(MAIN.autograder), root, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     # setup.sh does this when an image is built.
     objectcache.share(cache_root(), root / "source" / "cache", (".plain", ".kit"))

@@ -92,7 +92,7 @@ def train(text: str, size: int) -> Tokenizer:
     """Merge the most frequent byte pairs until there are `size` tokens or no pairs (Sennrich et al. 2016).
 
     Of equally frequent pairs, the greater one (compared as bytes) is merged, so that the ranks depend only on the text.
-    Pairs are merged in the list of different words, which are counted first. So some hundred kilobytes take seconds.
+    Each different word is kept once, with its count, so that training on a few hundred kilobytes takes only seconds.
     """
     import regex  # tiktoken's own dependency
 

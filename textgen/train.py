@@ -226,7 +226,7 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the two files go")
     parser.add_argument(
-        "--corpus", type=Path, metavar="FILE", help="a UTF-8 text of your own in place of the grammar's plays"
+        "--corpus", type=Path, metavar="FILE", help="UTF-8 text to train on (default: generated plays)"
     )
     for name, kind, what in (
         ("steps", int, "optimizer steps"), ("seed", int, "of corpus, first weights and batches"),

@@ -238,7 +238,7 @@ def _entries(parts: Sequence[Part]) -> list[str]:
 def _how(
     assignment: Assignment, options: BuildSettings, sandbox: Sandbox, on_step: Callable[[BuildStep], None]
 ) -> dict[str, Any]:
-    """Return fields of BuildOptions by name."""
+    """Return the fields of BuildOptions that assignment and settings determine, as keyword arguments."""
     limits = assignment.limits
     return {
         "defines": options.defines,

@@ -23,8 +23,8 @@ class Diagnosis:
 
     `code` is a stable name for programs ("row_range", "not_written", ...). `message` is one to three sentences for the
     student. `first_index` is the index of the first wrong element of the output. It is None if no element is meant (a
-    crash, say). For a call that returned no output, `hidden` is True if its input was that of a hidden case. Otherwise,
-    and in results of older kits, `hidden` is None.
+    crash, say). `hidden` is set only if a call on a case's input returned no output: True for a hidden case, False for
+    a public one. In all other diagnoses, and in results of older kits, `hidden` is None.
     """
 
     code: str

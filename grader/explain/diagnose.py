@@ -195,13 +195,16 @@ class Explained(Diagnosis):
         return replace(self, code=ordered[0].code, message=message, suspects=tuple(ordered))
 
     def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
-        """Return a plain Diagnosis that names only these suspects."""
+        """Return a Diagnosis (not Explained) that names only these suspects.
+
+        `counts` are the outputs that each suspect explains, by its name. If they leave one tile length, it is named.
+        """
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
         named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
         return self._plain(suspects[0].code, named + self.message.removeprefix(self.suspects[0].words))
 
     def unexplained(self) -> Diagnosis:
-        """Return a plain Diagnosis without a cause, for suspects that other outputs refute."""
+        """Return a Diagnosis (not Explained) without a cause, for suspects that other outputs refute."""
         return self._plain(self.place_code, self.message.removeprefix(self.suspects[0].words).strip())
 
     def _plain(self, code: str, message: str) -> Diagnosis:

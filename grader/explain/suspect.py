@@ -71,7 +71,7 @@ def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predi
 class Situation:
     """Data for a prediction: the inputs by name (float64), the sizes, and the expected output with its name.
 
-    The name of a returned value is the oracle's `output`.
+    `output` is the output's name. For a value that the function returns, it is the oracle's `output`.
     """
 
     inputs: Mapping[str, Array]

@@ -118,9 +118,8 @@ def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
     # The first stop of each runner comes before any call, so it is not counted.
     late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)
     if late >= max(_LEAST_LATE, stops / 6):
-        yield Flag(
-            "works_while_stopped", f"its process went on working after {late} of {stops} stops", "rejected"
-        )
+        message = f"its process used processor time after the judge had stopped it ({late} of {stops} stops)"
+        yield Flag("works_while_stopped", message, "rejected")
 
 
 def _library_flags(new_code: Sequence[str], builds: Sequence[Built]) -> Iterator[Flag]:

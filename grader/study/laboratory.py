@@ -354,8 +354,8 @@ class Comparison:
 def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] | None = None) -> Comparison:
     """Compare the outcomes of `Laboratory.timed`. Ratios are to `outcomes[base]`, or to the first that was timed.
 
-    The fastest is searched among the indices `rivals` (default: all). All outcomes must have the same number of rounds.
-    If none was timed, the lines hold only the reasons.
+    The fastest is looked for among the indices `rivals` (default: all). All outcomes must have the same number of
+    rounds. If no outcome was timed, each line of the comparison holds only the reason why (`trouble`).
     """
     timed = [k for k, one in enumerate(outcomes) if one.calls]
     if not timed:
@@ -409,7 +409,7 @@ def round_times_ms(outcome: Outcome, clock: Clock) -> tuple[float, ...]:
 
 
 def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
-    """Return the median over the rounds of `these` times divided by `those`, with its interval."""
+    """Return the median of the rounds' ratios `these` / `those`, with its interval. Both hold one time per round."""
     return intervals.median_estimate([a / b for a, b in zip(these, those, strict=True)])
 
 

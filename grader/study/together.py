@@ -84,7 +84,7 @@ def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
 
 
 def common(given: argparse.Namespace, *, fills: bool) -> list[str]:
-    """Return the common options, as command-line arguments for every study."""
+    """Return the options that every study gets, as command-line arguments. If `fills`, --writeup is one of them."""
     rounds = QUICK_ROUNDS if given.quick and given.rounds == str(options.DEFAULT_ROUNDS) else given.rounds
     line = ["--out", str(given.out), "--config", str(given.config), "--rounds", rounds]
     for option in chosen_options(["--config", str(given.config)]):

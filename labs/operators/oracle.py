@@ -333,8 +333,8 @@ def _mse(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
 
 def _cross_entropy(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
     value = values[RESULT]
-    # A row's loss is a difference of numbers as large as its logits, and of a logarithm. Absolute errors of exp()'s
-    # arguments are relative errors of the logarithm's argument.
+    # A row's loss is computed from numbers as large as its logits, and from a logarithm. An absolute error of exp()'s
+    # argument becomes a relative error of the logarithm's argument.
     size = 1 + 4 * float(abs(x["X"]).max()) + float(value[0])
     return {RESULT: Expected(value, UNIT_ROUNDOFF * roundings(s["batch"] + s["classes"]) * size)}
 

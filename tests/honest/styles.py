@@ -11,7 +11,8 @@ from typing import Literal
 @dataclass(frozen=True)
 class Style:
     name: str
-    #: Integers by reference (as published), by value, or an offset function.
+    #: Elements are read by functions that take indices by reference (as published) or by value, or at an index from an
+    #: offset function.
     accessors: Literal["reference", "value", "offset"] = "reference"
     exp: Literal["exp", "std::exp", "expf"] = "exp"
     #: Number that is subtracted from each row of scores before exp.

@@ -28,7 +28,7 @@ class KernelReference:
 
     def program(self) -> Path:
         raise KitError(
-            f"the reference in {self.folder} is made of kernels for a GPU: there is no program of it"
+            f"the reference in {self.folder} consists of GPU kernels, so it cannot be built as a native program"
         )
 
     def for_torch(self) -> tuple[Literal["raw", "student"], Path] | None:

@@ -607,7 +607,8 @@ class Reader:
             return "open of a number" if is_number else ""
         if last in ("getattr", "attrgetter", "methodcaller") and not root.startswith("torch"):
             asked = node.args[1:2] if name == "getattr" else node.args
-            # A variable may hold any attribute name. That is harmless only on the file's own objects.
+            # If a variable holds the name, getattr may read any attribute. This is harmless only for the file's own
+            # objects.
             names = [ast.Name] if name == "getattr" and root not in OWN_OBJECTS else []
             if any(isinstance(each, (ast.BinOp, ast.JoinedStr, ast.Call, *names)) for each in asked):
                 return f"{last} of a computed name"

@@ -100,7 +100,7 @@ class Side:
 
 @dataclass
 class DeviceRounds:
-    """Plays the rounds of one timing. Its arenas are closed with `stack`."""
+    """Makes the rounds of one timing. Its arenas are closed when `stack` is closed."""
 
     timed: TimedPart
     device: DeviceHost

@@ -29,7 +29,8 @@ FLAGS = (
     # Continue after a fault, so that one run reports all faults.
     "-fsanitize-recover=address,undefined",
     "-D_GLIBCXX_ASSERTIONS",
-    # Containers print a bad index with the size and continue (inside/plain/plain_checked.h).
+    # With this macro, a container of the C++ library prints a bad index and its size, and the program continues
+    # (inside/plain/plain_checked.h).
     "-DGPT149_CHECKED",
 )
 #: handle_abort: the checked containers of libstdc++ call abort(). detect_leaks is off: Python does not free its memory

@@ -1,9 +1,10 @@
 """Objects that a runner with torch can load: a student's object, the reference, or torch's own functions.
 
-Each class has `functions`, the list to report, and `prepared(request, values)`, which returns a function that makes the
-call. That returns the reply's header, the output's bytes and a function that frees the output.
+Each class has `functions`, the list that the runner reports to the judge, and `prepared(request, values)`. `prepared`
+returns a function that makes the call. This function returns the reply's header, the output's bytes and a function that
+frees the output.
 
-Imports nothing of the kit, as all files beside untrusted code (`grader.runner.runner`).
+Like all files beside untrusted code, this file imports nothing of the kit (`grader.runner.runner`).
 """
 
 from __future__ import annotations

@@ -149,7 +149,8 @@ class ClusterExecutor:
             yield from self._lost(self._nodes.pop(address), "it is gone")
         for node in [node for node in self._nodes.values() if node.is_silent()]:
             yield from self._lost(node, "it no longer answers")
-            node.state, node.future = "new", None  # it may come back, and proves itself then
+            # The machine may come back. Then it is checked again before it judges, like a new one.
+            node.state, node.future = "new", None
         for address, worker in there.items():
             if address not in self._nodes:
                 most, why = room_of(worker, card=self._kit.card)

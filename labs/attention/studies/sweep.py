@@ -363,7 +363,7 @@ def planned(given: argparse.Namespace, settings: Settings) -> Plan:
         settings = replace(settings, shape={**settings.shape, "N": rows[0]})
     if "tile" in asked:
         if len(asked) > 1:
-            raise UsageError("sweep varies one thing at a time: either --tile or --br and --bc")
+            raise UsageError("sweep varies tiles or blocks, not both: give either --tile, or --br and --bc")
         refuse_absent(given.macro, settings)
         tiles = options.numbers(given.tile or TILES, "--tile", 1, LARGEST_TILE)
         return Plan(settings, part, f"sweep-{part.id}", tiles=tiles)

@@ -324,7 +324,7 @@ def _content(path: Path, file: IO[bytes], magic: int) -> Array:
         raise UsageError(f"{path}: it is empty: its header says {header.entries} entries")
     content = file.read(wanted)
     if len(content) < wanted:
-        raise UsageError(f"{path}: cut short: {len(content)} bytes after the header, and it says {wanted}")
+        raise UsageError(f"{path}: cut short: its header says {wanted} bytes, only {len(content)} follow")
     if file.read(1):
         raise UsageError(f"{path}: more bytes follow than the {wanted} that its header says")
     shape = header if magic == IMAGES_MAGIC else header[:1]
