@@ -6,7 +6,7 @@ one. If neither catches a fault, the behaviour has no test. Aim: the fast tier c
 together all of them.
 
 Copies. Each worker has its own copy of the files that git knows or would add, with the build cache of a run without a
-fault. Each fault begins with hard links to this cache and loses its own entries afterwards; this is safe, since the kit
+fault. Each fault begins with hard links to this cache and loses its own entries afterwards. This is safe: the kit
 writes cache entries by rename. Nothing is written into the checkout.
 
 Control. Before the first fault, the near files run without a fault. A test that fails then is named and left out. A

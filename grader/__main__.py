@@ -20,7 +20,7 @@ from grader.core.places import GRADER_COMMAND
 def has_room(module: str) -> bool:
     """Return True if this copy of the kit holds a module; a handout lacks those of the staff.
 
-    Only this file's folder is searched, since another copy of the kit may be installed.
+    Only this file's folder is searched, because another copy of the kit may be installed.
     """
     folder = Path(__file__).resolve().parent.joinpath(*module.split(".")[1:-1])
     return PathFinder.find_spec(module, [str(folder)]) is not None

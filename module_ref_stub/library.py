@@ -210,7 +210,7 @@ def _build_object(
     error."""
     commands, objects = compile_commands(machine, compiler, compile_flags, directory, recipe)
     with ThreadPoolExecutor(max_workers=min(len(commands), os.cpu_count() or 1)) as pool:
-        # Start the commands for AVX-512 first, since they take longest.
+        # Start the commands for AVX-512 first, because they take longest.
         list(pool.map(lambda command: _run(command, directory, recipe.what), reversed(commands)))
     joined = directory / "joined.o"
     _run([compiler, *JOIN_FLAGS, *objects, "-o", str(joined)], directory, recipe.what)

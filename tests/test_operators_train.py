@@ -224,7 +224,7 @@ def test_numbers_of_threads_take_turns_on_the_same_batches(start: operations.Sta
     one, two, nine = curve.lines
     assert [line.threads for line in curve.lines] == [1, 2, 9] and nine.speedup is None
     assert one.speedup is not None and one.speedup.middle == 1 and curve.serial is not None
-    # The loss of two threads is that of one up to rounding, since both made the same steps.
+    # The loss of two threads is that of one up to rounding, because both made the same steps.
     assert two.loss_apart < 1e-4 and heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

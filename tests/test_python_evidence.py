@@ -455,7 +455,7 @@ def matmul_of(**sizes: int) -> Assignment:
     return replace(ASSIGNMENT, parts=(replace(ASSIGNMENT.part("matmul"), cases=(case,)),))
 
 
-#: The part with one small case, since some cheats launch a kernel for each number of the result.
+#: The part with one small case, because some cheats launch a kernel for each number of the result.
 SMALL = matmul_of(rows=13, inner=21, columns=11)
 #: The product of a column and a row: work that one elementwise operator does within the limit on numbers.
 OUTER = matmul_of(rows=37, inner=1, columns=29)

@@ -179,8 +179,8 @@ missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is 
 needs_emulator = pytest.mark.skipif(
     bool(missing), reason="no aarch64: apt install g++-aarch64-linux-gnu qemu-user"
 )
-#: A build for aarch64 in a separate process, since the kit examines its machine once in each process. The trial of a
-#: linked program is replaced, since this machine cannot run it.
+#: A build for aarch64 in a separate process, because the kit examines its machine once in each process. The trial of a
+#: linked program is replaced, because this machine cannot run it.
 NATIVE_BUILD = """
 import platform, sys
 from pathlib import Path

@@ -108,7 +108,7 @@ def test_a_right_output_refutes_a_mistake() -> None:
 
 @pytest.mark.parametrize("function", some(["safeSoftmax", "onlineSoftmax"], 2))
 def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> None:
-    """Equal outputs of parts 2 and 3 are not flagged, since those of honest kernels are equal, as in the master."""
+    """Equal outputs of parts 2 and 3 are not flagged, because those of honest kernels are equal, as in the master."""
     first, last = place(SOURCE, function)
     text, one = SOURCE, SOURCE[first:last]
     for name in ("naiveSoftmax", "safeSoftmax", "onlineSoftmax"):

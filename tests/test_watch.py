@@ -372,7 +372,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         one.until(lambda: bool(descendants(one.process.pid)), "no process hangs")
         text = one.save(begun_with(right, "__builtin_trap();"), "CRASHED 0 / 10")
         assert "Saved again: this run was stopped." in text
-        # The right file again: it is judged anew, since the page shows pictures of the last verdict.
+        # The right file again: it is judged anew, because the page shows pictures of the last verdict.
         assert "Correctness: right" in one.save(right, "PASS 10 / 10")
         one.until(lambda: not descendants(one.process.pid), "a process is left")
         since = len(one.said)

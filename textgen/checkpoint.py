@@ -307,7 +307,7 @@ def _tied(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_gpt2(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return GPT-2's tensors with nanoGPT's names. Linear maps are transposed, since GPT-2's file has them so."""
+    """Return GPT-2's tensors with nanoGPT's names. Linear maps are transposed, because GPT-2's file has them so."""
     renamed = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix("transformer.")

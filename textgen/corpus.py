@@ -2,7 +2,7 @@
 
 All words are the kit's own: nothing is downloaded or quoted. Each choice is drawn with known probabilities, so the
 text's information content is known: the sum of -log p over all choices. The best possible training loss is at most as
-large, since the same words may come from different choices. So a model's training loss is compared with it.
+large, because the same words may come from different choices. So a model's training loss is compared with it.
 
 From line to line a model has to remember the people on stage, the absent person whom they speak of, and open questions.
 It must also learn that the high-born speak verse and the low-born prose.

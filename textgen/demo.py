@@ -29,7 +29,7 @@ DEFAULT_CHUNK = 7
 """Keys in a chunk, the fastest number measured. Shorter chunks need more copies of the newest key, longer ones compute
 more equal rows. With the copy, a chunk has eight keys."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
-#: Options of the judged run that are refused here, since a text's sizes come from the model and the text's length.
+#: Options of the judged run that are refused here, because a text's sizes come from the model and the text's length.
 NOT_HERE = {
     "N": "-N",
     "B": "-B",

@@ -87,7 +87,7 @@ class Rotary:
 class Block(nn.Module):
     """One layer: the linear maps before and after an attention that the caller computes.
 
-    The maps are called as functions, since calls of modules would double the time for a single row.
+    The maps are called as functions, because calls of modules would double the time for a single row.
     """
 
     def __init__(self, config: Config, rotary: Rotary | None) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WINDOW = 256
 TILE = 8
-"""Default of Br and Bc here. It is small, since N begins at 1 and a chunk should have several tiles."""
+"""Default of Br and Bc here. It is small, because N begins at 1 and a chunk should have several tiles."""
 
 
 @dataclass(frozen=True)

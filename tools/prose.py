@@ -5,7 +5,7 @@
     python tools/prose.py --write   lowers the baseline to the current counts.
 
 Exit codes: 0 if the counts are those of the baseline, 1 if there are more or fewer, 2 for wrong usage. Fewer counts
-are an error, since a baseline that is too high would hide the next finding.
+are an error, because a baseline that is too high would hide the next finding.
 """
 
 from __future__ import annotations

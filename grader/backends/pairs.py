@@ -16,7 +16,7 @@ from grader.runner.session import Session
 FULL_WARM_UP_S = 0.05
 """If the reference's call takes longer than this, both runners are warmed up by a small call only."""
 RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
-"""Memory to reserve for a call: twice its tensors, since kernels copy them into vectors, but at most the limit."""
+"""Memory to reserve for a call: twice its tensors, because kernels copy them into vectors, but at most the limit."""
 DELAYED_ROUNDS = 3
 """Number of rounds with a delayed call. Every measurement has at least as many rounds."""
 

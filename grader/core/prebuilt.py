@@ -1,4 +1,4 @@
-"""Finder of prebuilt programs and objects: a handout holds them compiled, since their sources would show the solution.
+"""Finder of prebuilt programs and objects: a handout holds them compiled, for their sources show the solution.
 
 They lie in a folder `prebuilt` beside the code that uses them, one file for each platform.
 """

@@ -243,7 +243,7 @@ LEAST_FREE_SHARE = 0.8
 
 
 def gpu_findings(host: Host) -> Iterator[Finding]:
-    """Yield findings on GPUs. A machine without nvidia-smi yields none, since it is taken to need no GPU."""
+    """Yield findings on GPUs. A machine without nvidia-smi yields none, because it is taken to need no GPU."""
     path = host.which(TOOL)
     if path is None:
         return

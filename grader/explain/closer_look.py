@@ -155,7 +155,7 @@ class Closer:
         lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
-            # Name the wrong access first: it may be the cause of the time-out, since a damaged heap can block a call.
+            # Name the wrong access first: it may be the cause of the time-out, because a damaged heap can block a call.
             lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 

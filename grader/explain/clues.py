@@ -113,7 +113,7 @@ def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] =
     """Return the lines that the clues find in a function, then those in the functions of the file that it calls.
 
     Lines of the first clue come first. A clue that finds more than MOST_PLACES lines in a function is skipped there,
-    since so many lines do not help. A clue that begins with "?" is used only if the clues before it found nothing.
+    because so many lines do not help. A clue that begins with "?" is used only if the clues before it found nothing.
     `right` names outputs that are right: lines that store into them are left out.
     """
     own, *called = dataflow.reached(body)

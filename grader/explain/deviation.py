@@ -116,7 +116,7 @@ def blocks(
 
 @functools.lru_cache(maxsize=1)
 def _words(source: str, function: str) -> frozenset[str]:
-    """Return the words in the function's body. Cached, since it takes 10 ms for a 30 KB file."""
+    """Return the words in the function's body. Cached, because it takes 10 ms for a 30 KB file."""
     code = blanked(source)
     found = definition(code, function)
     return frozenset(re.findall(r"\w+", code[found.body : found.end])) if found else frozenset()

@@ -348,7 +348,7 @@ def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) 
 def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:
     """Return the diagnosis of a part from its cases; None if all are right.
 
-    If a public case has a diagnosis, only public cases count, since the student may see only these.
+    If a public case has a diagnosis, only public cases count, because the student may see only these.
     """
     diagnoses = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
     public = [diagnosis for hidden, diagnosis in diagnoses if not hidden]
@@ -360,7 +360,7 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
 def settled_together(cases: Sequence[CaseResult], refuted: frozenset[str] = frozenset()) -> list[CaseResult]:
     """Return the cases with their final diagnoses (`settled`), for which all cases are considered together.
 
-    The diagnosis of a public case depends on public cases only, since the student may see only these.
+    The diagnosis of a public case depends on public cases only, because the student may see only these.
     """
     public = settled([None if case.hidden else case.diagnosis for case in cases], refuted)
     every = settled([case.diagnosis for case in cases], refuted)

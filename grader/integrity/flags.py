@@ -69,7 +69,7 @@ def inspect_object(build: Built) -> tuple[Flag, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _flags_of_object(path: Path) -> tuple[Flag, ...]:
-    # Cached, since it is called for each part. The path identifies the content: it holds the hash of all inputs.
+    # Cached, because it is called for each part. The path identifies the content: it holds the hash of all inputs.
     return inspection.inspect(path)
 
 

@@ -90,7 +90,7 @@ def hidden_steps(part: Part) -> list[Step]:
 
 
 def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
-    """Return the steps by number of threads, since each number needs its own runner.
+    """Return the steps by number of threads, because each number needs its own runner.
 
     A case without its own number has the run's `usual` number, which comes first.
     """

@@ -49,7 +49,7 @@ NEEDS_NO_INQUIRY = frozenset(
 
 
 class Runners:
-    """Starts the runners for one part and keeps all sessions, since their evidence is needed at the end."""
+    """Starts the runners for one part and keeps all sessions, because their evidence is needed at the end."""
 
     def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
         self.bench, self.part = bench, part
@@ -295,7 +295,7 @@ class Correctness:
         return replace(diagnosis, message=f"{diagnosis.message} {sentence}") if sentence else diagnosis
 
     def explained(self) -> bool:
-        """Return True if enough wrong cases have been explained, since each explanation takes time."""
+        """Return True if enough wrong cases have been explained, because each explanation takes time."""
         from grader.explain.diagnose import undecided, unexplained
 
         if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):

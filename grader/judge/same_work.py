@@ -207,7 +207,7 @@ def sizes_beside(marker: Marker) -> list[dict[str, int]]:
 def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
     """Return True if a call held enough memory for the avoided tensor, and about that much more than the reference.
 
-    Returns False if that tensor is smaller than the inputs together, since their copies would look the same.
+    Returns False if that tensor is smaller than the inputs together, because their copies would look the same.
     """
     excess_bytes, avoided_bytes = _excess_bytes(held), _avoided_bytes(part, held)
     if held.student_bytes is None or excess_bytes is None:

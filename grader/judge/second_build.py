@@ -145,7 +145,7 @@ class SecondBuild:
         return found
 
     def look_in_turn(self, part: Part) -> Checked | None:
-        """Call the checked build on all public cases in one runner, since state left by one call may break the next."""
+        """Call the checked build on all public cases in one runner: state left by one call may break the next."""
         bench = self.checked
         if bench is None:
             return None

@@ -206,7 +206,7 @@ def diagnosis_text(diagnosis: Diagnosis | None) -> str:
 def memory_text(part: PartResult) -> str:
     """Return the peak memory with two significant digits: enough to reveal an N x N matrix.
 
-    More digits could carry a message about hidden inputs, since the kernel chooses its allocations.
+    More digits could carry a message about hidden inputs, because the kernel chooses its allocations.
     """
     memory = part.memory
     if memory is None or not memory.peak_bytes:

@@ -1,7 +1,7 @@
 """`result.json`, schema_version 1: all of a result, for other programs and for reports made later.
 
 The file has at most LARGEST_BYTES. In a larger result all texts are cut to the same length: the longest of TEXT_LIMITS
-with which the file fits. A cut text ends in "... N more characters". Numbers are never left out, since a submission
+with which the file fits. A cut text ends in "... N more characters". Numbers are never left out, because a submission
 cannot make them more.
 """
 

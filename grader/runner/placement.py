@@ -7,8 +7,8 @@ life. Equal kernels of 2 to 3 ms with 8 threads on 2 cores took 2.4 to 10.2 ms (
 thread pinned to one core, they took 2.1 to 4.0 ms in the same minutes. Stopping the runner between calls is not the
 cause: without stops the placement is as bad.
 
-Only working threads are pinned, since torch keeps idle threads in every process. Nothing is pinned if calls start new
-threads, since all new threads would inherit the core of the thread that starts them.
+Only working threads are pinned, because torch keeps idle threads in every process. Nothing is pinned if calls start new
+threads, because all new threads would inherit the core of the thread that starts them.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def run(
 
     `loading` is the module loaded.py, `delays` a Delays of delays.py. For a GPU file `own` is the module
     devicerunner.py, and `shared_fd` the judge's device memory. A process that ends before "ready" is not the student's
-    fault, since no student code has run.
+    fault, because no student code has run.
     """
     empty = Served(loading, None, request_fd, reply_fd, delays)
     empty.reply({"status": "ready"})

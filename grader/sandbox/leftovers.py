@@ -47,7 +47,7 @@ class Scratch:
 def nameless_files(pid: int) -> dict[tuple[int, int], int]:
     """Return the bytes on disk of deleted files that a process holds open or mapped, by device and inode.
 
-    The descriptors of each thread are read, since a thread may have its own. If this user may not read the size of a
+    The descriptors of each thread are read, because a thread may have its own. If this user may not read the size of a
     mapped file, the size of the mapping counts.
     """
     found: dict[tuple[int, int], int] = {}

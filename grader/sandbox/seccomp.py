@@ -76,7 +76,7 @@ clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimi
 ioctl 16 29, socket 41 198, personality 135 92, timer_settime 223 110
 """
 #: Calls that CUDA's driver makes besides ALLOWED, to listen on a local socket. A runner on a GPU and its compiler may
-#: make them, since they connect to nothing. They were found by trial (docs/measurements.md).
+#: make them, because they connect to nothing. They were found by trial (docs/measurements.md).
 CARD_ALLOWED = "bind 49 200, listen 50 201"
 SECCOMP = "seccomp 317 277"
 #: Calls that a native runner (inside/runner.cpp) may make: to read and write its open descriptors, and to compute. None
@@ -173,7 +173,8 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     """Return the filter of a runner with torch; None for an unsupported instruction set.
 
     It allows threads but no processes, and signals only to the runner itself. With `card` (a GPU) any ioctl is allowed
-    as well, since a GPU's driver is controlled by ioctls. Landlock limits the device files that can be opened for them.
+    as well, because a GPU's driver is controlled by ioctls. Landlock limits the device files that can be opened for
+    them.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -303,7 +304,7 @@ class _Program:
     def returns(self, values: Iterable[int], verdict: int) -> None:
         """Add a block that returns `verdict` for these call numbers.
 
-        It has one test for each run of consecutive numbers, since the tests cost time at each call.
+        It has one test for each run of consecutive numbers, because the tests cost time at each call.
         """
         for first, last in _runs(values):
             if first == last:

@@ -89,7 +89,7 @@ class Definition:
 
 @functools.lru_cache(maxsize=2)
 def of_source(source: str) -> CallGraph:
-    """Return the call graph of a file. Cached, since each part of a submission needs it."""
+    """Return the call graph of a file. Cached, because each part of a submission needs it."""
     return CallGraph(source)
 
 

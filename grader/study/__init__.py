@@ -30,7 +30,7 @@ def commands(lab: Lab) -> dict[str, tuple[str, str]]:
 
 
 def watch_races(*call: Any) -> Watched:
-    """Call `race.words_of`. Its module is imported only here, since most submissions have no threads."""
+    """Call `race.words_of`. Its module is imported only here, because most submissions have no threads."""
     return cast("Watched", importlib.import_module("grader.study.race").words_of(*call))
 
 

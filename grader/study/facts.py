@@ -2,7 +2,7 @@
 
 The peak of each instruction set level is the speed of a block of assembly (native/probe.cpp). Bandwidth is measured by
 a triad a = b + 3c and by a sum, over arrays larger than the last cache. Both figures are the best of several tries,
-since other processes can only make them slower. The triad counts 12 bytes an element: as usual, reading a cache line
+because other processes can only make them slower. The triad counts 12 bytes an element: as usual, reading a cache line
 before it is written does not count.
 """
 

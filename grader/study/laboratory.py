@@ -104,7 +104,7 @@ class Laboratory:
         if not wanted:
             return
         show_progress(f"Building {self.settings.source.name}, {len(wanted)} variants")
-        # The first build runs alone, since it makes the precompiled header for all.
+        # The first build runs alone, because it makes the precompiled header for all.
         self._builds[wanted[0]] = self._build(wanted[0])
         with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))

@@ -58,7 +58,7 @@ class Access:
 
     @property
     def shown_frame(self) -> Frame | None:
-        """The line to show. If an accessor such as `at()` was called, it is the caller's line, since all calls share
+        """The line to show. If an accessor such as `at()` was called, it is the caller's line, because all calls share
         its body."""
         return self.frames[-1] if self.frames else None
 

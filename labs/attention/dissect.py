@@ -277,7 +277,7 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
 
 def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
     """Return a finding about the kernel's scores `made`, or None. `wanted`: the right scores. Both are (rows, keys)
-    with row means of 0, since weights leave one number per row open."""
+    with row means of 0, because weights leave one number per row open."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
     if abs(slope - 1) > 5e-3 and abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
         return Dissected(

@@ -184,7 +184,7 @@ def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, in
 
     Raises UsageError if the size is too small to time, KitError if the machine is too busy.
     """
-    # Judge the size by each kernel's fastest call, since a busy machine makes calls longer.
+    # Judge the size by each kernel's fastest call, because a busy machine makes calls longer.
     fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}
     if min(fastest[rung] for rung in RUNGS) < (1 + SHORTEST_SHARE) * fastest["nothing"]:
         raise UsageError(

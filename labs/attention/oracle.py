@@ -349,8 +349,8 @@ def _norms(rows: Array) -> Array:
 def _weighted(q: Array, k: Array, values: Array) -> Array:
     """Return softmax(Q K^T) times `values`, float64 (B, H, R, D).
 
-    Shapes: q (B, H, R, d), k (B, H, N, d), values (B, H, N, D). Large calls are shared by threads, since NumPy computes
-    without holding Python's lock.
+    Shapes: q (B, H, R, d), k (B, H, N, d), values (B, H, N, D). Large calls are shared by threads, because NumPy
+    computes without holding Python's lock.
     """
     b, h, rows, d = q.shape
     keys, width = values.shape[2:]

@@ -15,7 +15,7 @@ import triton.language as tl
 # The formatter is off, so that long lists of arguments stay on few lines.
 # fmt: off
 LOG2_E = tl.constexpr(1.4426950408889634)
-"""exp(x) = exp2(x LOG2_E). Kernels use exp2, since the hardware has an instruction for it."""
+"""exp(x) = exp2(x LOG2_E). Kernels use exp2, because the hardware has an instruction for it."""
 
 
 def _power_of_two(n: int, least: int = 16) -> int:
@@ -203,7 +203,7 @@ def _key_tiles(
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
     """Add the share of the queries from `first` to before `last` to the gradients of one tile of keys. Scores are
-    transposed: a row for each key. Queries beyond N add nothing, since their q, dO and delta are loaded as 0."""
+    transposed: a row for each key. Queries beyond N add nothing, because their q, dO and delta are loaded as 0."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = _load_tile(q_ptr, q_stride, start, N, ROWS, D, d)

@@ -3,7 +3,8 @@
 Three roundings make the error budget:
 
 - `u` = 2^-p, the roundoff of the case's type (p = 24, 11, 8). Every result is rounded to this type once. The weights
-  that enter a second product (P, dS) may also be rounded to it, since the tensor cores take only operands of this type.
+  that enter a second product (P, dS) may also be rounded to it, because the tensor cores take only operands of this
+  type.
 - TF32: the tensor cores cut operands of float32 to 10 bits after the binary point. This is the default of tl.dot, and
   it is allowed. The relative error of an operand is then at most 2^-10. An operand that fits into 10 bits has no error.
   Logits of 10,000 are made of such operands, so they have to be right in float32 as well.

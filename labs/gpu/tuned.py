@@ -151,7 +151,7 @@ def _backward(
 ):
     """Compute dk and dv of KEYS keys of one head, and their share of dq, in one program. WHOLE: tiles divide N and M.
 
-    The last tile of a head also holds rows of the next head. Their p and their share of dq are 0, since lse2 is
+    The last tile of a head also holds rows of the next head. Their p and their share of dq are 0, because lse2 is
     loaded as inf. `share` begins as 0, so adding it before the first tile changes nothing.
     """
     tile, head = tl.program_id(0), tl.program_id(1)

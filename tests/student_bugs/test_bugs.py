@@ -290,7 +290,7 @@ IN_ONE_SOURCE = 12
 
 
 def groups() -> list[list[Bug]]:
-    """Group bugs that share a source: those of one base, races apart, since they need a different build."""
+    """Group bugs that share a source: those of one base, races apart, because they need a different build."""
     found: list[list[Bug]] = []
     for base in ("softmax", "operators", "published", "master"):
         for racing in (False, True):

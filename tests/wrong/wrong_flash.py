@@ -40,7 +40,7 @@ FLASHED = [
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
-#: Accesses at the row within the tile, where the matrix's row is right. Li, Lij and Lnew may be stored there, since
+#: Accesses at the row within the tile, where the matrix's row is right. Li, Lij and Lnew may be stored there, because
 #: they are rewritten before each use.
 LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")

@@ -64,13 +64,13 @@ class HostDriver:
         return 0
 
     def set_current_device(self, device: Any) -> None:
-        """Do nothing, since there is only one device."""
+        """Do nothing, because there is only one device."""
 
     def get_empty_cache_for_benchmark(self) -> Any:
         return importlib.import_module("torch").empty(1)
 
     def clear_cache(self, cache: Any) -> None:
-        """Do nothing, since kernels are not timed."""
+        """Do nothing, because kernels are not timed."""
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return untimed
@@ -93,7 +93,7 @@ class WarmedUp:
         )
 
     def _init_handles(self) -> None:
-        """Do nothing, since the interpreter has no binaries to load."""
+        """Do nothing, because the interpreter has no binaries to load."""
 
     def __getitem__(self, grid: Any) -> Any:
         return self.function[grid]

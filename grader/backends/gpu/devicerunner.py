@@ -59,7 +59,7 @@ blind = False
 def prepare() -> None:
     """Prepare the zygote on a machine with a GPU.
 
-    Results of the programs that Triton starts are cached, since a runner must not start programs. From here on,
+    Results of the programs that Triton starts are cached, because a runner must not start programs. From here on,
     launches of kernels are traced.
     """
     global trace, blind
@@ -72,7 +72,7 @@ def prepare() -> None:
         tracing.watch_launches(trace)
     except (ImportError, AttributeError):
         blind = True
-    # Imported by name, since Triton may be missing when the kit is checked.
+    # Imported by name, because Triton may be missing when the kit is checked.
     compiler, driver, build = (
         importlib.import_module(f"triton.{name}")
         for name in ("backends.nvidia.compiler", "backends.nvidia.driver", "runtime.build")
@@ -197,7 +197,7 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
 def put_changed(tensor: Any, before: Any, after: Any) -> None:
     """Copy the elements that changed in a wider copy back to its tensor, rounded.
 
-    The other elements are not copied, since rounding would change the bits of NaN in them.
+    The other elements are not copied, because rounding would change the bits of NaN in them.
     """
     import torch
 

@@ -51,7 +51,7 @@ times those of the call itself. A replay does not wait, so an honest one keeps t
 PLAYER_TOTAL = 10
 """Limit on the CPU time of all replays of a part, in multiples of `call_s`."""
 PLAYER_BYTES = 2 << 30
-"""Memory that a player (a runner that replays calls) needs beyond a student's runner, since it keeps all tensors."""
+"""Memory that a player (a runner that replays calls) needs beyond a student's runner, because it keeps all tensors."""
 #: Limit on open files, high because CUDA keeps many descriptors open.
 OPEN_FILES = 1024
 ON_CARD = {"CUDA_VISIBLE_DEVICES": "0", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -108,7 +108,7 @@ _places: dict[Sandbox, Place] = {}
 
 
 def place(sandbox: Sandbox, start: Callable[..., Parent]) -> Place:
-    """Return the Place of a sandbox. It is kept as long as this process lives, since importing Triton takes seconds.
+    """Return the Place of a sandbox. It is kept as long as this process lives, because importing Triton takes seconds.
 
     `start` makes the zygote (`torch.zygote.Zygote`). Raises KitError if runners in this sandbox cannot use the GPU.
     """
@@ -321,7 +321,7 @@ class DeviceHost:
             "freeze": False,
             "call_timeout_s": COMPILE_TIMEOUT_S,
         }
-        # Start the builders one by one, since a zygote serves one request at a time. Their calls run in parallel.
+        # Start the builders one by one, because a zygote serves one request at a time. Their calls run in parallel.
         sessions = [zygote.spawn("triton", path, cache=cache, **how) for cache in caches]
         with ThreadPoolExecutor(workers) as pool:
             # Compiling may take long, but running the compiled kernels may take only the time limit of a call.

@@ -537,7 +537,7 @@ def _described(error: BaseException) -> str:
         while trace is not None:
             if trace.tb_frame.f_globals.get("__name__") in OWN:
                 file = trace.tb_frame.f_code.co_filename
-                # Only files of a bundle have relative names: these are shown, since there are several.
+                # Only files of a bundle have relative names: these are shown, because there are several.
                 places.append(f"{file}:" * (not file.startswith("/")) + str(trace.tb_lineno))
             trace = trace.tb_next
     where = "it"

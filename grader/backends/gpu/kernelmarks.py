@@ -12,7 +12,7 @@ from grader.source.cpptext import PYTHON, PythonSpan, blanked, python_definition
 from grader.source.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body
 
 MOST_FUNCTIONS, MOST_CLASSES = 40, 20
-"""Most functions and classes that are examined, since an untrusted file may define any number."""
+"""Most functions and classes that are examined, because an untrusted file may define any number."""
 _LAUNCH = re.compile(r"\w\s{0,9}\[[^\n]{0,200}\]\s{0,9}\(")
 
 

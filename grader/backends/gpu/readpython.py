@@ -479,8 +479,8 @@ class Reader:
     def is_constant(self, node: ast.AST | None, around: list[Names]) -> bool:
         """Return True for a value that a kernel may name: a kernel, an import from Triton, or an unchanging expression.
 
-        At module level (`around` is empty) int(…) or len(…) of anything is a constant, since it is computed at import,
-        when no input is known.
+        At module level (`around` is empty) int(…) or len(…) of anything is a constant: at import, when it is computed,
+        no input is known.
         """
 
         def all_constant(nodes: Iterable[ast.AST | None]) -> bool:
@@ -709,7 +709,7 @@ class Files:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))
 
     def newly(self, reader: Reader, node: ast.AST, led: set[tuple[str, str, str]]) -> Iterator[Definition]:
-        """Yield what `defined` yields, but only once for each name, since a file may use a name very often.
+        """Yield what `defined` yields, but only once for each name, because a file may use a name very often.
 
         `led` holds the names that were already followed.
         """

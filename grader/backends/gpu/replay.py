@@ -85,7 +85,7 @@ class Player:
             content = file.read()
         texts = filebundle.split(content)
         self.trees = {name: ast.parse(text) for name, text in texts.items()}
-        #: Syntax tree of a single file. It has no fixed name, since its path differs from runner to runner.
+        #: Syntax tree of a single file. It has no fixed name, because its path differs from runner to runner.
         self.other = ast.Module([], []) if texts else ast.parse(content)
         self.seen: Counter[str] = Counter()
         self.kernels: list[Any] = []

@@ -167,7 +167,7 @@ def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any
 
 
 def width(tensor: Any) -> int:
-    """Return a tensor's size in numbers of 32 bits. Complex numbers count double, since products take more work."""
+    """Return a tensor's size in numbers of 32 bits. Complex numbers count double, because products take more work."""
     each = max(1, tensor.element_size() // 4) * (2 if tensor.is_complex() else 1)
     return int(tensor.numel() * each)
 

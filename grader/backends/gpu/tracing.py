@@ -288,7 +288,7 @@ class Trace:
     ) -> Iterator[Any]:
         """Record one launch of a kernel. Yield a function that the caller has to call with the grid.
 
-        Operators in this context are not recorded, since the interpreter calls them.
+        Operators in this context are not recorded, because the interpreter calls them.
         """
         grid: list[int] = []
         place = len(self.steps)

@@ -30,7 +30,7 @@ COMPILER_OUTPUT_BYTES = 256 << 10
 HEADER_TIMEOUT_S = 600.0
 #: Limit on the errors that a compiler prints. Later ones mostly follow from the first, and can take pages with torch.
 MAX_ERRORS = 5
-#: Environment variables that a compiler gets. Others are removed, since CPATH or GCC_EXEC_PREFIX would change objects
+#: Environment variables that a compiler gets. Others are removed, because CPATH or GCC_EXEC_PREFIX would change objects
 #: without changing their cache keys.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
 #: Errors of the compiler's driver about a broken installation. A source can make the compiler print the same words, so

@@ -237,7 +237,7 @@ def kit(cache: Path | None = None) -> Kit:
 
 
 def _views(tools: Toolchain, cache: Path) -> stages.Views:
-    """Return the files that each stage sees. Cached while these files exist, since finding them takes 0.4 s."""
+    """Return the files that each stage sees. Cached while these files exist, because finding them takes 0.4 s."""
     entry = cache / "objects" / f"{digest(repr(tools).encode(), stages.__doc__.encode())}.views"
     if objectcache.touch(entry):
         known = stages.Views.from_json(entry.read_text())

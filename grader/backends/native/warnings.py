@@ -61,7 +61,7 @@ def warned(source: Path, defines: Mapping[str, str], first: int, last: int) -> t
 
 @functools.lru_cache(maxsize=4)
 def _all(text: bytes, macros: tuple[str, ...]) -> tuple[Warned, ...]:
-    """Return the warnings for a whole file. Cached, since several parts need them."""
+    """Return the warnings for a whole file. Cached, because several parts need them."""
     prepared = standin.prepare(OWN_FLAGS, macros)
     with objectcache.workplace(cache_root()) as place:
         (place / "module.cpp").write_bytes(text)

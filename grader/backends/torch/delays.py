@@ -16,7 +16,7 @@ class Delays:
     share without an interruption: on one core, a kernel with a shared row sum was right at N = 256 every time. Delays
     at random moments reveal the race (Edelstein et al., "Multithreaded Java program test generation", 2002). A timer
     interrupts the thread that is on the core (before Linux 6.4: the first thread), and the signal's handler sleeps. The
-    timer is made before the sandbox is locked, since a student's code must not make timers.
+    timer is made before the sandbox is locked, because a student's code must not make timers.
     """
 
     INTERVAL_S = 200e-6

@@ -29,7 +29,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: Modules that torch imports on first use. They are imported at once, since a locked runner cannot open their files.
+#: Modules that torch imports on first use. They are imported at once, because a locked runner cannot open their files.
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0

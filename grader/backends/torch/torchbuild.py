@@ -3,7 +3,7 @@
 Theory of operation. A build has two ways ("paths") to the same object. The *light* path compiles the unchanged file
 with a small precompiled subset of torch's headers (shim/gpt149_light.h), in a few seconds. If it fails, the *full* path
 compiles the file with torch/extension.h, in about a minute, and its messages are shown. Few files have errors here,
-since the native build, without torch, comes first (`backends.selection`).
+because the native build, without torch, comes first (`backends.selection`).
 
 The cache holds objects and precompiled headers under the hash of all their inputs. An entry is made in its own folder
 and renamed into place, without locks. So no build waits for a killed one. Two simultaneous builds of a source do the

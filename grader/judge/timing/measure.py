@@ -24,7 +24,7 @@ see "Clocks"). With six or seven rounds one may be above it. An error there favo
 false "slow". A student exactly at the allowance passes early with probability 11/64. If a student is so slow that only
 one round in a hundred is below the allowance, the probability is 10^-6. "Slow" before the first look needs a fit
 machine and at least four rounds, all clearly above: the lowest exceeds the allowance by a factor of 1.5, and by the
-ratio of the highest to the lowest. With a factor of 3 two rounds are enough, since no single round of the recordings
+ratio of the highest to the lowest. With a factor of 3 two rounds are enough, because no single round of the recordings
 was so far off. These margins are measured, not exact. The first was tried on recordings of identical kernels
 on busy machines, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled verdicts of a
 student at the allowance. A kernel that is twice too slow needs 4 to 8 rounds in place of 8 to 10
@@ -80,7 +80,7 @@ FAST_SHARE = 1 / 8
 CORE_SHARE_LIMIT = 1.25
 """Largest wall time / CPU time of a reference that had its core to itself."""
 SHORTEST_S = 1e-9
-"""Least time that is used for a call, since a clock may report 0 and a ratio must exist."""
+"""Least time that is used for a call, because a clock may report 0 and a ratio must exist."""
 
 
 @dataclass(frozen=True)
@@ -240,8 +240,8 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
     """Return the verdict on one or more recorded rounds.
 
     Fewer than `min_rounds` are judged by the rules under "Early ends". Flags: "undecided" (the interval includes the
-    allowance); "machine_unfit" (the verdict is "pass" then); "no_cpu_clock" (wall time decides, since a call had no CPU
-    time); "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock).
+    allowance); "machine_unfit" (the verdict is "pass" then); "no_cpu_clock" (wall time decides, because a call had no
+    CPU time); "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock).
     """
     if not rounds:
         raise ValueError("no verdict without a round")

@@ -226,7 +226,7 @@ def placed(found: Iterable[Place]) -> tuple[Place, ...]:
 def persons(entries: Iterable[Entry]) -> dict[str, str]:
     """Map each id to the last id of the same person: ids that share an e-mail address or an id on a platform.
 
-    Names and folders are not compared, since two students may have the same.
+    Names and folders are not compared, because two students may have the same.
     """
     stands: dict[str, str] = {}
     known: dict[str, str] = {}

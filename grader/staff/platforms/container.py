@@ -92,7 +92,7 @@ def main(container: Container, where: Path | Sequence[str], limit_s: float | Non
     """Grade the submission in the folder `where`, or in the folder that these command-line arguments name.
 
     Returns the exit code: 0 if there is a grade, 3 if the grader failed, with a message on standard error. The results
-    file is written in both cases. Raises UsageError if the folder does not exist, since nothing can be written then.
+    file is written in both cases. Raises UsageError if the folder does not exist, because nothing can be written then.
     """
     if not isinstance(where, Path):
         if list(where[:1]) == [CHILD]:

@@ -34,7 +34,7 @@ COLUMNS = ("username", "first_name", "last_name", "email", "github_id")
 FORMER_COLUMNS = ("identifier", "github_username", "name")
 GIT_TIMEOUT_S = 20.0
 GIT_MEMORY_BYTES = 256 << 20
-"""Limit in bytes on git's address space, since git inflates a whole object before it prints."""
+"""Limit in bytes on git's address space, because git inflates a whole object before it prints."""
 GIT_OUTPUT_BYTES = 1 << 20
 """Limit in bytes on a commit's text. Only its start is needed: the committer's line precedes the message."""
 #: By default git maps whole packs into memory, which exceeds the limit even in ordinary repositories.

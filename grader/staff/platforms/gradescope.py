@@ -73,7 +73,7 @@ def _due(values: Mapping[str, object]) -> datetime | None:
 
 
 def _moment(text: object) -> datetime | None:
-    """Parse an ISO time with a time zone. Return None for other values, since times without a zone cannot be
+    """Parse an ISO time with a time zone. Return None for other values, because times without a zone cannot be
     compared."""
     if not isinstance(text, str):
         return None

@@ -2,8 +2,8 @@
 
 A student has *identities*, texts of the form KIND:VALUE: `sis:100234` (the number in the university's records),
 `email:ada@example.edu`, `login:ada`, `canvas:4711`, `moodle:123`. A row of the list matches a submission if they share
-an identity. Names are never compared, since two students may have the same. If a class came as plain folders, only the
-folder's name is known. It is an identity too (`folder:ada`), but is used only for rows that match by no other.
+an identity. Names are never compared, because two students may have the same. If a class came as plain folders, only
+the folder's name is known. It is an identity too (`folder:ada`), but is used only for rows that match by no other.
 """
 
 from __future__ import annotations

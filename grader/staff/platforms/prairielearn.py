@@ -2,7 +2,7 @@
 staff in `/grade/tests/`, and takes the results from `/grade/results/results.json`.
 
 The kit is part of the image. The assignment is in the question's `tests/configs/`, so the staff can change a case
-without building a new image. PrairieLearn gives no data on lateness, since its own access rules deduct points.
+without building a new image. PrairieLearn gives no data on lateness, because its own access rules deduct points.
 """
 
 from __future__ import annotations

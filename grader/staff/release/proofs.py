@@ -183,7 +183,7 @@ def _times(bench: ProofSetup, folder: Path) -> None:
 
 
 def refuse_unjudgeable(bench: ProofSetup) -> None:
-    """Raise KitError if this machine cannot judge any part, since nothing could then be proved."""
+    """Raise KitError if this machine cannot judge any part, because nothing could then be proved."""
     parts = [part.id for part in bench.assignment.parts if part.points > 0]
     if parts and set(parts) <= set(bench.lacking):
         what = ", ".join(dict.fromkeys(bench.lacking.values()))

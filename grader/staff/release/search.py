@@ -74,7 +74,7 @@ def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret
 
 def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
     """Return the lines of a text for the staff, such as hidden cases or the write-up's key. The line `- id: PART` of a
-    `public` part is skipped, since the public file has it, too."""
+    `public` part is skipped, because the public file has it, too."""
     openings = {squeezed(f"- id: {part}".encode()) for part in public}
     staff_lines = _searched(
         enumerate(text.splitlines(), 1), f"a text for the staff, {name}", b"", comment="#"

@@ -2,7 +2,7 @@
 
 Theory of operation. Each source becomes tokens that do not change with names (`tokens`), and these become fingerprints
 (`passages`). Fingerprints of the starter do not count. Others count in full if only two submissions have them. They
-count less the more have them, since an assignment leaves few ways to write a loop. Here near-identical submissions
+count less the more have them, because an assignment leaves few ways to write a loop. Here near-identical submissions
 count as one, so that a large group that copied is not taken for common code.
 
 The likeness of a pair is the larger of two fractions. The first is the weight of the common fingerprints divided by
@@ -10,7 +10,7 @@ that of the smaller file. The second is the same for a single function, includin
 write a short function alike rarely choose the same names. Submissions with hardly any code of their own form no pair.
 
 A second sign comes from outputs (`agreement`): submissions with equal *wrong* outputs on several inputs have the same
-bug in the same order of summation. Equal right outputs mean nothing, since there are few orders in which to sum.
+bug in the same order of summation. Equal right outputs mean nothing, because there are few orders in which to sum.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _runs(
                 by_distance[b - a].append(a)
     steps = MOST_STEPS * (len(left) + len(right))
     runs = []
-    # Most fingerprints have the distances of the longest runs: try these distances first, since steps are limited.
+    # Most fingerprints have the distances of the longest runs: try these distances first, because steps are limited.
     for distance in sorted(by_distance, key=lambda one: (-len(by_distance[one]), one)):
         end = 0
         for a in sorted(by_distance[distance]):

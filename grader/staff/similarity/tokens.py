@@ -3,8 +3,8 @@
 - Dropped: comments, docstrings, white space, `#include` and `import`, braces, `std::`, qualifiers, and tokens without
   effect: empty statements, parentheses that only group, `+` before a value, `0 +`, `1 *`.
 - Made equal: names, numbers, strings, arithmetic types, digraphs, `++` and `--` before and after a name.
-- Kept, since they cannot be renamed: keywords, operators, the words of a pragma, and functions that the file calls but
-  does not define (`std::exp`, `omp_get_thread_num`, `tl.load`, the starter's accessors).
+- Kept, because they cannot be renamed: keywords, operators, the words of a pragma, and functions that the file calls
+  but does not define (`std::exp`, `omp_get_thread_num`, `tl.load`, the starter's accessors).
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def changed(before: str, after: str) -> str:
 def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
     """Return the changed spans: (first line in `new`, lines added, lines removed).
 
-    Returns one span if the texts are long, since the comparison takes quadratic time.
+    Returns one span if the texts are long, because the comparison takes quadratic time.
     """
     if not old or not new or max(len(old), len(new)) > MOST_COMPARED:
         return [(0, len(new), len(old))]

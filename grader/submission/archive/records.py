@@ -83,7 +83,7 @@ class Archive(Protocol):
 def split_name(raw: bytes, encoding: str) -> tuple[tuple[str, ...], str]:
     """Split a stored name into its parts. Return them and the reason to refuse the name, or "".
 
-    A backslash is a separator, too, since some programs for Windows write it. `.` and empty parts are dropped. Names
+    A backslash is a separator, too, because some programs for Windows write it. `.` and empty parts are dropped. Names
     with `..`, a root or a drive letter are refused; their parts are kept, because they show whose entry it is.
     """
     if len(raw) > MAX_NAME_BYTES:

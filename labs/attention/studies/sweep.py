@@ -280,7 +280,7 @@ def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macr
 
 
 def measure_blocks(laboratory: Laboratory, part: Part, brs: Sequence[int], bcs: Sequence[int]) -> BlockSweep:
-    """Time every pair of tile sizes in turn. The file is built once, since Br and Bc are arguments."""
+    """Time every pair of tile sizes in turn. The file is built once, because Br and Bc are arguments."""
     shape, pairs = laboratory.settings.sizes, [(br, bc) for br in brs for bc in bcs]
     students = [Variant(f"{br} x {bc}", part, {**shape, "Br": br, "Bc": bc}) for br, bc in pairs]
     variants = [Variant("reference", part, shape, reference=True), *students]

@@ -139,7 +139,7 @@ def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[lis
 
 def _window(wrong: Array, keys: int) -> slice:
     """Return a range of consecutive heads for the suspects. It begins at head 0 if it then contains the first wrong
-    head, since a bug may depend on the heads before. Otherwise it begins one head before the first wrong one."""
+    head, because a bug may depend on the heads before. Otherwise it begins one head before the first wrong one."""
     heads = np.asarray(_heads(wrong).any((1, 2)))
     count = max(2, min(8, _SCENE_SCORES // (keys * 8)))
     first_wrong = int(heads.argmax())

@@ -1,7 +1,7 @@
 """Threats: attempts of student code to cheat or to escape its sandbox, each a small submission with its required end.
 
 `THREATS` has a row for each attempt. `CONTROLS` has right and wrong kernels that must never be flagged. `submissions`
-turns rows into source files; similar rows share a file, since a compile takes seconds. `judge` judges a file, and
+turns rows into source files; similar rows share a file, because a compile takes seconds. `judge` judges a file, and
 `faults` lists deviations from the required end. The tests and the kit's selftest use these.
 """
 

@@ -63,7 +63,7 @@ class Threat:
     open_end: End | None = None
     #: Files beside module.cpp.
     files: Mapping[str, str] = field(default_factory=dict)
-    #: Kind of functions that the row calls and no kernel needs. Rows of one kind share files, since an object is
+    #: Kind of functions that the row calls and no kernel needs. Rows of one kind share files, because an object is
     #: flagged as a whole.
     calls: str = ""
     #: Limit of the build, in s.
@@ -224,7 +224,7 @@ torch::Tensor {function(part_id)}({_TENSORS}, int B, int H, int N, int d) {{
 
 SECRET = "SEEN-the-hidden-answers"
 SHAPE = {"B": 1, "H": 2, "N": 128, "d": 32, "Br": 32, "Bc": 32}
-#: Limits of a call: enough for a kernel of this size on a busy machine. They are short, since some threats reach them.
+#: Limits of a call: enough for a kernel of this size on a busy machine. They are short: some threats reach them.
 CALL_S, MEMORY_GIB = 3.0, 1.0
 TIME_BUDGET_S = 10.0
 CASES = 3

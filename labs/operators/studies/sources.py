@@ -1,7 +1,7 @@
 """Programs that the ladder compares a part with: their sources or builds, and the counted work of each part.
 
 One program has PyTorch's operators in the form of a student's file, the other a plain copy of memory. They are texts in
-a module, since a handout contains no C++ files besides its starter.
+a module, because a handout contains no C++ files besides its starter.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def written(name: str, text: str) -> Path:
 # An addition, a product, a quotient, a comparison, exp() and log() are one operation each; a multiply-add is two.
 # Matrix products and convolutions are counted by their definition, without the products with a border of zeros.
 # Strassen's or Winograd's algorithms need fewer. Each tensor's bytes count once as read or as written, and as both
-# for a gradient that is added to. A kernel may move more bytes, since it may read some of them twice.
+# for a gradient that is added to. A kernel may move more bytes, because it may read some of them twice.
 
 Shape = Mapping[str, int]
 

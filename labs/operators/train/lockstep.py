@@ -2,7 +2,7 @@
 
 `Watch` receives every call (`operations.Made`) in order. The part's oracle computes its result again in float64 from
 the same inputs, and gives float32's error budget (`labs.operators.oracle`). If a result exceeds its budget, this
-function is wrong, not an earlier one, since its inputs were the same. The first such result is a deviation, with its
+function is wrong, not an earlier one, because its inputs were the same. The first such result is a deviation, with its
 step, layer and tensor. `Watch` also compares the losses of both networks, which start from the same weights and get the
 same batches.
 """

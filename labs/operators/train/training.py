@@ -337,7 +337,7 @@ class Trainings:
 
 
 def _wrong(accuracy: float) -> float:
-    """Return the per cent of images that are read wrongly, at least 0.01, since a logarithmic axis cannot show 0."""
+    """Return the per cent of images that are read wrongly, at least 0.01, because a logarithmic axis cannot show 0."""
     return max(0.01, 100 * (1 - accuracy))
 
 
