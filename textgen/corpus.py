@@ -5,7 +5,7 @@ text's information content is known: the sum of -log p over all choices. The bes
 large, because the same words may come from different choices. So a model's training loss is compared with it.
 
 From line to line a model has to remember the people on stage, the absent person whom they speak of, and open questions.
-It must also learn that the high-born speak verse and the low-born prose.
+The model must also learn that the high-born speak verse and the low-born prose.
 """
 
 from __future__ import annotations

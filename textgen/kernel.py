@@ -305,7 +305,7 @@ class StudentKernel:
         return torch.from_numpy(output)
 
     def _request(self, shape: dict[str, int], inputs: dict[str, Array]) -> Request:
-        """Return a request with these inputs. Requests are kept by shape, as all layers and most tokens use the
+        """Return a request with these inputs. Requests are kept by shape: all layers and most tokens use the
         same."""
         sizes = (shape["B"], shape["H"], shape["N"], shape["d"])
         known = self._requests.get(sizes)

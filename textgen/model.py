@@ -65,7 +65,8 @@ def _norm(x: Tensor, by: Weights) -> Tensor:
 class Rotary:
     """Rotates channel pairs (i, i + d/2) by position times frequency, so that q·k depends only on the distance.
 
-    It is not a module: it has no weights, and its table is needed even while the weights are on the device "meta".
+    Rotary is not a torch module: it has no weights, and its table is needed even while the weights are on the device
+    "meta".
     """
 
     def __init__(self, head_size: int) -> None:

@@ -31,10 +31,9 @@ def chosen_options(arguments: list[str]) -> list[SizeOption]:
 
 
 def chosen_tests(arguments: Sequence[str]) -> tuple[Sequence[str], str]:
-    """Return the names of the tests and of the source file.
+    """Return the names of an assignment's tests and of its source file.
 
-    They are those of the assignment that `--config` names, else of the main lab. Raises UsageError for a bad
-    assignment.
+    The assignment is the one that `--config` names, else the main lab's. Raises UsageError for a bad assignment.
     """
     config = _config(arguments)
     if config is None and _main_lab().tests:

@@ -23,7 +23,7 @@ class KitError(Exception):
 def explained(what: str, kind: type[Exception] = UsageError, remedy: str = "") -> Iterator[None]:
     """Turn an OSError of the `with` block into an exception of type `kind`.
 
-    Its message is "WHAT: REASON; REMEDY", such as "cannot write FILE: no space left; set TMPDIR".
+    The new exception's message is "WHAT: REASON; REMEDY", such as "cannot write FILE: no space left; set TMPDIR".
     """
     try:
         yield

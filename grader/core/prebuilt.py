@@ -1,6 +1,6 @@
 """Finder of prebuilt programs and objects: a handout holds them compiled, for their sources show the solution.
 
-They lie in a folder `prebuilt` beside the code that uses them, one file for each platform.
+The prebuilt files lie in a folder `prebuilt` beside the code that uses them, one file for each platform.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class Closer:
     def crash(self, diagnosis: Diagnosis) -> Diagnosis:
         """Add the place of a crash that a checked build reports, and the cause of wrong outputs before the crash.
 
-        They may have the same cause: a write to a wrong array gives a wrong output at one size, a crash at another.
+        Crash and wrong outputs may have the same cause: a write to a wrong array gives a wrong output at one size, a
+        crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         # After exit() or an exception the message names the line.

@@ -145,7 +145,8 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
 def choose(kernel: Kernel) -> Case | None:
     """Return the public case whose distribution of inputs is used; None if no case fits.
 
-    It is a case with the run's sizes, so that a command line can repeat a finding, and with the largest weight.
+    Cases that fit have the run's sizes, so that a command line can repeat a finding. The one with the largest weight is
+    returned.
     """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)

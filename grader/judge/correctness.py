@@ -310,7 +310,7 @@ class Correctness:
 def met_s(call: Call) -> float:
     """Return an upper limit on the seconds for which several threads ran at the same time in a call.
 
-    It is the call's wall-clock seconds, and on a busy machine at most its CPU seconds.
+    The limit is the call's wall-clock seconds; on a busy machine it is at most the call's CPU seconds.
     """
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 

@@ -93,7 +93,7 @@ def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, i
 
 
 def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
-    """Return the reference's measured call. Cached by shape, as the reference is the same for all submissions."""
+    """Return the reference's measured call. Cached by shape: all submissions have the same reference."""
     key = (
         marker.backend.kind,
         marker.bench.assignment.lab_folder,

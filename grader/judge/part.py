@@ -136,7 +136,7 @@ class PartJudge:
         return case_order.has_hidden(self.part if judged_by is None else judged_by.part)
 
     def judge_hidden(self) -> None:
-        """Call the hidden cases. A part that is wrong on one of them loses its time, as any wrong part has none."""
+        """Call the hidden cases. A part that is wrong on one of them loses its time, like any wrong part."""
         try:
             self.results.check_hidden()
             if self.results.diagnosis is not None and self.verdict != "wrong":

@@ -1,7 +1,7 @@
 """The checked build: a second build of a student's file with sanitizers, to find the line of a bad memory access.
 
-It is made only in a student's own run, in the sandbox of the judged build. The program also gets the lock of all
-programs with sanitizers (`native.nativehost`), so a checked build needs a Linux with Landlock.
+The checked build is made only in a student's own run, in the sandbox of the judged build. The program also gets the
+lock of all programs with sanitizers (`native.nativehost`), so a checked build needs a Linux with Landlock.
 """
 
 from __future__ import annotations

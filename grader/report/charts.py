@@ -132,7 +132,8 @@ def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
 def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> tuple[float, float]:
     """Return an axis range of whole octaves around these ratios.
 
-    It covers at least 1/2 to 2 and at most 1/4 to 4, where most of a class is. Only an allowance above 4 extends it.
+    The range covers at least 1/2 to 2 and at most 1/4 to 4, where most of a class is. Only an allowance above 4 extends
+    it.
     """
     known = [value for value in (*values, *allowances) if value > 0 and math.isfinite(value)]
     low = math.floor(math.log2(min([0.6, *known])))

@@ -1,6 +1,6 @@
 """`feedback.txt`, or one page of HTML: the text for one student.
 
-It names no other student. About hidden cases it says only whether one failed.
+The text names no other student. About hidden cases it says only whether one failed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def hidden_failed(views: Sequence[StudentView]) -> str:
 def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:
     """Return one sentence on parts that the machine could not judge.
 
-    It says that the student is not at fault and that the grade is still open.
+    The sentence says that the student is not at fault and that the grade is still open.
     """
     tools = sorted({part.waits_for for part in result.parts if part.id in waiting} - {""})
     lacked = f"has no {' and no '.join(tools)}" if tools else "lacks a tool for them"

@@ -128,7 +128,7 @@ def _given_items(assignment: Assignment, score: Score) -> list[Any]:
 def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
     """Return a test with the details of one part's hidden cases, for readers who may see it.
 
-    It has no points, because the part's visible test has them.
+    The hidden test has no points: the part's visible test has them.
     """
     hidden = [case for case in part.cases if case.hidden]
     failed = [case for case in hidden if not case.ok]

@@ -134,7 +134,8 @@ def load_text(result: SubmissionResult) -> str:
 def load_warning(result: SubmissionResult) -> str:
     """Return a warning that other programs disturbed the times; "" if they did not.
 
-    They did if the load exceeded the cores, and a time is undecided or the reference differed from itself.
+    Times count as disturbed if the load exceeded the cores, and a time is undecided or the reference differed from
+    itself.
     """
     load, cores = load_of(result), result.machine.get("cores")
     if load is None or not isinstance(cores, int) or load <= cores:

@@ -2,10 +2,10 @@
 
 Students read about a hidden case only that one failed. Its name, shape, numbers and diagnosis stay with the staff.
 
-That alone would not keep the case secret. The kernel has seen the hidden inputs and may repeat them: in its output, in
-an exception's text, even in a "wrong" value of a later public case. So all results after a kernel's first hidden case
-are shown without text or numbers that the kernel could choose. Earlier results are shown in full. A kernel can still
-reveal one bit per case, by being right or wrong, as in any test.
+This rule alone would not keep the case secret. The kernel has seen the hidden inputs and may repeat them: in its
+output, in an exception's text, even in a "wrong" value of a later public case. So all results after a kernel's first
+hidden case are shown without text or numbers that the kernel could choose. Earlier results are shown in full. A kernel
+can still reveal one bit per case, by being right or wrong, as in any test.
 """
 
 from __future__ import annotations

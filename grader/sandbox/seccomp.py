@@ -172,9 +172,9 @@ def numbers(table: str, machine: Machine) -> dict[str, int]:
 def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     """Return the filter of a runner with torch; None for an unsupported instruction set.
 
-    It allows threads but no processes, and signals only to the runner itself. With `card` (a GPU) any ioctl is allowed
-    as well, because a GPU's driver is controlled by ioctls. Landlock limits the device files that can be opened for
-    them.
+    The filter allows threads but no processes, and signals only to the runner itself. With `card` (a GPU) any ioctl is
+    allowed as well, because a GPU's driver is controlled by ioctls. Landlock limits the device files that can be opened
+    for them.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -207,7 +207,7 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
 def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | None:
     """Return the filter of a native runner; None for an unsupported instruction set.
 
-    It allows threads, memory, clocks and open pipes, but no process and no file by name. The launcher
+    The filter allows threads, memory, clocks and open pipes, but no process and no file by name. The launcher
     (inside/launch.cpp) installs the filter and then starts the runner by execveat. As a sixth argument, which Linux
     ignores, it passes a random number. Code in the runner cannot guess the number, so it cannot call execveat.
 
@@ -260,7 +260,7 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
 def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
     """Return the filter of a compiler; None for an unsupported instruction set.
 
-    It allows programs and children, but no network, no access to other processes' memory, and no new session or
+    The filter allows programs and children, but no network, no access to other processes' memory, and no new session or
     namespace. With `card` it also allows the calls of CUDA's driver.
     """
     machine = MACHINES.get(machine_name.lower())
@@ -304,7 +304,7 @@ class _Program:
     def returns(self, values: Iterable[int], verdict: int) -> None:
         """Add a block that returns `verdict` for these call numbers.
 
-        It has one test for each run of consecutive numbers, because the tests cost time at each call.
+        The block has one test for each run of consecutive numbers, because the tests cost time at each call.
         """
         for first, last in _runs(values):
             if first == last:

@@ -115,7 +115,7 @@ class Body:
     def by_statements(self) -> Body:
         """Return the same function with one statement on each line; a long statement takes several lines.
 
-        Its line numbers are not those of the file.
+        Line numbers in the returned text are not those of the file.
         """
         text = re.sub(r"[;{}]", "\\g<0>\n", self.text)
         code = ("{", *re.sub(rf"[^\n]{{{LONGEST_LINE - 100}}}\w{{0,100}}", "\\g<0>\n", text).split("\n"))

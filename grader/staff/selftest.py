@@ -265,7 +265,10 @@ def named(bug: Mutation) -> str:
 
 
 def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
-    """Judge the lab's attacks and their harmless controls. Yield a trial for each; none for a lab without attacks."""
+    """Judge the lab's attacks and their harmless controls. Yield a trial for each; none for a lab without attacks.
+
+    Without `every`, judge only few submissions, which together have an attack of each row of the lab's table.
+    """
     table = bench.assignment.lab.threats()
     if table is None:
         return

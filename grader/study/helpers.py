@@ -1,7 +1,7 @@
 """Small C++ programs of studies, such as native/probe.cpp. They are compiled on first use and cached.
 
-They may include the headers of native/. If a source shows loops of the solution, a handout has only the compiled
-program (`grader.core.prebuilt`). It is in the folder `prebuilt` beside the place of the source.
+The programs may include the headers of native/. If a source shows loops of the solution, a handout has only the
+compiled program (`grader.core.prebuilt`). It is in the folder `prebuilt` beside the place of the source.
 """
 
 from __future__ import annotations

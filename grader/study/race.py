@@ -211,7 +211,7 @@ def main(arguments: list[str]) -> int:
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
     """Return the sizes of a call under ThreadSanitizer: those that the lab sets, else those of the part's largest case.
 
-    They are small, because ThreadSanitizer makes each access about 50 times slower.
+    The sizes are small, because ThreadSanitizer makes each access about 50 times slower.
     """
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})

@@ -41,7 +41,7 @@ def safe_name(title: str) -> str:
     """Return a title as a file name: letters and digits of any script, `-` and `_`, at most 48 characters and 120
     bytes.
 
-    It has no dots, so it never equals the name of a file that a results folder holds.
+    The name has no dots, so it never equals the name of a file that a results folder holds.
     """
     text = unicodedata.normalize("NFKC", "".join(char for char in title if not 0xD800 <= ord(char) <= 0xDFFF))
     kept = "".join(char if char.isalnum() or char == "-" else "_" for char in text)

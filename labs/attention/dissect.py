@@ -107,7 +107,7 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
 def _shows(output: Array, expected: Array, keys: int) -> bool:
     """Return True if the first columns, which are the weights if V is the unit matrix, show the mistake.
 
-    They do not if they are right, or if only some columns were never stored.
+    These columns do not show it if they are right, or if only some columns were never stored.
     """
     wrong = (~(abs(output - expected) < CLOSE)).any((0, 1, 2))
     return bool(wrong[:keys].any()) and bool(wrong.all() or output[..., wrong].any())

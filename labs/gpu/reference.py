@@ -1,7 +1,7 @@
 """Reference kernels, which students' times are compared with: plain versions of the same functions.
 
-They have one loop for all tiles, a mask in every tile, and one size of blocks. A student can be faster by a second loop
-without a mask, by better blocks or by the GPU's copy engine. Students do not get this file.
+The reference kernels have one loop for all tiles, a mask in every tile, and one size of blocks. A student can be faster
+by a second loop without a mask, by better blocks or by the GPU's copy engine. Students do not get this file.
 """
 
 import torch

@@ -7,7 +7,7 @@ asks for `device="cuda"` or asserts `x.is_cuda` runs as on a GPU. `torch.compile
 CUDA devices in the arguments of torch's functions and methods are replaced by the CPU. For this each function is
 wrapped. A TorchFunctionMode would be simpler, but it is not active in a backward pass.
 
-Imports nothing of the kit, as all files beside untrusted code.
+Like all files beside untrusted code, this file imports nothing of the kit.
 """
 
 from __future__ import annotations

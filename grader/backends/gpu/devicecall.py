@@ -52,8 +52,8 @@ def dtype_of(part: Part, name: str, shape: Mapping[str, int]) -> str:
 def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
     """Return the fields of a request that only GPU parts have.
 
-    These are the names of all tensors, the arguments, the outputs, the indices of returned outputs, and how to call an
-    autograd.Function.
+    The fields are the names of all tensors, the arguments, the outputs, the indices of returned outputs, and how to
+    call an autograd.Function.
     """
     device = properties(part)
     outputs, form = list(part.outputs), device.autograd

@@ -10,7 +10,7 @@ A loaded file has `functions`, as the objects of `torch.loaded` have, and these 
     go       call the function once for each set, and reply without a payload when the GPU has finished
 
 For `call`, tensors are put on the GPU if there is one, else on the CPU for Triton's interpreter, with the strides of
-the request. Returned values are copied into the outputs. This file imports nothing of the kit, as all files beside
+the request. Returned values are copied into the outputs. This file imports nothing of the kit, like all files beside
 untrusted code. The judge does not believe its reports.
 """
 
@@ -126,8 +126,8 @@ def keep_tuned() -> None:
 def tuning_anew() -> Iterator[None]:
     """Let autotuners measure in one call of the build, as they do in the first timed call, and forget the choice.
 
-    Their keys often leave out a parameter that the kernel is compiled for. So an earlier choice would leave out kernels
-    that the timed call needs.
+    An autotuner's key often leaves out a parameter that the kernel is compiled for. With an earlier choice, the build
+    would then not compile kernels that the timed call needs.
     """
     global tunes_itself
     forget_tuned()

@@ -1,6 +1,6 @@
 """Loading of a file with GPU kernels in a runner: a Python file with Triton kernels, or a CUDA library.
 
-`gpu.devicerunner` calls the file's functions. This module imports nothing of the kit, as all files beside untrusted
+`gpu.devicerunner` calls the file's functions. This module imports nothing of the kit, like all files beside untrusted
 code.
 """
 
@@ -146,8 +146,8 @@ class PythonFile:
     def chosen(self, form: dict[str, Any]) -> Any:
         """Return the autograd.Function to call.
 
-        It is found by its name if `form` has one, else by the file's adapter, else by the language of its forward pass.
-        If several fit, the last one is taken. Raises Failed if none fits.
+        The class is found by its name if `form` has one, else by the file's adapter, else by the language of its
+        forward pass. If several fit, the last one is taken. Raises Failed if none fits.
         """
         name, language = form.get("class", ""), form.get("language", "")
         self.judged_class = ""
@@ -265,7 +265,7 @@ class PythonFile:
 class Finder:
     """Import finder for the files of a hand-in of several files. Its modules come before installed packages.
 
-    They cannot replace Python's own modules and those that the runner has imported before.
+    These modules cannot replace Python's own modules or modules that the runner has imported before.
     """
 
     def __init__(self, bundle: Any) -> None:
@@ -455,7 +455,8 @@ def _is_students(error: BaseException) -> bool:
 def described(error: BaseException, *, has_card: bool = True) -> str:
     """Return text with the exception and the innermost line of the student's file.
 
-    Works even if the student's exception class raises an error when it is converted to text.
+    Without `has_card`, the text also says if the exception came from the lack of a GPU. Works even if the student's
+    exception class raises an error when it is converted to text.
     """
     try:
         text = _described(error)

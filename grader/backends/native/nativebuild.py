@@ -151,7 +151,7 @@ def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float
 def _made_ahead(flags: tuple[str, ...], macros: tuple[str, ...], cache: Path | None) -> tuple[Kit, Prepared]:
     """Return the kit's objects and the stand-in, which do not depend on a student's file, cached if possible.
 
-    They are compiled in parallel: one after the other would take a fifth longer.
+    The objects are compiled in parallel: one after the other would take a fifth longer.
     """
     with ThreadPoolExecutor(1) as beside:
         known = beside.submit(kit, cache)
@@ -430,10 +430,10 @@ class _Work(Compilers):
     def stages(
         self, known: Kit, prepared: Prepared, room: compiling.Room, limit: TimeLimit, text: bytes = b""
     ) -> Iterator[tuple[Finished, str]]:
-        """Run front end, assembler and linker, each in its own view. Yield each result with the name of a file.
+        """Run front end, assembler and linker, each in its own view. Yield each result with the name of a list.
 
-        That file lists the files that the stage has read; "" for the linker. `text` is the student's source, empty for
-        a source of the kit.
+        The list holds the files that the stage has read; its name is "" for the linker. `text` is the student's source,
+        empty for a source of the kit.
         """
         assert room.header is not None
         seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler

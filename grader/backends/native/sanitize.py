@@ -104,7 +104,7 @@ def environment() -> dict[str, str]:
 def readable() -> list[str]:
     """Return the files that a program with sanitizers opens besides its own file and the system's libraries.
 
-    These are its memory map, and libraries of a compiler that lies outside of the system's folders.
+    The files are the program's memory map, and libraries of a compiler that lies outside of the system's folders.
     """
     return ["/proc/self/maps", *_libraries(toolchain())]
 

@@ -221,7 +221,8 @@ LONGEST_SCRIPT_BYTES, MOST_SCRIPTS = 64 << 10, 100
 def _behind_script(driver: str) -> list[str]:
     """Return the programs that a driver runs if it is a script; [] if it is a program.
 
-    These are its interpreter, SCRIPTS_TOOLS, programs that it and its scripts name by path, and the compiler itself.
+    The programs are the script's interpreter, SCRIPTS_TOOLS, programs that the script and its own scripts name by path,
+    and the compiler itself.
     """
     scripts, found = [driver], dict[str, None]()
     for script in scripts:

@@ -1,6 +1,6 @@
 """Delays of threads at random moments of a call, by which data races show, for runners with torch.
 
-inside/delays.h does the same in native runners. This file imports nothing of the kit, as all files beside untrusted
+inside/delays.h does the same in native runners. This file imports nothing of the kit, like all files beside untrusted
 code (`grader.runner.runner`).
 """
 

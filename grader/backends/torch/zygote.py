@@ -294,7 +294,10 @@ class Zygote:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _surroundings(self, object_path: str, cache: str, builds: bool) -> dict[str, Any]:
-        """Return the next runner's folder, user id, lock and environment variables."""
+        """Return the next runner's folder, user id, lock and environment variables.
+
+        `builds`: the runner is a builder, which may run programs and write into the Triton cache.
+        """
         number = next(self._numbers)
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
         scratch = f"{root}/{number}"

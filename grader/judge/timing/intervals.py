@@ -23,9 +23,9 @@ class Estimate:
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
     """Return the largest k for which the k-th smallest and k-th largest of n values enclose the median.
 
-    They enclose it with probability `confidence` or more: they miss it with probability 2 P(Bin(n, 1/2) < k), exactly.
-    If n is too small for the confidence (n < 7 at 98 %), returns 1: the interval from smallest to largest value, which
-    covers less than requested (see `coverage`).
+    The two values enclose it with probability `confidence` or more: they miss it with probability 2 P(Bin(n, 1/2) < k),
+    exactly. If n is too small for the confidence (n < 7 at 98 %), returns 1: the interval from smallest to largest
+    value, which covers less than requested (see `coverage`).
     """
     missed, k = 0, 0
     while k < n:
@@ -69,7 +69,7 @@ def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
 def confidence_of(schedule: tuple[int, ...]) -> float:
     """Return the confidence that each look's interval needs, so that all looks together reach CONFIDENCE.
 
-    It equals CONFIDENCE for 8 to 24 rounds, and is higher for schedules with more looks.
+    The returned value equals CONFIDENCE for 8 to 24 rounds, and is higher for schedules with more looks.
     """
     confidence, error_per_side = CONFIDENCE, (1 - CONFIDENCE) / 2
     while false_fail_chance(schedule, confidence) > error_per_side:

@@ -213,7 +213,10 @@ def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | 
 def _decide(
     rounds: Sequence[Round], policy: TimePolicy, *, early: bool
 ) -> tuple[Literal["pass", "slow"] | None, _View]:
-    """Return the verdict if the rounds prove one, else None, and the view of the clock that decided."""
+    """Return the verdict if the rounds prove one, else None, and the view of the clock that decided.
+
+    `early`: the rules for early ends apply (see the module's text), not the interval of a look.
+    """
     main, ceiling = _views(rounds, policy)
     verdict = main.verdict(early=early)
     limit = ceiling.verdict(early=early) if ceiling is not None else "pass"

@@ -119,7 +119,7 @@ class TimedInputs:
         raise faults.Faulty("wrong", marked.diagnosis or WRONG_WHEN_TIMED, marked)
 
     def called(self, session: Session, *, is_reference: bool, delays: bool = False) -> CaseRun:
-        """Make one call on new inputs. Raises Faulty if it returns no outputs."""
+        """Make one call on new inputs, with delayed threads if `delays`. Raises Faulty if it returns no outputs."""
         marker, part, shape = self.marker, self.marker.part, self.marker.shape
         self.calls += 1
         seed = derive(self.seed, "inputs", self.calls)

@@ -206,7 +206,7 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
     """Return the students in order, with ranks. Students share a rank if their intervals overlap.
 
-    They also share it if a chain of overlapping intervals of others connects them.
+    Two students also share a rank if a chain of overlapping intervals of others connects them.
     """
     groups: list[list[Place]] = []
     reached = -math.inf

@@ -349,8 +349,8 @@ def _resident_bytes(pid: int) -> int:
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
     """Return the longest time without a message from a worker, in seconds, by kind of phase.
 
-    It is short for phases that read untrusted text: if a worker hangs there, only its own submission has no verdict,
-    and the others lose half a minute.
+    The time is short for phases that read untrusted text: if a worker hangs there, only its own submission has no
+    verdict, and the others lose half a minute.
     """
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {

@@ -107,7 +107,7 @@ def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
 
 
 def needs(*, card: bool) -> dict[str, float]:
-    """Return the resources of its machine that a job holds."""
+    """Return the resources that a job holds on its machine: a core, and a GPU if `card`."""
     return {"cores": 1, "card": 1} if card else {"cores": 1}
 
 

@@ -62,7 +62,7 @@ class Node:
         self.executor: LocalExecutor | None = None
 
     def facts(self, *, thorough: bool) -> dict[str, Any]:
-        """Return a description of this machine, and the reason if it may not judge."""
+        """Return a description of this machine, and the reason if it may not judge. If `thorough`, test it, too."""
         refused = proof.refusals(self.kit)
         notes: list[str] = []
         if not refused and thorough:

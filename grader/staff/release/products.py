@@ -150,7 +150,7 @@ def assignment_block(kit: Kit) -> dict[str, Any]:
 
 def _prove_classroom50(bench: ProofSetup, made: Made) -> None:
     """Test the bundle in checkouts of the starter, of the solution, and without a source, each with a forged result.
-    Their scores must be 0, the maximum, and 0."""
+    The scores of these checkouts must be 0, the maximum, and 0."""
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     bundle = bench.folder / "classroom50"

@@ -68,7 +68,8 @@ class Content:
 class Watcher:
     """Thread that watches a file and those beside it.
 
-    It calls `on_save` with each new content. A missing source is passed on once it has been missing for GONE_S seconds.
+    The thread calls `on_save` with each new content. A missing source is passed on once it has been missing for GONE_S
+    seconds.
     """
 
     def __init__(self, paths: tuple[Path, ...], on_save: Callable[[Content], None]) -> None:

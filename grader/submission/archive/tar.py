@@ -53,7 +53,7 @@ class TarArchive:
         while True:
             header = self._read(at, BLOCK_BYTES)
             if not any(header):
-                # A block of zeros ends an archive. So does the end of the file between two members, as for `tar`.
+                # Like `tar`, accept two ends of an archive: a block of zeros, or the file's end between two members.
                 return
             if not is_tar_header(header):
                 raise Unreadable(CUT_OFF if len(header) < BLOCK_BYTES else DAMAGED)

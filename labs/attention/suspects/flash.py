@@ -428,7 +428,7 @@ def _stale_tail(s: Scene) -> Array:
 def _stale_scores(s: Scene) -> Array:
     """Return the stale scores (G, R, places) that Sij holds behind the last keys.
 
-    They were written for the last full block of keys, by the last row with the same place in its block of rows.
+    These scores were written for the last full block of keys, by the last row with the same place in its block of rows.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile

@@ -1,8 +1,8 @@
 """Child process of the studies: loads the student's file, measures on the GPU, and answers one request in JSON.
 
-It reads {"what": one of ANSWERS, "file": path, ...} from standard input and writes a line of JSON to standard output:
-{"missing": why} if this machine lacks something, {"failed": why} if the file fails. Times are medians of CUDA events,
-in ms.
+The process reads {"what": one of ANSWERS, "file": path, ...} from standard input and writes a line of JSON to standard
+output: {"missing": why} if this machine lacks something, {"failed": why} if the file fails. Times are medians of CUDA
+events, in ms.
 """
 
 from __future__ import annotations

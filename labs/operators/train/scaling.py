@@ -1,7 +1,7 @@
 """`--threads 1,2,4,8`: time of a training step for several numbers of OpenMP threads, with a fit of Amdahl's law.
 
 Each number of threads has its own runner. All runners train the same network from the same weights on the same batches.
-They take turns: in each round each makes some steps, and then some more in the reverse order. A speed-up is a ratio
+Runners take turns: in each round each makes some steps, and then some more in the reverse order. A speed-up is a ratio
 within a round. The time of a step includes the pipe and all work besides the student's functions, which more threads do
 not shorten. The final losses of the runners are compared, too. They differ only by rounding, unless there is a data
 race.

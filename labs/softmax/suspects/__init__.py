@@ -23,6 +23,6 @@ LANES = tuple(formula.LANES)
 def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
     """Return the suspects that depend on the number of columns, `count`.
 
-    They include those about a subtracted maximum if `mistakes` have such suspects.
+    Suspects about a subtracted maximum are among them if `mistakes` have such suspects.
     """
     return formula.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))
