@@ -175,7 +175,7 @@ def test_figures_take_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 #: Wrong lines, and a part of the message.
 USAGE = r"""
 sweep: PART | swep part2: no command 'swep': did you mean sweep\? | sweep part9: choose part1, part2
-sweep part2 --tile 2,x: --tile takes a whole number | sweep part2 --tile 2 -N 64,128: tiles or blocks, not both
+sweep part2 --tile 2,x: --tile takes a whole number | sweep part2 --tile 2 -N 64,128: one thing at a time
 sweep part2 --tile 2 --br 16: tiles or blocks, not both | sweep part3 --br 16: no Br and Bc
 sweep part2 --macro 2x: macro's name | sweep part2 --module nowhere.cpp: no such file
 sweep part2 --rounds 0: --rounds takes | sweep part2 --writeup nowhere.md: writeup_template.md
