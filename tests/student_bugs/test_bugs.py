@@ -271,7 +271,7 @@ REPAIRED = [
     bug("arguments of a call swapped", "part1", "call", "", "i, j in place of j, i",
         before("for (int b = 0; b < B; b++) {", DOT), ("float score = 0.0f;", "float score = dot(b, h, j, i);  /*!*/"),
         (PAIRED, "")),
-    bug("rows skipped by a condition", "part1", "skip", "", "without continue;",
+    bug("rows skipped by a condition", "part1", "skip", "", "6) continue;)",
         (ROW_SUM, f"if (i % 7 == 6) continue;  /*!*/\n{ROW_SUM}")),
     bug("a macro without brackets", "part1", "macro", "", "With brackets around the whole text of this macro",
         before("for (int b = 0; b < B; b++) {", "#define TIMES(a, b) a * b  /*!*/"),
