@@ -135,6 +135,7 @@ PLAIN = "def plain(x):\n    pass\n"
 OTHER = f"ONE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
 
 
+@interpreted
 @pytest.mark.parametrize(
     ("main", "other", "named"),
     [
