@@ -2,7 +2,7 @@
 PYTHON ?= python3
 # A CPU build of torch suffices. Any version with C++ headers will do: `make run TORCH=torch==2.8.0`.
 TORCH ?= torch==2.13.0
-WORKERS ?= 2
+WORKERS ?= 3
 BIN := .venv/bin
 # Let Python keep compiled modules: tests start some hundred processes, and each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
