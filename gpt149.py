@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from grader.core.results import Score, SubmissionResult
     from grader.judge.events import Listener
 
-#: Limit in seconds on an undecided timing, shorter than in a class: a student waits for it.
+#: An undecided timing ends after this many seconds, earlier than in a class, because a student is waiting.
 TIME_BUDGET_S = 15.0
 LAB, DOCTOR, INIT = "lab", "doctor", "init"
-#: Flags that are printed below the verdicts.
+#: Codes of the flags that are printed below the verdicts.
 NOTED = ("torch_runner", "judged_class", "explanation_failed")
 EPILOG = """init DIR writes a folder to work in: starter, assignment file, write-up.
 doctor lists what this machine lacks; doctor --editor sets up your editor.
@@ -41,9 +41,12 @@ Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault 
 
 
 def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_demo: bool) -> Parser:
-    """Return the parser for the sizes and tests of the assignment that the arguments name."""
+    """Return the command line's parser, with the sizes and tests of the assignment that `arguments` name.
+
+    `studies` holds module and description of each study. `has_demo`: True if the lab has the text generation demo.
+    """
     tests, source = chosen_tests(arguments)
-    compare = "or compare (one text by all parts); " if has_demo else ""
+    compare = "or compare (generate one text with each part); " if has_demo else ""
     parse = Parser(
         prog=STUDENT_PROGRAM,
         description=f"Compile {source} and judge its kernels: results, time and memory beside the reference.",
@@ -65,7 +68,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     parse.add_argument(
         "--table",
         action=argparse.BooleanOptionalAction,
-        help="print torch's profiler table of a right part, which takes torch's import (default: not with --watch)",
+        help="print torch's profiler table of each right part, which needs torch's import (default: not with --watch)",
     )
     parse.flag("--watch", "judge the file at each save, until Ctrl-C")
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
@@ -256,7 +259,7 @@ def judge(given: argparse.Namespace) -> int:
 
 
 def missing_in(given: Path | None, module: Path | None, assignment: Assignment) -> str:
-    """Return the reason why a repository cannot be judged; "" if it can, or if no path was given."""
+    """Return the reason why no file can be judged at `module`; "" if one can, or if no path was `given`."""
     if given is None or module is None:
         return ""
     source = module / assignment.source if module.is_dir() else module

@@ -18,7 +18,7 @@ from grader.core.places import GRADER_COMMAND
 
 
 def has_room(module: str) -> bool:
-    """Return True if this copy of the kit holds a module; a handout lacks those of the staff.
+    """Return True if this copy of the kit has the module; a handout lacks the staff's modules.
 
     Only this file's folder is searched, because another copy of the kit may be installed.
     """
@@ -27,7 +27,7 @@ def has_room(module: str) -> bool:
 
 
 CLASSROOM = "grader.staff.running"
-#: Commands that parse their own arguments: the module with `main(arguments) -> exit code`, and a description.
+#: Commands that parse their own arguments. By name: the module with `main(arguments) -> exit code`, and a description.
 FORWARDED = {
     "board": ("grader.staff.board", "leaderboard of the right submissions, by part"),
     "similar": ("grader.staff.similarity.likeness", "pairs of submissions that are alike"),
@@ -40,7 +40,7 @@ FORWARDED = {
     "prairielearn": ("grader.staff.platforms.prairielearn", "grade in PrairieLearn's container"),
     "platforms": (
         "grader.staff.platforms",
-        "list course platforms: their hand-ins and the results that they take",
+        "list course platforms: which hand-ins are read and which results are written for each",
     ),
     "writeup": (
         "grader.staff.writeups" if has_room("grader.staff.writeups") else "grader.study.writeup",
@@ -174,7 +174,7 @@ def _class_commands(commands: Any) -> None:
 
 
 def _one_command(commands: Any) -> Parser:
-    """Add the command `one`. A handout has it, too, where it judges as `gpt149.py all` does."""
+    """Add the command `one` to `commands` and return its parser. In a handout it judges like `gpt149.py all`."""
     one = commands.add_parser("one", help="judge one submission, and show its result")
     one.add_argument("path", metavar="PATH", type=Path, help="a source file, a folder or a zip of one")
     one.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
@@ -280,7 +280,7 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
         rest = [word for word in ("--github", "--no-time") if getattr(given, word[2:].replace("-", "_"))]
         for name in ("json", "config", "seed"):
             rest += [f"--{name}", str(value)] if (value := getattr(given, name)) is not None else []
-        # Import by name, so that a release's search for imports does not find the student's command line here.
+        # Import by name: `core.imports`, which lists the modules of a release, must find no import of gpt149 here.
         students = importlib.import_module("gpt149")
         return int(students.run(["all", "--no-table", "--module", str(given.path), *rest]))
     from grader.staff.classroom import solo
@@ -350,7 +350,7 @@ def report(given: argparse.Namespace, _: Sequence[str]) -> int:
 
 
 def manual_table(given: argparse.Namespace) -> Path | None:
-    """Return the named table of points by hand, or gradebook's constant for no table."""
+    """Return the file of --manual, None for the default file, or gradebook.NO_TABLE for --no-manual."""
     from grader.staff.classroom import gradebook
 
     return gradebook.NO_TABLE if given.no_manual else given.manual

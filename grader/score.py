@@ -7,9 +7,9 @@ some cases earns up to `case_credit` of its points:
     points x case_credit x (weight of the right cases / weight of all cases)
 
 The fraction is computed for the public and for the hidden cases, and the smaller one counts: a kernel that is right on
-published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. From the exact fraction the
-author of a kernel that is wrong on purpose could learn the sizes of hidden cases. If there is only one public or only
-one hidden case, it would decide alone: the fraction is computed as if a second, right case of its weight existed.
+published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1: a student who hands in kernels
+that are wrong on purpose could learn the sizes of hidden cases from the exact fraction. If there is only one public or
+only one hidden case, it would decide alone: the fraction is computed as if a second, right case of its weight existed.
 
 Crashes, hangs and missing functions earn nothing. A kernel whose result changed from call to call earns nothing either,
 because its right results are luck. Points are rounded to hundredths.
@@ -29,9 +29,9 @@ from grader.core.results import CaseResult, Diagnosis, PartResult, Score, ScoreL
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
-"""Weight of one more public case, a wrong one, for a part that is right on all cases and wrong in a repeated call."""
+"""Weight of an extra, wrong public case, which a part gets if it is right on all cases and wrong when called again."""
 HIDDEN_STEPS = 2
-"""Steps of the hidden fraction, which is rounded down to 0, 1/2 or 1: a grade shows no more about hidden cases."""
+"""The hidden fraction is rounded down to a multiple of 1/2, so that a grade shows little about hidden cases."""
 UNSTEADY = frozenset({"race", "unsteady"})
 """Codes of diagnoses for a kernel whose equal calls give different results (`grader.explain.diagnose`)."""
 REASONS = {
@@ -85,7 +85,7 @@ def _slow_points(part: Part, timing: Timing | None) -> tuple[float, str]:
 
 def _wrong_points(part: Part, cases: Sequence[CaseResult]) -> tuple[float, str]:
     if part.case_credit and any(case.diagnosis and case.diagnosis.code in UNSTEADY for case in cases):
-        return 0.0, "another result from call to call, so where it is right is luck"
+        return 0.0, "its result changes from call to call, so a right result is luck"
     right = {case.name for case in cases if case.ok}
     own = {case.name for case in part.cases}
     fractions = []
@@ -125,7 +125,7 @@ def score(
     """Return the score of one submission.
 
     Args:
-        manual: points given by people, by the id of an item. Under a part's id they replace the part's points.
+        manual: points given by people, by the id of the item. An entry for a part's id replaces the part's points.
         late_s: seconds after the due date; None if unknown, which costs nothing.
     """
     manual = manual or {}
@@ -215,7 +215,7 @@ def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
 
 
 def late_days(rule: LateRule | None, late_s: float | None) -> int:
-    """Return the number of late days to charge: all that have started since the end of the grace time."""
+    """Return the number of late days to charge: every day that has begun since the end of the grace time."""
     if rule is None or late_s is None:
         return 0
     return max(0, math.ceil((late_s - rule.grace_s) / DAY_S))

@@ -2,7 +2,7 @@
 
 Every module that computes imports `np` from here and not from NumPy: the BLAS library reads its number of threads when
 it is loaded. More BLAS threads would spin for milliseconds after each matrix product and disturb the timing of a
-kernel. A process with threads also cannot be forked safely. Where several threads pay, the judge starts them itself and
+kernel. A process with threads also cannot be forked safely. Where several threads are faster, the judge starts them and
 waits for their end. If NumPy was imported before this module, the number of threads is not limited.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-#: Environment variables for the number of threads of OpenBLAS, MKL and Accelerate, with which NumPy is built.
+#: Environment variables that set the number of threads of OpenBLAS, MKL and Accelerate. NumPy uses one of these.
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""Shared code of the two command lines: one-line errors, exit codes, numbers and files within bounds. Without torch."""
+"""Shared code of the two command lines: one-line errors, exit codes, checks of numbers and files. Imports no torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that reports a mistake as one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help lists what there is)")
+        raise UsageError(f"{message} ({self.prog} --help lists all options)")
 
     def flag(self, name: str, help: str) -> None:
         """Add an option without a value."""
@@ -126,7 +126,7 @@ def macros(given: Iterable[str]) -> dict[str, str]:
 
 
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
-    """Return `text` as a number. Raises UsageError, naming `flag` and the bounds, unless it is from `low` to `high`."""
+    """Return `text` as a whole number from `low` to `high`. Otherwise raises UsageError, which names `flag`."""
     number = whole(text)
     if number is None or not low <= number <= high:
         raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
@@ -134,7 +134,10 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
 
 
 def positive_number(text: str, flag: str, high: float, *, zero: bool = False) -> float:
-    """Return `text` as a number above 0, or from 0 on, up to `high`. Raises UsageError, naming `flag`, otherwise."""
+    """Return `text` as a number above 0 and up to `high`. With `zero`, 0 is allowed too.
+
+    Raises UsageError, which names `flag`, for any other text.
+    """
     try:
         number = float(text)
     except ValueError:
@@ -146,7 +149,7 @@ def positive_number(text: str, flag: str, high: float, *, zero: bool = False) ->
 
 
 def add_lab(parse: argparse.ArgumentParser) -> None:
-    """Add --lab and --labs to the parser, for its help only: `lab_as_config` has replaced both before it runs."""
+    """Add --lab and --labs to the parser's --help. `lab_as_config` replaces both options before the parser runs."""
     parse.add_argument("--lab", metavar="NAME", help="the assignment of this lab, in place of --config FILE")
     parse.add_argument("--labs", metavar="DIR", type=Path, help="look for the lab in DIR as well")
 

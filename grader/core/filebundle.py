@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 HEAD = re.compile(rb"# ---- ((?:\w[\w-]*/)*\w[\w-]*\.py) \((\d{1,8}) bytes\)\n")
 INIT = "__init__.py"
-#: Adapters: files in which a hand-in of CS336 names its classes to judge. Relative to the folder that was handed in.
+#: Files in which a hand-in of the course CS336 names the classes to judge. Relative to the folder that was handed in.
 ADAPTERS = ("tests/adapters.py", "adapters.py")
 MOST_FILES = 100
 #: Modules that are never looked for in a hand-in: Python's own, and libraries that the kit installs.

@@ -1,8 +1,8 @@
 """The cache of built objects and precompiled headers.
 
 An entry is built in a folder under `work` and renamed into place when it is complete. Its modification time is the time
-of its last use. Nothing is locked, so a killed build cannot block another build. Its folder under `work` stays until
-`prune` removes it as old.
+of its last use. Nothing is locked, so a killed build cannot block another build. The folder of a killed build stays
+under `work` until `prune` removes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def touch(entry: Path) -> bool:
 
 @contextlib.contextmanager
 def workplace(root: Path) -> Iterator[Path]:
-    """Yield a new folder in the cache, on whose file system its files can be renamed into place; remove it afterwards.
+    """Yield a new folder in the cache and remove it afterwards. Its files can be renamed to entries of the cache.
 
     Raises KitError if the cache cannot be written.
     """
@@ -63,14 +63,14 @@ def publish(made: Path, entry: Path) -> None:
 
 
 def share(root: Path, other: Path, kinds: Collection[str]) -> None:
-    """Copy entries whose suffix is in `kinds` (".plain") to the cache `other`, as hard links where possible.
+    """Copy entries whose suffix is in `kinds` (".plain", say) to the cache `other`, as hard links where possible.
 
-    An entry's name is a digest of all that its content depends on, so a build in the other cache would give the same.
+    An entry's name is a digest of all that its content depends on, so entries of one name in both caches are equal.
     """
     for folder in ("objects", "headers"):
         for entry in _list(root / folder):
             if entry.suffix in kinds and entry.is_dir() and not (other / folder / entry.name).exists():
-                with workplace(other) as place, contextlib.suppress(OSError):  # pruned meanwhile, say
+                with workplace(other) as place, contextlib.suppress(OSError):  # another process may prune it
                     shutil.copytree(entry, place / entry.name, copy_function=second_name)
                     publish(place / entry.name, other / folder / entry.name)
 

@@ -100,7 +100,10 @@ def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = Tru
 
 
 def trouble_with(path: Path, *, wants_folder: bool) -> str:
-    """Return the reason why a file or folder cannot be written at `path` (a link in place of a folder, say), or ""."""
+    """Return the reason why `path` cannot be written (a link in place of a folder, say), or "".
+
+    `wants_folder`: True if a folder is to be written there, False for a file.
+    """
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -111,7 +114,7 @@ def trouble_with(path: Path, *, wants_folder: bool) -> str:
 
 
 def _described(error: OSError, path: Path | str, inside: int | None) -> OSError:
-    """Return the error with a new message if it came from the kind of file at the path (a link, a pipe, a folder)."""
+    """Return the error, with a clearer message if a link, a pipe or a folder at the path caused it."""
     if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
         return error
     with contextlib.suppress(OSError):

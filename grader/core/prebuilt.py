@@ -1,4 +1,4 @@
-"""Finder of prebuilt programs and objects: a handout holds them compiled, for their sources show the solution.
+"""Finder of prebuilt programs and objects. A handout has them compiled only, because their sources show the solution.
 
 The prebuilt files lie in a folder `prebuilt` beside the code that uses them, one file for each platform.
 """
@@ -17,7 +17,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 def name(stem: str, system: str, machine: str) -> str:
     """Return the name of a prebuilt file: "STEM-linux-x86_64". The name of an object (stem "lib...") ends in ".o".
 
-    `system` and `machine` are those that `platform` returns.
+    `system` and `machine` are the values of `platform.system()` and `platform.machine()`.
     """
     machine = machine.lower()
     return f"{stem}-{system.lower()}-{_MACHINES.get(machine, machine)}{_suffix(stem)}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DTYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
 FLOATING = tuple(DTYPES.values())
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "int64": 8}
-#: Bits of an unusual NaN, which no arithmetic produces: an output that still holds it was not written there.
+#: Bits of an unusual NaN, which no arithmetic produces: an output element that still holds it was not written.
 POISON = {"float32": 0x7FC14914, "float64": 0x7FF8149149149149, "float16": 0x7E49, "bfloat16": 0x7FC9}
 
 
@@ -29,7 +29,7 @@ def encoded(array: Array, dtype: str) -> Array:
             return np.ascontiguousarray(array, np.dtype(dtype))
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded_up = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
-    # Adding to the bits of a NaN could make it an infinity or change its sign: set its quiet bit in place of that.
+    # Adding to the bits of a NaN could make it an infinity or change its sign: set its quiet bit instead.
     kept = np.where(np.isnan(array), bits | np.uint32(0x400000), rounded_up)
     return (kept >> np.uint32(16)).astype(np.uint16)
 

@@ -80,7 +80,10 @@ RAN, QUEUED = 0, 1
 
 
 def schedstat_s(pid: int, field: int, excess: Excess) -> dict[int, float]:
-    """Return the seconds that each thread RAN, or was QUEUED for a core; {} if the system does not report them."""
+    """Return the seconds that each thread ran (`field` RAN) or waited for a core (QUEUED), by thread id.
+
+    Threads whose times the system does not report are left out.
+    """
     found: dict[int, float] = {}
     for task in threads(pid, excess):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -89,7 +92,7 @@ def schedstat_s(pid: int, field: int, excess: Excess) -> dict[int, float]:
 
 
 def living(pid: int) -> str:
-    """Return the /proc folder of a process's first living thread, usually that of the process itself.
+    """Return the /proc folder of a process's first living thread, usually the process's own folder.
 
     When the main thread has ended, the process's own folder shows neither memory nor mappings.
     """

@@ -170,12 +170,12 @@ def members(source: Path) -> dict[str, Path]:
         return {}
     main = next(iter(found), "")
     top = path.parents[main.count("/")]
-    # `gathered` renames a main file whose name no module can have: use its true path.
+    # `gathered` renames a main file whose name is not a valid module name: use its true path.
     return {name: path if name == main else top / name for name in found} if len(found) > 1 else {}
 
 
 def main_in(folder: Path, name: str) -> Path:
-    """Return the file to judge in a folder: `name`, or for Python one of ADAPTERS, the file with CS336's adapters.
+    """Return the file to judge in a folder: `name` or, if `name` is a Python file, the first of ADAPTERS.
 
     Return the folder itself if it holds none of these.
     """

@@ -23,7 +23,7 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a folder with all its content, a file or a link. Errors are ignored: files that resist stay."""
+    """Remove a folder with all its content, a file or a link. Errors are ignored: what cannot be removed stays."""
     folder, name = os.path.split(os.path.abspath(path))
     with contextlib.suppress(OSError), _closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as outer:
         _remove_in(outer, name)
@@ -86,7 +86,7 @@ def _folders_left(folder: int) -> list[str]:
 
 
 def _moved_up(inner: int, name: str, top: int, fresh: Iterator[int]) -> str:
-    """Move the folder `name` from `inner` to `top`, under an unused name from `fresh`. Return that. Raises OSError."""
+    """Move the folder `name` from `inner` to `top`, under an unused name from `fresh`. Return the name."""
     while True:
         new_name = str(next(fresh))
         try:

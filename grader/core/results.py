@@ -92,8 +92,8 @@ class Timing:
 
     `ratio` is student time / reference time. `ratio_interval` holds the true ratio with probability `ratio_confidence`:
     0.98, or less after an early pass. `clock` names the clock that decided. `flags` may hold "undecided".
-    `self_ratio` compares the reference with itself in the same rounds: 1.0 on a quiet machine. `fit` is True if it
-    stayed within bounds. Otherwise `verdict` is always "pass", with the flag "machine_unfit".
+    `self_ratio` compares the reference with itself in the same rounds: 1.0 on a quiet machine. `fit` is True if
+    `self_ratio` is within bounds. Otherwise `verdict` is always "pass", with the flag "machine_unfit".
     """
 
     reference_ms: float
@@ -175,9 +175,9 @@ class PartResult:
     output: str = ""
     """Output that the kernel printed, cut to a limit and made harmless for a terminal."""
     frontier: Standing | None = None
-    """None if the part was not timed, or if the known kernels (`Lab.ladder`) have no times on this machine."""
+    """Speed beside known kernels (`Lab.ladder`); None without a time of the part or of these kernels."""
     judged_through: str = ""
-    """Id of the part whose function calls this part's function and was judged instead of it; "" if it was bound."""
+    """Id of the part whose function was judged instead, because it calls this part's; "" if this part's was judged."""
     waits_for: str = ""
     """Program or device that an `unjudged` part needs and the machine lacks ("ispc"); or ""."""
 
@@ -217,7 +217,7 @@ class Score:
 
     `max_points` leaves extra credit out, so `total` may exceed it. `late_days` counts the started days that are
     charged. `pending` holds the ids of lines that are not final: items without points in manual.csv, unjudged parts.
-    `waiting` holds those that this machine could not judge. If there are any, the total is not a grade yet.
+    `waiting` holds the ids of parts that this machine could not judge. Until it is empty, the total is not a grade.
     """
 
     lines: tuple[ScoreLine, ...]
