@@ -343,7 +343,7 @@ def test_compiler_s_work_is_taken_as_a_plain_file(tmp_path: Path) -> None:
     for folder in (made.parent, place):
         folder.mkdir()
     made.symlink_to("/etc/passwd")
-    refused("something else than a file", compiling.taken, made, place, of=KitError)
+    refused("is not a regular file", compiling.taken, made, place, of=KitError)
     made.unlink()
     made.write_text("object")
     assert compiling.taken(made, place).read_text() == "object"

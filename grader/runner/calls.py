@@ -66,9 +66,9 @@ class Call:
     profile: tuple[ProfileRow, ...] = ()
     profiled_wall_s: float | None = None
     peak_bytes: int | None = None
-    """Peak of the process's resident memory, less its resident memory before the call and the inputs."""
+    """Peak of the process's resident memory, minus its resident memory before the call, minus the inputs."""
     held_bytes: int | None = None
-    """Peak of the process's resident memory, less the memory before the student's code was loaded and the inputs."""
+    """Peak of the process's resident memory, minus that before the student's code was loaded, minus the inputs."""
     outside: tuple[int, ...] = ()
     """Lines of a student's GPU file that read outside of all tensors, as far as the runner noticed."""
     trace: str = ""
@@ -83,7 +83,7 @@ class Call:
 class Request:
     """One call: the function, its arguments in order, and the inputs (NumPy arrays) that arguments refer to.
 
-    An argument is {"input": k}, {"zeros": [n, ...]}, {"value": x} or, in a table, {"column": k}.
+    An argument is {"input": k}, {"zeros": [n, ...]} (a workspace), {"value": x} or, in a table, {"column": k}.
     """
 
     function: str
@@ -225,8 +225,7 @@ def understood(
 
 
 def words(value: Any) -> str:
-    """Return a text from a runner without harmful characters, and "" for other types: `str` of a deeply nested list
-    could overflow the stack."""
+    """Return a text from a runner without harmful characters; "" if the value is not a text."""
     return harmless(value[:LONGEST_WORDS]) if isinstance(value, str) else ""
 
 

@@ -1,9 +1,9 @@
 """The judge's reader of a runner's replies (frames), with limits on their sizes and checks of their form.
 
-Payload memory: memory through which a native runner gets its inputs and returns its output. Headers use the pipes.
+A native runner gets its inputs and returns its output through payload memory. Headers use the pipes.
 
-Theory of operation. The memory is a file without a name (memfd_create) that the judge and one runner hold open. Both
-read and write it with system calls and do not map it. So the runner's filter can refuse to map files, and a runner
+Theory of operation. The payload memory is a file without a name (memfd_create) that the judge and one runner have open.
+Both read and write it with system calls and do not map it. So the runner's filter can refuse to map files, and a runner
 cannot end the judge by SIGBUS. Mapping the memory would not be faster (0.34 ms against 0.35 ms for 1.5 MB in and 0.5 MB
 out, between bare programs). A pipe takes longer (0.60 ms): it allocates each page anew and holds only a part of the
 inputs.
@@ -30,14 +30,15 @@ FRAME = struct.Struct("<IQ")
 HEADER_LIMIT_BYTES = 1 << 20
 #: Size of the memory, of which only written pages count. Larger payloads go through the pipes.
 LARGEST_BYTES = 32 << 20
-#: Bit in a request's payload length: its payload is in the memory, and the reply's is to be put there.
+#: Bit in a request's payload length: its payload is in the memory, and the runner must put its reply's there.
 IN_MEMORY = 1 << 63
 
 
 class RunnerDied(Exception):
     """Raised if no proper reply came: the runner closed its pipe, ran out of time, sent nonsense or filled the disk.
 
-    Only `grader.runner.session` catches it.
+    `timed_out`: time ran out; `waited`: at the wall-clock limit. `nonsense` names the malformed message, `excess` the
+    exceeded limit. Only `grader.runner.session` catches this exception.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Pinning of the threads of a timed OpenMP call to cores, by the same rule for student and reference.
 
-Linux alone places the threads of a short parallel region badly. Each thread wakes the next one, mostly on the core
-where either ran last, so several threads share a core. An idle core takes over a thread only after some time, when the
+Without pinning, Linux places the threads of a short parallel region badly. Each thread wakes the next one, mostly on
+the core where either ran last, so several threads share a core. An idle core takes over a thread only later, when the
 region is already over. The placement stays the same from call to call, so a process may be slow or fast for its whole
 life. Equal kernels of 2 to 3 ms with 8 threads on 2 cores took 2.4 to 10.2 ms (medians of one process each). With each
 thread pinned to one core, they took 2.1 to 4.0 ms in the same minutes. Stopping the runner between calls is not the
@@ -33,8 +33,8 @@ SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
 longer call is repeated only while the first touch of new memory takes a good part of its time."""
 FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
 """FAULT_S: seconds for the first touch of a page (3.5 ms for 8 MiB). FRESH_SHARE: share of a call's time that first
-touches may take; with more, the next call would be faster. STEADY_SHARE: if their time is above this share of that in
-the call before, it will not fall further."""
+touches may take; with more, the next call would be faster. STEADY_SHARE: the time of first touches no longer falls if
+it is above this share of their time in the call before."""
 
 
 class Timed(Protocol):

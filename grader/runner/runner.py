@@ -177,7 +177,7 @@ class Served:
         return [self.loading.tensor_bytes(tensor) for tensor in inputs] if self.echoes else []
 
     def reply_with(self, header: dict[str, Any], request: dict[str, Any], inputs: list[Any]) -> None:
-        """Answer an operation that only this kind of file has. The inputs follow if the request wants them."""
+        """Reply to an operation that the loaded object defines (`operations`). The inputs follow if requested."""
         self.reply(header, *self.echoed(inputs))
 
     def arguments(self, request: dict[str, Any], inputs: list[Any]) -> list[Any]:
@@ -268,9 +268,9 @@ def run(
 ) -> None:
     """Report "ready", load the object at `path`, report its functions, and serve requests until the pipe closes.
 
-    `loading` is the module loaded.py, `delays` a Delays of delays.py. For a GPU file `own` is the module
+    `loading` is the module loaded.py, whose `load` knows each `kind`; `delays` is a Delays. For a GPU file `own` is
     devicerunner.py, and `shared_fd` the judge's device memory. A process that ends before "ready" is not the student's
-    fault, because no student code has run.
+    fault, because no student code has run by then.
     """
     empty = Served(loading, None, request_fd, reply_fd, delays)
     empty.reply({"status": "ready"})

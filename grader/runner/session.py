@@ -94,8 +94,9 @@ def how_it_ended(status: int) -> Call:
 
 
 class Session(ABC):
-    """The judge's end of one runner with one loaded object. After a crash or time-out, which `death` describes, no
-    further call is possible."""
+    """The judge's end of one runner with one loaded object.
+
+    After a crash or time-out no further call is possible: `death` describes it."""
 
     call_timeout_s: float
     call_cpu_s: float | None = None
@@ -152,6 +153,7 @@ class Session(ABC):
 
         `echo_inputs` requests the inputs' values after the call. `delays` stops the runner's threads at random moments,
         so that a data race shows; the call's time then means nothing. `measure_peak` fills in the Call's memory.
+        `profile_label` names a scope of torch's profiler, which includes the workspace with `workspace_in_scope`.
         """
 
     @abstractmethod
@@ -252,7 +254,7 @@ class PipeSession(Session):
             **request.described(inputs),
             "profile": profile_label,
             "workspace_in_scope": workspace_in_scope,
-            # 8 bytes per element: a wrong element type may be wider. An output of a wrong shape may be cut.
+            # 8 bytes per element: a wrong element type may be wider. A runner withholds a larger output.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
             "keep": not (self._freezes or profile_label or request.more),
             **request.more,
@@ -382,8 +384,8 @@ class PipeSession(Session):
         incoming: Incoming,
         marks: int = 0,
     ) -> tuple[float, float | None]:
-        """Write the request (None for none) and read a reply. Return wall and CPU seconds until its last byte."""
-        # A stopped runner cannot read the payload memory, so it can be filled before the clock starts.
+        """Write the request, if `text` is not None, and read a reply. Return wall and CPU seconds to its last byte."""
+        # A stopped runner cannot read the payload memory, so the judge fills it before the clock starts.
         ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._stands else None
         if self._freezes:
             self._watch.resuming()
@@ -428,7 +430,7 @@ class PipeSession(Session):
             stood_s = self._watch.stopped(cpu_s)
             self._stands = stood_s is not None
             if cpu_s is not None and cpu_started is not None and stood_s is not None:
-                # If a thread still ran at the last byte, the clock read there may lag by one tick: correct it.
+                # If a thread still ran at the last byte, `cpu_ended` may lag by one tick: correct it.
                 cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)
             self._refuse_excess()
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
@@ -555,7 +557,7 @@ def has_ended(pid: int) -> bool:
 
 
 def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
-    """Wait until a process that closed its pipe has ended, so that its exit status is not that of our SIGKILL."""
+    """Wait until a process that closed its pipe has ended: a SIGKILL sent earlier would replace its exit status."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)

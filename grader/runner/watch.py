@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from grader.core import procfs
 from grader.core.procfs import Excess
 
-#: Library by which a zygote is recognised: only a zygote's mappings are compared with those of its runners.
+#: Library that shows that a process is a zygote (it forks runners). Only a zygote's mappings are compared with theirs.
 TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
@@ -70,7 +70,7 @@ class Watch:
         """Read the code that the runner may have mapped.
 
         `cpus` are the runner's cores, None for all of the judge's. `own_code` are the files of a native runner's
-        program. None stands for a forked runner, whose code is that of its zygote.
+        program, None for a forked runner: its code is that of its zygote.
         """
         self._pid, self._cpu_clock_s = pid, cpu_clock_s
         self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
@@ -90,7 +90,7 @@ class Watch:
 
         Returns None if it does not stop in time, or if the system does not report the clock. `call_cpu_s` are the CPU
         seconds of the call before. Threads need some time to stop if they spin at the end of a parallel region, wait
-        for a core or free memory. A runner that often works on in long system calls does so on purpose.
+        for a core or free memory. A runner that often delays its stop by long system calls does so on purpose.
         """
         before_s = self._cpu_clock_s(self._pid)
         self._stops += 1
@@ -110,9 +110,8 @@ class Watch:
         """Return (idle seconds, own seconds) of the last call; None for both if the system does not report them.
 
         Idle seconds are those in which no thread ran or waited for a core. Own seconds are the time that the call would
-        have taken without other programs. To compute them, let n be the mean number of threads that ran or waited. On k
-        cores their work takes cpu_s / min(n, k). Waits of threads that ended in the call are not known, so both figures
-        are too large then.
+        have taken without other programs: idle seconds + cpu_s / min(n, k) on k cores, if n threads ran or waited on
+        average. Waits of threads that ended in the call are not known, so both figures are too large then.
         """
         if cpu_s is None or not self._queued or wall_s <= 0:
             return None, None

@@ -24,11 +24,12 @@ def command(
     facts: Iterable[str] = (),
     changing: Mapping[Path, str] | None = None,
 ) -> list[str]:
-    """Return the words to put before a command. It then sees only the following files, a bare /dev and an empty /tmp.
+    """Return the words to put before a command, which then sees only these files, a bare /dev and an empty /tmp.
 
     Args:
         read, write: paths that it sees under their own names, `write` with the right to write.
         places, changing: outside paths with the names that they have inside, `changing` with the right to write.
+        own_user_namespace: True unless the caller is root: bwrap then needs a user namespace.
         own_processes: give it a process namespace and /proc. Otherwise it has no /proc, and it replaces the process of
             bwrap, so that the caller can read its CPU time.
         scratch_bytes: size of /tmp and of /dev/shm.

@@ -134,7 +134,7 @@ def run_limited(
 
 
 def _closed(program: str) -> str:
-    """Return a sentence that names the folder by which a program is closed to other users; "" if it is open to them."""
+    """Return a sentence on the folder that keeps other users from running a program; "" if they may run it."""
     found = shutil.which(program)
     for name in dict.fromkeys((found, os.path.realpath(found)) if found else ()):
         for folder in reversed(Path(name).parents):

@@ -71,7 +71,7 @@ def taken(made: Path, place: Path) -> Path:
     """
     try:
         if not stat.S_ISREG(made.lstat().st_mode):
-            raise KitError(f"the compiler left something else than a file as {made.name}; please report this")
+            raise KitError(f"the compiler's output {made.name} is not a regular file; please report this")
     except FileNotFoundError as error:
         raise KitError(f"the compiler reported success without making {made.name}; run it again") from error
     if made.parent == place:

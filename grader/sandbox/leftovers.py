@@ -20,7 +20,7 @@ OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory, seen by the judge. `pid` is the runner's process id, None if it has no files."""
+    """A runner's working directory. `pid`: the runner's process, whose deleted files count too; None: they do not."""
 
     folder: Path
     limits: Limits

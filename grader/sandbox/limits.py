@@ -18,7 +18,7 @@ class Limits:
     """Limits of a runner.
 
     `memory_bytes` limits the address space beyond that of the zygote at the fork; None for no limit (AddressSanitizer
-    reserves terabytes). `cpu_s` applies should the judge's own limit on wall time fail. `scratch_bytes` and
+    reserves terabytes). `cpu_s` applies only if the judge's limit on wall time fails. `scratch_bytes` and
     `scratch_files` limit the files in its working directory.
     """
 
@@ -44,7 +44,7 @@ def process_limit(own_uid: bool) -> int | None:
 
 
 def signal_limit(own_uid: bool) -> int:
-    """Return the limit for RLIMIT_SIGPENDING, which counts the queued signals of all processes of a user."""
+    """Return the limit for RLIMIT_SIGPENDING, which counts a user's queued signals. `own_uid`: see `process_limit`."""
     if own_uid:
         return OWN_UID_SIGNALS
     with contextlib.suppress(OSError, ValueError), open("/proc/self/status") as status:

@@ -100,7 +100,7 @@ def landlock_version() -> int:
 
 
 def file_ruleset(files: dict[str, Any]) -> int:
-    """Return a Landlock ruleset that allows only files below the paths in the lists {"read", "run", "write"}."""
+    """Return a Landlock ruleset that allows only files below the paths in `files`: "read", "run" and "write"."""
     version = landlock_version()
     rights = LANDLOCK_FILE_RIGHTS.get(version, LANDLOCK_FILE_RIGHTS[5])
     # Version 4 and later can also refuse TCP; version 6 also signals and abstract sockets to processes outside.

@@ -91,6 +91,7 @@ sigaltstack 131 132, nanosleep 35 101, clock_nanosleep 230 115, clock_gettime 22
 clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153, getrusage 98 165, getrandom 318 278,
 restart_syscall 219 128, exit 60 93, exit_group 231 94
 """
+#: Calls that a dynamic program makes at its start, besides NATIVE_ALLOWED.
 STARTS_DYNAMIC = """
 stat 4 -, newfstatat 262 79, access 21 -, pread64 17 67, lseek 8 62, readlink 89 -,
 getdents64 217 61
@@ -120,7 +121,7 @@ REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
 AF_UNIX = 1
-#: A query, and ADDR_NO_RANDOMIZE, which ThreadSanitizer needs: its shadow memory has fixed addresses.
+#: Allowed arguments of personality(2): a query, and ADDR_NO_RANDOMIZE for ThreadSanitizer's memory at fixed addresses.
 PERSONALITIES = (0xFFFFFFFF, 0x0040000)
 
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -196,7 +197,7 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
-    # At its first profile, a torch with CUDA tries to connect to a local daemon. It works without: refuse, do not kill.
+    # At its first profile, a torch with CUDA tries to connect to a local daemon, but works without: EPERM, no kill.
     program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
     program.returns(numbers(REACHES_OUT, machine).values(), KILL)

@@ -170,7 +170,7 @@ class Sandbox:
         return [*prefix, *command]
 
     def protect(self, *paths: Path) -> None:
-        """In tier C, take the permissions for these paths from other users: no other layer hides the files there."""
+        """In tier C, remove other users' permissions for these paths: no other layer of this tier hides files."""
         if self.hides_files or not self.own_uid:
             return
         for path in paths:
@@ -243,7 +243,7 @@ def of_file(source: Path) -> Sandbox:
     """Return tier D for the user's own file, and the strongest tier that works here for other files.
 
     A file is the user's own if this user owns it and it lies in the working directory, the kit's folder or a lab's.
-    Others may be somebody else's code: a teacher opens a student's file, a student a friend's.
+    Another file may be somebody else's code: a teacher opens a student's file, a student a friend's.
     """
     folder = source.absolute().parent
     places = [Path.cwd(), ROOT, *(ROOT / "labs").glob("*/")]
@@ -292,7 +292,7 @@ def _lacks(tier: str) -> str:
 
 
 def _escape(sandbox: Sandbox) -> str:
-    """Test a sandbox with a program that tries to escape. Return the fault that it shows; "" if the sandbox holds."""
+    """Run a program that tries to escape from the sandbox. Return the weakness that it found; "" if it found none."""
     with tempfile.TemporaryDirectory(prefix="gpt149-probe-") as folder, sandbox.claimed_uids() as block:
         os.chmod(folder, 0o711)
         closed, open_to_all = Path(folder, "closed"), Path(folder, "open")
@@ -347,4 +347,6 @@ def claimed_block() -> Iterator[range]:
                 raise
             yield range(first, first + BLOCK)
             return
-    raise KitError("too many judges run on this machine: no user id is left for another runner")
+    raise KitError(
+        "too many judges run on this machine (no user id is left for a runner): wait until one ends"
+    )

@@ -1,4 +1,4 @@
-"""Reading of a student's source: functions and lines of C++, and explanations of the compiler's errors for students.
+"""Tools that read a student's source: they find functions and lines of C++, and explain the compiler's errors.
 
 Does not start programs. May import `core`.
 """

@@ -2,7 +2,7 @@
 
 The text is untrusted and is read in the judge's process. One pass over its words and brackets finds all definitions, so
 the time is linear in the text. Types are not known. A name with several definitions is left out if more than one of
-them has a loop. A function inside a function or class counts as part of that.
+them has a loop. A function inside a function or class counts as part of the outer one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Definition:
 
     @property
     def shape(self) -> str:
-        """Return the text without blanks, with a number for each different word: equal for copies with other names."""
+        """Text without blanks, in which numbers replace the words. Copies with renamed variables have equal shapes."""
         numbers = dict[str, str]()
         renamed = _WORD.sub(lambda word: f"<{numbers.setdefault(word[0], str(len(numbers)))}>", self.text)
         return "".join(renamed.split())

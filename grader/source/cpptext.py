@@ -33,10 +33,10 @@ SPLICE = re.compile(r"\\[ \t\r]*\n")
 def hidden(
     text: str, language: re.Pattern[str] = CPP, spliced: _Spliced | None = None
 ) -> Iterator[tuple[bool, int, int]]:
-    """Yield (True for a comment, start, end) of each comment, string and character in a text.
+    """Yield (is_comment, start, end) for each comment, string and character literal in a text.
 
-    An unclosed one ends with its line, or with the file if its kind may span lines. `spliced` is the text with joined
-    lines, if `text` comes from one.
+    If its end is missing, it ends with its line, or with the file if its kind may span lines. `spliced` is the record
+    of joined lines if `text` is its text.
     """
     at = 0
     while token := language.search(text, at):
@@ -54,7 +54,7 @@ def hidden(
 
 
 def without_comments(source: str) -> str:
-    """Return the source with one space in place of each comment, string and character."""
+    """Return the source with one space in place of each comment, string and character literal."""
     return _code(source, None)
 
 
@@ -178,9 +178,9 @@ class Definition:
 
 
 def definitions(code: str) -> list[Definition]:
-    """Return the functions that C++ code defines, in its order. The code has no comments and literals any more.
+    """Return the functions that C++ code defines, in its order. Comments and literals must have been removed.
 
-    A function whose brace is never closed is left out. Two heads, around an `#else`, can have this effect.
+    A function whose brace is never closed is left out, as if `#if` and `#else` both open a brace that one `}` closes.
     """
     found: list[Definition] = []
     brackets: list[tuple[str, int, int]] = []
@@ -218,7 +218,7 @@ def parameter_names(text: str) -> tuple[str, ...]:
 def apart(
     text: str, at: str = ",", after: str = "", *, opening: str = "([{", closing: str = ")]}"
 ) -> list[str]:
-    """Split a text at each letter `at` that is outside of brackets and follows text that matches `after`."""
+    """Split a text at each character `at` outside of brackets, if the piece before it matches the pattern `after`."""
     pieces, depth, start = [], 0, 0
     for k, letter in enumerate(text):
         depth += (letter in opening) - (letter in closing)
@@ -233,7 +233,7 @@ _DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
 
 @dataclass(frozen=True)
 class PythonSpan:
-    """A definition in Python: lines `first` to `end` - 1, counted from 0, and its indentation in blanks."""
+    """A definition in Python (`kind` "def" or "class"): lines `first` to `end` - 1 from 0, and its indentation."""
 
     name: str
     kind: str
@@ -245,7 +245,7 @@ class PythonSpan:
 def python_definitions(lines: list[str]) -> list[PythonSpan]:
     """Return the functions and classes in Python lines, inner definitions before outer ones.
 
-    The lines have no comments and literals any more.
+    Comments and literals must have been removed from the lines.
     """
     found: list[PythonSpan] = []
     pending: list[tuple[int, str, str, int]] = []

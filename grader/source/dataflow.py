@@ -1,7 +1,7 @@
 """Flow of values through the functions of a student's file: macros, calls, and arguments that become parameters.
 
-A part's function often computes a value in another function of its file. `reached` returns all functions that it calls,
-with the names of its variables there. So the searches of `grader.source.landmarks` work in each of them.
+A part's function often computes a value in another function of its file. `reached` returns all functions that it calls.
+`Reached.own` gives the names of its variables there. So the searches of `grader.source.landmarks` work in all of them.
 
 The text is untrusted and is read in the judge's process. Functions, calls and expansions are limited in number, so the
 time is linear in the text.
@@ -33,10 +33,10 @@ _LEADING = re.compile(r"[\s&*(]*(?:(?:const\s+)?(?:float|double|void|char)\s*\*\
 
 @dataclass(frozen=True)
 class Reached:
-    """A function that a part runs: the part's own function, or one of the same file that is called, with its caller.
+    """A function that a part runs: the part's own function, or a function of its file that `caller` calls.
 
-    `calls` are the lines of the caller that call it. `given` has, for each parameter, the variables of the caller with
-    which arguments for it begin.
+    `calls` are the lines of the caller with these calls. `given` holds, by parameter, the caller's variables with which
+    the arguments for this parameter begin.
     """
 
     body: Body
@@ -45,9 +45,9 @@ class Reached:
     given: Mapping[str, frozenset[str]]
 
     def own(self, names: Iterable[str]) -> list[str]:
-        """Return the names that variables of the part's function have in this one.
+        """Return the names that the variables `names` of the part's function have in this function.
 
-        A called function without a loop has none: it is an accessor of any array.
+        Returns [] for a called function without a loop: it is taken for an accessor, which works on any array.
         """
         if self.caller is None:
             return list(names)
@@ -171,7 +171,7 @@ def _expanded(row: str, macros: Mapping[str, tuple[tuple[str, ...], str]], named
 def _filled(text: str, values: Mapping[str, str]) -> str:
     """Return a macro's text with its parameters replaced by `values`.
 
-    Brackets around one that becomes a single word are dropped: `(p)[i]` is an element like `p[i]`.
+    Brackets around a parameter are dropped if its value is a single word: `(p)[i]` becomes `p[i]`.
     """
     for name, value in values.items():
         if re.fullmatch(r"[\w.]+", value):

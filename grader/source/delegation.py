@@ -1,4 +1,4 @@
-"""Decision if a C++ function does its own work, or only calls a function that does all of it.
+"""Check whether a C++ function does its own work, or only calls a function that does all of it.
 
 The text is untrusted. Each helper's text replaces at most one of its calls, so the time is linear in the file.
 """
@@ -43,8 +43,8 @@ def works_itself(
         inputs: names of the function's parameters that hold its inputs.
 
     For False, these must hold: the call is outside of all loops and gets all inputs, but none of the `own` functions.
-    Own loops use the inputs, and values made from them, only for numbers that do not reach a result. They may write
-    workspaces or copy a result.
+    Loops of the `own` functions use the inputs, and values made from them, only for numbers that do not reach a result.
+    These loops may write workspaces or copy a result.
     """
     inlined = _Inlined(name, own)
     body = inlined.body
@@ -53,7 +53,7 @@ def works_itself(
     pending, delegates = list[str](), False
     for statement in body.statements:
         words = set(_WORD.findall(statement))
-        # A function that is named without a call, or an object of a class, may be handed to others, which call it.
+        # A function's name without a call, or an object of a class, may be passed to a function that calls it.
         given = words & (looping | handed) - {call[1] for call in _CALL.finditer(statement)}
         if not words.isdisjoint(shared):
             if given or _OPEN_LAMBDA.search(statement):
@@ -112,7 +112,7 @@ def works_itself(
 
 
 def _is_replaced(one: Definition, replaced: set[str]) -> bool:
-    """Return True for a class of which all functions with loops were replaced by their text."""
+    """Return True for a class whose functions with loops were all replaced by their text."""
     looping = {each.name for each in _members(one) if each.has_loop and one.parameters is None}
     return bool(looping) and replaced >= looping
 

@@ -18,7 +18,7 @@ MAX_LINES = 15
 MAX_COLUMNS = 110
 MAX_MESSAGE = 300
 LONGEST_LINE = 8192
-"""Most characters of a line of the compiler's output that are read. A source can make a line as long as it likes."""
+"""Most characters that are read of a line of the compiler's output. A source can cause lines of any length."""
 LOCATION = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d{1,9}):(?:(?P<column>\d{1,9}):)?\s+(?P<text>.*)$")
 UNDEFINED, UNDEFINED_APPLE = (
     re.compile(r"undefined reference to [`']"),
@@ -30,7 +30,7 @@ REPEATED = re.compile(
 )
 #: Python's symbols stay undefined when an object is linked: the interpreter provides them.
 PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]|_Py")
-#: The header of PYBIND11_MODULE, and the compilers' errors for its namespaces inside a function or a class.
+#: The header that defines PYBIND11_MODULE, and the compilers' errors for this macro inside a function or a class.
 BINDING_HEADER = "gpt149_abi.h"
 MISPLACED = re.compile(
     r"expected identifier before '\{'|before 'namespace'|namespaces? |block scope|not allowed here"
@@ -42,7 +42,7 @@ OUT_OF_MEMORY = re.compile(
     r"|final link failed: (?:memory exhausted|Cannot allocate memory)"
     r"|\s*what\(\):  ?std::bad_alloc|terminate called after throwing an instance of 'std::bad_alloc')\s*$"
 )
-#: Other errors, which a program that ran out of memory does not print: errors with a place in a file (the assembler
+#: Errors that a program does not print when memory runs out: errors with a place in a file (the assembler
 #: writes "Error"), and errors of a linker that has read all files.
 PLACED_ERROR = re.compile(
     r":\d+: (?:fatal )?error: |undefined reference to |multiple definition of ", re.IGNORECASE
@@ -66,7 +66,7 @@ class Message:
 def ran_out_of_memory(finished: Finished) -> bool:
     """Return True if a compiler or linker reported that it ran out of memory.
 
-    A source can make the compiler print the same words (#error). They follow a place then, and do not count.
+    A source can make the compiler print the same words (#error), but after a file and line. Those do not count.
     """
     if finished.returncode == 0:
         return False
@@ -88,7 +88,7 @@ def undefined_name(line: str) -> str:
 
 
 def missing_symbols(output: str) -> list[str]:
-    """Return one line of the linker for each undefined function. Python's are left out: the interpreter has them."""
+    """Return one line of the linker's output for each undefined function, except Python's (see PYTHON_SYMBOL)."""
     found: dict[str, str] = {}
     for line in _lines(output):
         name = undefined_name(line)
@@ -104,7 +104,7 @@ def repeated_symbols(output: str) -> list[str]:
 
 
 def errors(output: str, names: tuple[str, ...]) -> list[Message]:
-    """Return the errors in the compiler's order. `names` are the student's files.
+    """Return the errors in a compiler's output, in their order. `names` are the student's files.
 
     An error in a header gets the place in a student's file that led to it, if the compiler names one. gcc names it
     before the error ("required from here", "included from"), clang after it ("... requested here").
@@ -134,7 +134,7 @@ def errors(output: str, names: tuple[str, ...]) -> list[Message]:
 def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float) -> str:
     """Return 1 to MAX_LINES lines for the student about a compiler that failed, without control characters.
 
-    `sources` holds the text of each file by the name under which it was compiled.
+    `sources` holds the text of each file by the name under which it was compiled. `timeout_s` is the compiler's limit.
     """
     output = finished.output.decode(errors="replace")
     if finished.timed_out:
@@ -154,11 +154,11 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
     elif repeated := repeated_symbols(output):
         lines = [f"defined twice: {simplify(name)}" for name in repeated[:5]]
         lines.append(
-            "hint: what every program is linked with (the C library, OpenMP, the start of a program) defines this name "
-            "too: give yours another one"
+            "hint: a library that every program is linked with (such as the C library or OpenMP) already defines this "
+            "name: rename your function or variable"
         )
     else:
-        lines = ["the compiler failed without an error message; the end of what it said:"]
+        lines = ["the compiler failed without an error message; its last lines were:"]
         lines += [line for line in output.splitlines() if line.strip()][-8:]
     return "\n".join(harmless(line[:MAX_MESSAGE]) for line in lines[:MAX_LINES])
 
@@ -179,7 +179,7 @@ def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
     text = simplify(first.text)
     where = f"{first.file}:{first.line}" if first.file in sources else first.file.rpartition("/")[2]
     if first.file in sources and not first.line:
-        where = f"{first.file}: a #line directive hides where"
+        where = f"{first.file} (a #line directive hides the line)"
     lines = [f"{where}: error: {text}", *_excerpt(first, sources.get(first.file, ""))]
     if first.via and first.file in sources:
         lines.append(

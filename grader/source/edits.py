@@ -1,8 +1,9 @@
-"""Small edits of a student's file, all in one text, of which a variable chooses the one that is in force.
+"""Small edits of a student's file, all compiled into one program. A variable of the program chooses the active edit.
 
 `candidates` lists edits of the functions that a part runs: another variable of the same type, two arguments swapped, a
 bound one more or less, a `continue` left out. In `combined` each place becomes a conditional expression over the
-variable CHOSEN, so one compilation serves all edits. A call whose first tensor begins with MAGIC sets the variable.
+variable CHOSEN, so one compilation serves all edits. A call whose first tensor begins with MAGIC sets the variable to
+the tensor's second element.
 
 The text is untrusted. Edits, names and functions are limited in number.
 """
@@ -18,13 +19,13 @@ from grader.source.cpptext import Definition, blanked, definitions
 from grader.source.landmarks import closed
 
 CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
-#: Functor in place of min or max, all in one line.
+#: C++ functor that replaces min (`least` true) or max, as one line.
 EXTREME = (
     "struct gpt149_extreme { bool least; "
     "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } };"
 )
 MOST_EDITS, MOST_NAMES, MOST_TERMS = 1500, 10, 8
-#: Limits on the text in which edits are searched, and on its variables, words in a function, and uses of a macro.
+#: Limits on the characters of a source, its variables, the words in a function, and the uses of a macro.
 LARGEST, MOST_KNOWN, MOST_WORDS, MOST_USES = 1 << 17, 1000, 4000, 256
 _DECLARED = re.compile(
     r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)"
@@ -43,11 +44,11 @@ _LEAVES = re.compile(r"\b(?:continue|break|return)\s*;")
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
 _SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
-#: An expression to which a term may be added: the value of a whole number that is declared, or an index.
+#: An expression to which a term may be added: the first value of a declared integer, or an index.
 _SUM = re.compile(
     r"\b(?:int|long|size_t)\s[^;()]*?=[^;,]*?(?=[;,])|\[[^][;&=]+(?=\])|,\s*\w+\s*=[^;,()]*(?=;)"
 )
-#: The name of a loop's step: the length of a tile, if a constant or an argument begins it.
+#: The step NAME of a loop (`i += NAME`): usually the length of a tile.
 _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
 _COUNTER = re.compile(
     r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
@@ -104,15 +105,16 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
 
 
 def _converts(code: str, one: Definition) -> bool:
-    """Return True for a function that only makes an array of a tensor, or the reverse."""
+    """Return True for a function that only converts a tensor to an array or back: it has no loop."""
     is_of_tensor = "Tensor" in code[one.start : one.closed]
     return is_of_tensor and re.search(r"\bfor\b", code[one.body : one.end]) is None
 
 
 def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[int] = ()) -> str:
-    """Return the source with all edits in it, numbered from 1, without those on the lines `bad`; "" if impossible.
+    """Return the source with all edits in it, numbered from 1, except those on the lines `bad`.
 
-    The first line after the includes is new: later line numbers are one more than in the source.
+    The code that sets CHOSEN begins the body of `function`. Returns "" if the source does not define the function, or
+    its first parameter is not a tensor. One line is added after the includes: later line numbers are one higher.
     """
     code = blanked(source)
     body = next((each for each in definitions(code) if each.name == function), None)
@@ -142,7 +144,7 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
 
 
 def bracketed(source: str) -> tuple[str, list[int]]:
-    """Return the source with brackets around the text and the parameters of its macros, and the lines changed so."""
+    """Return the source with brackets around its macros' texts and parameters, and the numbers of the changed lines."""
     code, text, lines = blanked(source), source, list[int]()
     for macro in reversed(list(_MACRO.finditer(code))):
         parameters, body = re.findall(r"\w+", macro[2]), macro[3].strip()
@@ -168,7 +170,7 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
         return f"{{ if ({CHOSEN} != {new[0][0]}) {old} }}"
     if _EXTREME.match(f"{old}("):
         return f"gpt149_extreme{{({CHOSEN} == {new[0][0]}) != {'true' if old.endswith('min') else 'false'}}}"
-    # One comparison in place of a chain while another place is edited.
+    # The range check skips the chain while an edit of another place is chosen.
     chain = "".join(f"{CHOSEN} == {number} ? {text} : " for number, text in new)
     return f"({CHOSEN} < {new[0][0]} || {CHOSEN} > {new[-1][0]} ? {old} : {chain}{old})"
 
@@ -196,7 +198,7 @@ def _declared(code: str) -> Iterator[_Name]:
 
 
 def _begun(code: str, at: int) -> int:
-    """Return the end of the initialiser at this place, in which the new name cannot be used yet."""
+    """Return the end of the initialiser that begins at `at`. The new name can be used only after it."""
     depth = 0
     for one in re.compile(r"[][(){},;]").finditer(code, at):
         if one[0] in ",;)" and depth == 0:
@@ -220,7 +222,7 @@ def _blocks(code: str) -> list[tuple[int, int]]:
 
 
 def _end(code: str, at: int, blocks: Sequence[tuple[int, int]]) -> int:
-    """Return where the scope of a name ends that is declared before `at`: with its block, loop or function."""
+    """Return the end of a name's scope: of its block, loop or function. The name's declaration ends at `at`."""
     depth = 0
     for one in re.compile(r"[(){};]").finditer(code, at):
         depth += (one[0] == "(") - (one[0] == ")")
@@ -266,7 +268,7 @@ def _in_scope(known: Sequence[_Name], at: int) -> dict[str, str]:
 
 
 def _likely(others: Sequence[str], declared: Sequence[str], old: str) -> list[str]:
-    """Order names: in turn those declared nearest to the old one, and those declared last."""
+    """Return the likeliest replacements of `old`: in turn the name declared nearest to it and the one declared last."""
     at = declared.index(old) if old in declared else 0
     nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
     mixed = [name for pair in zip(nearest, reversed(others), strict=True) for name in pair]
@@ -278,7 +280,7 @@ def _before(code: str, at: int) -> str:
 
 
 def _is_free(code: str, word: re.Match[str]) -> bool:
-    """Return True if the word is a use of a variable that can be replaced: not declared, set or a member."""
+    """Return True if the word can be replaced by another name: it is not declared or set here, nor a member."""
     before, row = _before(code, word.start()), code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
     if row.lstrip().startswith("#") or before.endswith((".", "->", "::", "++", "--", "[&", "[=")):
         return False
@@ -291,10 +293,10 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
 
 
 def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that replace one variable or small number."""
+    """Yield edits that replace a variable or a small number, each with its rank: the lowest is the likeliest."""
     steps, counters = set(_STEP.findall(code, begin, end)), set(_COUNTER.findall(code, begin, end))
     for word in islice(_WORD.finditer(code, begin, end), MOST_WORDS):
-        # A longer tile would hide what is wrong with several tiles.
+        # A longer tile would hide a mistake that shows only with several tiles.
         is_step = re.search(r"\b([A-Za-z_]\w*)\s*=\s*$", _before(code, word.start()) + " ")
         is_head = re.search(rf"\b{word[0]}\s*=[^;]*;$", _before(code, word.start())) is not None
         if is_head or not _is_free(code, word) or (is_step is not None and is_step[1] in steps):
@@ -304,11 +306,11 @@ def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
         after = code[word.end() : word.end() + 80].lstrip()
         is_bare = _before(code, word.start()).endswith(("(", ",")) and after.startswith((",", ")"))
         kinds = {kind, kind.removeprefix("const ")}
-        # A bare argument may be taken by reference, which a constant cannot be.
+        # The parameter of a bare argument may be a reference, to which a constant cannot be bound.
         kinds |= {f"const {kind}"} if _is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
         if code[word.start() - 1] == "[" and code[word.end()] == "]":
-            # A size as an index is outside of the array: with it, this line would do nothing to the result.
+            # A size as an index is out of bounds: the edited line would not affect the result.
             others = [name for name in others if name in counters]
         others = _likely(others, list(scope), old)
         bound = re.search(r"[<>]=?\s*$", code[max(0, word.start() - 4) : word.start()]) is not None
@@ -350,7 +352,7 @@ def _in_calls(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
 
 
 def _others(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that leave out a jump, exchange min and max, or round a quotient up."""
+    """Yield edits that remove a jump (such as `continue`), exchange min and max, or round a quotient up."""
     for jump in _LEAVES.finditer(code, begin, end):
         row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
         condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
@@ -368,14 +370,14 @@ def _others(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator
 
 
 def _terms(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that add a term to an index or to a whole number that is declared: `- pad`, `+ i0`."""
+    """Yield edits that add a term, such as `- pad` or `+ i0`, to an index or to the first value of an integer."""
     steps = set(_STEP.findall(code, begin, end))
     for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
         declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
         if declared is not None and declared[1] in steps:
             continue
         at, used = last.end(), set(_WORD.findall(last[0]))
-        # A name's first value would cancel it: `T - TILE_SIZE`.
+        # Leave out names of the same value: after `T = TILE_SIZE`, an edit to `T - TILE_SIZE` would give 0.
         used |= {one[2] for one in _ALIAS.finditer(code, begin, end) if one[1] in used}
         whole = [
             name for name, kind in _in_scope(known, at).items() if kind.endswith("int") and name not in used
@@ -392,7 +394,7 @@ def _terms(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[
 
 
 def _in_macros(code: str, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits of the text of macros, in which sizes have the same names as in the function."""
+    """Yield edits that replace a parameter or a size in a macro's text. A size has a capital letter or `d` as name."""
     whole = [each.name for each in known if each.kind.endswith("int")]
     sizes = dict.fromkeys(name for name in whole if re.fullmatch(r"[A-Z]|d", name))
     for macro in _MACRO.finditer(code):

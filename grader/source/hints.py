@@ -31,7 +31,7 @@ LONGEST_MESSAGE = 1000
 LARGEST_LOOKED_AT = 1 << 16
 """Number of characters at the start of a source by which binary files are recognised."""
 MISMATCH = "target specific option mismatch"
-"""Words of gcc's error for an intrinsic whose instructions are not enabled. The name of its header shows which."""
+"""Words of gcc's error for an intrinsic whose instruction set is not enabled. The header's name shows which set."""
 Hint = Callable[[re.Match[str], int, str], str]
 
 
@@ -95,7 +95,9 @@ def _call(match: re.Match[str], line: int, source: str) -> str:
     name = match["name"]
     wanted = _functions(source).get(name, [])
     if wanted and not _same_count(row, name, len(wanted)):
-        return f"the arguments are {name}({', '.join(wanted)}); count and order them."
+        return (
+            f"the parameters are {name}({', '.join(wanted)}): compare their number and order with this call."
+        )
     return (
         "compare the number, the order and the types of the arguments with the function's declaration. "
         "A parameter 'int &x' takes only a variable: put constants and sums into one first, or write 'int x'."
@@ -103,7 +105,7 @@ def _call(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _functions(source: str) -> dict[str, list[str]]:
-    """Return the names of the parameters of each function in a source, by its name.
+    """Return the names of the parameters of each function in a source, by the function's name.
 
     Functions that can be called in several ways (overloads, default arguments) get [].
     """
@@ -139,7 +141,7 @@ def _header(match: re.Match[str], line: int, source: str) -> str:
     if name.endswith("_ispc.h"):
         return (
             "ISPC makes the header module_ispc.h out of module.ispc, and no module.ispc lies beside this file: hand it "
-            "in too, under that name (an empty one will do where no ISPC is called)."
+            "in too, under that name (the file may be empty if your code calls no ISPC)."
         )
     return (
         "there is no such header: check its name. Of the files beside this one only module.ispc is handed in."
@@ -152,7 +154,9 @@ def _stray(match: re.Match[str], line: int, source: str) -> str:
     if letters.count("\0") * 3 > len(letters):
         return "the file is UTF-16, as PowerShell's '>' and some editors write it: save it as UTF-8."
     if sum(letter < " " and letter not in "\t\n\v\f\r" for letter in letters) * 50 > len(letters):
-        return "the file is not text: a program, an archive or a document, under the name of a source file?"
+        return (
+            "the file is not text: it may be a program, an archive or a document. Hand in the source itself."
+        )
     return "a character that is not C++: often a typographic quote or dash from a document."
 
 
@@ -179,7 +183,7 @@ def _text(advice: str) -> Hint:
 
 
 ISAS = {"avx2": "avx2,fma", "fma": "avx2,fma", "wmm": "aes,pclmul"}
-"""Targets for an attribute, by the compiler's name for the instructions; for other instructions it is the target."""
+"""Target for the attribute by the compiler's name for an instruction set. Other names are themselves the target."""
 _LVALUE = _text(
     "a parameter 'int &x' (or 'float &x') takes only a variable: put the constant or the sum into a variable first, "
     "or declare the parameter 'int x'."

@@ -25,19 +25,19 @@ _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
 )
-#: A loop that goes on where one by whole blocks has ended, and one by whole blocks: counter and end.
+#: A loop over the rest (`; i < N; i++`) after a loop by whole blocks (`; i + 8 <= N; i += 8`). Groups: counter and end.
 _REST = re.compile(r"^\s*;\s*(\w+)\s*<\s*(\w+)\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+)\s*$")
 _BLOCKS = re.compile(r";\s*(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*;\s*\1\s*\+=\s*\w+\s*$")
 _WHOLE = re.compile(
     r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|(?:std::)?size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
 )
-#: An element that is set to zero, by an assignment or by a function.
+#: An assignment or a call that sets elements to zero.
 _ZEROED = re.compile(
     r"[\])]\s*=\s*0[.0f]*\s*;|\bmemset\s*\([^;]*,\s*0\s*,|\b(?:fill\w*|assign|\w*[Ww]rite\w*|\w*[Ss]et\w*)\s*\([^;]*\b0[.0f]*\s*\)"
 )
 #: A sum that begins at zero only in the first turn of a loop: `k == 0 ? 0 : ...`, `if (k == 0) x = 0`.
 _RESTART = re.compile(r"\b(\w+)\s*==\s*0\s*(?:\?\s*0[.0f]*\s*:|\)[^;]*=\s*0[.0f]*\s*;)")
-#: A division, and its dividend and divisor as far as they are single words.
+#: A division. Groups: dividend and divisor, or the bracket next to the `/` if one of them is not a single word.
 _DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
 _NUMBER = re.compile(r"\d+[uUlL]*$")
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
@@ -68,7 +68,7 @@ _LVALUE = r"[A-Za-z_]\w*(?:\s*\[[^\[\]]{0,80}\])?"
 _SET_TO = re.compile(rf"({_LVALUE})\s*=(?!=)\s*({_LVALUE})?\s*$")
 #: An initialiser of a pointer that adds an offset: `= p + n`, `= &p[n]`.
 _WITHIN = re.compile(r"=\s*(?:&\s*\w+\s*\[\s*(?!0?\s*\])|[^=;]*\)?\s*\+)")
-#: Number of lines from a lambda's first in which its `return` is looked for.
+#: A lambda's `return` is searched in this number of lines from its first line on.
 _LAMBDA_LINES = 8
 _CONDITION = re.compile(r"\s*(?:if|else)\b")
 _CHANGED = re.compile(
@@ -80,7 +80,7 @@ _INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)
 _LITERAL_OVER = re.compile(r"(?<![\w.])\d+\s*/\s*(?:(\(\s*int\s*\))\s*)?([A-Za-z_]\w*)\b(?!\s*[.(\[])")
 _CLIPPED = re.compile(r"\bmin\b|\?")
 #: An initialiser by which a variable shares or copies the memory of another: a tensor's data, a pointer, a reference.
-#: One that reads a single element is matched too, and its bracket is group 2.
+#: An initialiser that reads a single element is matched too, and its bracket is group 2.
 _TAKEN_OVER = re.compile(
     r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*(?:data\w*|begin|\w*accessor\w*)\b|\s*\+|\s*\)?\s*$|(\s*\[))"
 )
@@ -141,7 +141,7 @@ class Body:
         return found
 
     def calls(self, pattern: str) -> list[Place]:
-        """Return the lines that call a function of the file in which the pattern occurs, directly or one call below."""
+        """Return the lines that call a function of the file with the pattern in it, or in a function that it calls."""
         wanted = re.compile(pattern)
         names = {
             name
@@ -152,10 +152,7 @@ class Body:
         return [self.place(n) for n in self.lines() if self._uses(n, names)]
 
     def zeroed_in(self, size: str) -> list[Place]:
-        """Return the lines that set elements to zero, by themselves or by a call, inside a loop that ends at `size`.
-
-        Such a loop has steps of more than 1.
-        """
+        """Return the lines that set elements to zero (or call such a function) in a loop to `size` by steps above 1."""
         stepped, ends = (
             {place.line for place in self.steps()},
             {n for n, _, end in self._ends() if end == size},
@@ -164,14 +161,14 @@ class Body:
         return [lines[n] for n in sorted(lines) if stepped & ends & {loop.line for loop in self.enclosing(n)}]
 
     def restarts(self, size: str) -> list[Place]:
-        """Return the lines that begin a sum anew where a counter is 0 whose loop ends at `size`."""
+        """Return the lines that set a sum to 0 when the counter of a loop to `size` is 0."""
         counters = {counter for _, counter, end in self._ends() if end == size}
         return self._where(counters, _RESTART)
 
     def never_begun(self) -> list[tuple[Place, str]]:
-        """Return the lines that add to elements of an array that no line of this function sets, each with the array.
+        """Return (line, array) for each array to whose elements the function adds, although it never sets the array.
 
-        An array that is declared inside a loop is left out, and one that is an argument of a call may be set there.
+        Left out are arrays that a call may set, and declared arrays other than views and copies outside of loops.
         """
         found = dict[str, Place]()
         for n in self.lines():
@@ -186,7 +183,7 @@ class Body:
         return kept
 
     def sums(self) -> list[Place]:
-        """Return the lines that add to a variable or call a function that adds up; steps of loops do not count."""
+        """Return the lines that add to a variable or call a function such as accumulate; loop steps do not count."""
         return [self.place(n) for n in self.lines() if _SUM.search(self._without_controls(n))]
 
     def uses(self, pattern: str) -> list[Place]:
@@ -195,9 +192,9 @@ class Body:
         return [place for place in self.find(pattern) if place.line not in made]
 
     def copied_in(self, pattern: str) -> list[str]:
-        """Return the variables that are copied or pointed to where the pattern occurs, with these copies and pointers.
+        """Return the copies of (and pointers to) arrays on lines with the pattern, each followed by the array's name.
 
-        If the pattern matches some of these variables, the others are left out.
+        If the pattern matches the names of some of these arrays, the others are left out.
         """
         lines = {place.line for place in self.find(pattern)}
         made = [(name, source) for n, name, source in self._copies if n in lines]
@@ -205,7 +202,7 @@ class Body:
         return [name for pair in chosen for name in pair]
 
     def reads(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that use one of these variables or a copy of one, without lines that make a copy."""
+        """Return the lines that use one of these variables or a copy of it, without the lines that make a copy."""
         known, made = self.made_of(names)
         return [self.place(n) for n in self.lines() if n not in made and self._uses(n, known)]
 
@@ -235,7 +232,7 @@ class Body:
     def stored(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set a variable whose value is then stored into one of these arrays.
 
-        If a name is declared several times, only lines between the declaration before the store and the next one count.
+        If the variable's name is declared several times, only the lines that set the stored variable are returned.
         """
         found = set[Place]()
         for place in self.stores(names):
@@ -288,7 +285,7 @@ class Body:
         return known | {name for name, value in made if (read := _ELEMENT.match(value)) and read[1] in known}
 
     def times(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set a variable used in one line with values of these arrays, such as a factor."""
+        """Return the lines that set another variable, such as a factor, that occurs beside values of these arrays."""
         lines = self.reads(names)
         known, _ = self.made_of(names)
         used = {word for place in lines for word in _WORD.findall(self.code[place.line - 1])}
@@ -496,9 +493,9 @@ class Body:
         return self.last
 
     def cut(self, name: str) -> list[Place]:
-        """Return the loops that may skip the rest of a size `name`: they end at the size / a number, rounded down.
+        """Return the loops that may skip the remainder of the size `name`: they end at size / number, rounded down.
 
-        Without such loops, return those that go to the size in steps of more than 1.
+        Otherwise return the loops that go to the size in steps of more than 1.
         """
         divided = re.compile(rf"\b{re.escape(name)}\s*/")
         ends = [(n, end) for n, _, end in self._ends()]
@@ -585,7 +582,7 @@ class Body:
         return [self.place(n) for n in sorted(found)]
 
     def one_short(self) -> list[Place]:
-        """Return the loops that stop before the last index: `j < last` where `last` is something - 1."""
+        """Return the loops that stop before the last index: `j < N - 1`, or `j < last` after `last = N - 1`."""
         last = {
             name
             for n in self.lines()
@@ -657,7 +654,7 @@ class Body:
         1. loops around it with unusual bounds (see `loops`);
         2. lambdas that return an index, and pointers with an offset into an array;
         3. conditions on an index, after its last assignment;
-        4. assignments of integers: those that the line uses, then those that these are made of or that bound its loops.
+        4. assignments of the integers that the line uses, then of integers in these assignments or in loop bounds.
         """
         names, loops = set(_WORD.findall(self.code[line - 1])), list[Place]()
         odd, bounds = {place.line for place in self.loops()}, set[str]()
@@ -685,9 +682,9 @@ class Body:
         return [*loops, *map(self.place, dict.fromkeys([*offsets, *tested, *whole]))]
 
     def _whole(self, line: int) -> dict[str, set[int]]:
-        """Return the lines before line `line` that set each integer that is declared there, loop counters left out.
+        """Return the lines up to line `line` that set each declared integer, by its name. Loop counters are left out.
 
-        A later declaration of the same name replaces an earlier one; a later assignment or `++` is added to it.
+        A later declaration of the same name replaces the lines so far; a later assignment or `++` is added to them.
         """
         made = dict[str, set[int]]()
         for n in range(self.lines().start, line + 1):

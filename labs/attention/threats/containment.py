@@ -328,7 +328,7 @@ READING = [
     Threat("E5", "6,000 undeclared words", End(("compile_error",)),
            source="void f() {\n" + "".join(f"  word{k}x = word{k}y + word{k}x;\n" for k in range(6_000)) + "}\n"),
     Threat("E5", "a #line directive that names another file and line",
-           End(("compile_error",), silent=("alice",), says="a #line directive hides where"),
+           End(("compile_error",), silent=("alice",), says="a #line directive hides the line"),
            source='#line 7 "alice/module.cpp"\n#error this is not my file\n'),
     Threat("E5", "a compile error that imitates a compiler without memory",
            End(("compile_error",), silent=("4 GB",), says="out of memory"), source="#error out of memory\n"),
