@@ -1,6 +1,6 @@
 """Weaknesses of this machine: containment, timings, missing tools, and the remedy for each.
 
-Modelled on isolate's check of its environment. Nothing is changed: each remedy is for the machine's owner to apply.
+Modelled on the environment check of the sandbox `isolate`. Changes nothing: the machine's owner applies the remedies.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
 
 def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Finding, ...]:
-    """Yield the findings on a machine, by default this one. Takes a few seconds.
+    """Return the findings on a machine, by default this one. Takes a few seconds.
 
-    For a simulated machine (`host`) only its own data are examined: no sandbox is tried and nothing is timed.
+    For a simulated machine `host` no sandbox is tried and nothing is timed. `steadiness`: True to time the reference.
     """
     return tuple(finding for _, found in sections(host, steadiness=steadiness) for finding in found)
 
@@ -30,7 +30,7 @@ def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Find
 def sections(
     host: Host | None, *, steadiness: bool, config: Path = PUBLIC_CONFIG
 ) -> Iterator[tuple[str, Iterable[Finding]]]:
-    """Yield each heading with its findings, lazily."""
+    """Yield each heading with its findings, which are computed on demand. Parameters: see `findings`."""
     from grader.doctor import containment, timing, tools
 
     here = host or Host(threads=_threads(config))
@@ -51,7 +51,7 @@ def _threads(config: Path) -> int:
 def main(arguments: list[str]) -> int:
     """Run `python -m grader doctor`. Returns 0 if no finding is a failure (warnings are not), else 3."""
     parse = Parser(prog=f"{GRADER_COMMAND} doctor", description=(__doc__ or "").splitlines()[0])
-    parse.add_argument("--quick", action="store_true", help="leave out the reference against itself")
+    parse.add_argument("--quick", action="store_true", help="do not time the reference against itself")
     parse.path("--config", "the assignment", default=PUBLIC_CONFIG)
     add_lab(parse)
     given = parse.parse_args(arguments)

@@ -26,7 +26,7 @@ RUN_TIMEOUT_S = 60.0
 class Finding:
     """Result of one check: the fact `what`, `why` it matters, and the `remedy`. The last two are empty if all is well.
 
-    "fail": nothing can be judged here, or not safely. "warn": it works, but something is weaker than it could be.
+    "fail": kernels cannot be judged here, or not safely. "warn": they can, but times or the sandbox are less reliable.
     """
 
     level: Level
@@ -48,14 +48,14 @@ def fail(what: str, why: str, remedy: str = "") -> Finding:
 
 
 def of_error(error: KitError, level: Level, why: str) -> Finding:
-    """Return the finding of an error whose text is "what: remedy"."""
+    """Convert an error with a text of the form "WHAT: REMEDY" to a finding."""
     what, _, remedy = str(error).partition(": ")
     return Finding(level, what, why, remedy)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A command that ended: its exit status and the text of both streams."""
+    """A command that ended: its exit status and the text that it wrote to stdout and stderr."""
 
     returncode: int
     output: str

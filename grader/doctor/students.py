@@ -33,7 +33,7 @@ from grader.doctor.host import Finding, Host, fail, ok, warn
 OWN_MODULES = (("watchfiles", "there is no --watch", "pip install watchfiles"),)
 PROGRAM = f"{STUDENT_PROGRAM} doctor"
 COMMANDS = "compile_commands.json"
-#: A name for gcc's omp.h, beside a header that includes it.
+#: Name of the copy of gcc's omp.h, which the header OMP beside it includes.
 GCC_OMP = "gcc_omp.h"
 #: An omp.h that hides the attribute __malloc__ with arguments, which clang does not know.
 OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'
@@ -88,7 +88,7 @@ def _sections(config: Path, with_steadiness: bool) -> Iterator[tuple[str, Iterab
 
 
 def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
-    """Yield findings on the needs of judging kernels in these languages, with a GPU and without."""
+    """Yield findings on GPUs and on the programs that judge kernels in the languages `wanted` ("triton", "cuda")."""
     cards = [found for found in tools.gpu_findings(host) if not found.what.startswith("Triton")]
     yield from cards
     if devicebuild.TRITON in wanted and not host.has_module("triton"):
@@ -106,7 +106,7 @@ def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
     ):
         yield warn(
             "nvcc is not on the PATH",
-            "what is written in CUDA is not compiled: whether it compiles stays unknown",
+            "kernels in CUDA cannot be compiled or judged on this machine",
             "install NVIDIA's CUDA toolkit, or leave it: the course has one",
         )
     if not any(found.level == "ok" for found in cards):
@@ -122,7 +122,7 @@ def _write_commands(headers: str, module: Path | None, config: Path) -> int:
 
     if headers != "light" and headers != "full":
         raise UsageError(
-            f"--editor takes light or full, not '{headers}' ({PROGRAM} --help lists what there is)"
+            f"--editor takes light or full, not '{headers}' ({PROGRAM} --help lists all options)"
         )
     assignment = load(config)
     if all_on_card(assignment.parts):
@@ -140,12 +140,11 @@ def _write_commands(headers: str, module: Path | None, config: Path) -> int:
 
 
 def _commands(source: Path, headers: str) -> list[dict[str, Any]]:
-    """Return the entries of `compile_commands.json` for a source: with the kit's tensors, as it is judged ("light"), or
-    with torch's own headers ("full").
+    """Return the entries of `compile_commands.json` for a source.
 
-    clangd reads a compiler's command, but not gcc's precompiled headers. So the header is named in the command, and its
-    folders are in the cache, where no build removes them. clangd finds gcc's C++ library, but not the folder of omp.h.
-    Raises KitError without a compiler, or for "full" without torch.
+    `headers`: "light" for the kit's tensors, with which kernels are judged, or "full" for torch's own headers. clangd
+    does not read gcc's precompiled headers: the command names the header, and its folders are in the cache. clangd
+    finds gcc's C++ library, but not the folder of omp.h. Raises KitError without a compiler or, for "full", torch.
     """
     tools = toolchain()
     path = source.resolve()

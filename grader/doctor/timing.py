@@ -1,4 +1,4 @@
-"""Checks for causes of unsteady times, and for shortage of memory or disk.
+"""Checks for causes of unsteady times, and for too little memory or disk space.
 
 Each submission is timed beside the reference, and the reference beside itself. So most of these causes make verdicts
 less certain ("undecided", "unfit"), not unfair. They are reported because an owner can remove them. Randomised
@@ -49,7 +49,7 @@ def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterato
 
 
 def _either(fine: bool, what: str, trouble: str, why: str, advice: str) -> Finding:
-    """Return the "ok" finding `what` if `fine`, else the warning `trouble`."""
+    """Return the "ok" finding `what` if `fine` is True, else the warning `trouble` with its reason and remedy."""
     return ok(what) if fine else warn(trouble, why, advice)
 
 
@@ -83,7 +83,7 @@ def _side_by_side(host: Host) -> Finding:
 
 
 def _quota(host: Host) -> Finding | None:
-    """Report a limit on CPU time, as containers set it for our control group or one above."""
+    """Report a limit on the CPU time of this process's control group or an outer one, as containers set it."""
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None
@@ -231,7 +231,7 @@ def _shared_memory(host: Host) -> Finding | None:
         what,
         what,
         "the judge, OpenMP and torch keep shared memory there: if it is full, submissions cannot be judged",
-        "start the container with more of it (docker: --shm-size=256m)",
+        "start the container with a larger /dev/shm (docker: --shm-size=256m)",
     )
 
 
@@ -251,7 +251,7 @@ def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
     since_start = after[7] / sum(after) if len(after) > 7 and sum(after) else 0.0
     yield _either(
         max(stolen, since_start) <= STEAL_SHARE,
-        "a virtual machine that loses next to no CPU time to others",
+        "a virtual machine that loses almost no CPU time to others",
         f"a virtual machine that lost {max(stolen, since_start):.1%} of its CPU time to others",
         "its host runs other guests on the same cores: wall times vary, and CPU times include time of other guests",
         "use a machine with cores of its own, or grade at a quieter hour",
@@ -336,8 +336,7 @@ def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Tim
 
 
 def reference_twice(host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]) -> PairOf:
-    """Return pairs of runners that both hold a part's reference, with the threads, cores and placement of a graded
-    timing.
+    """Return pairs of runners that both hold a part's reference, with threads and cores as in a graded timing.
 
     A call of a runner raises KitError if the reference fails.
     """

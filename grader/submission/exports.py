@@ -54,8 +54,7 @@ class MoodleName:
 
 @dataclass(frozen=True)
 class GradescopeEntry:
-    """One submission of an export: its folder, all members of its group, and its time of submission with a time
-    zone."""
+    """One submission of an export: its folder, its group's members, and its time of submission with a time zone."""
 
     folder: str
     people: tuple[Person, ...]
@@ -85,7 +84,7 @@ def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
 
     Raises UsageError if it cannot be read.
 
-    Every single value is taken as the text in the file: tags, merge keys and YAML's types have no effect.
+    Every value is taken as plain text: tags, merge keys and YAML's types have no effect.
     """
     advice = "download the export again, or delete this file to grade the folders under their own names"
     try:
@@ -117,7 +116,7 @@ class _Strange(Exception):
 
 @dataclass
 class _Open:
-    """A list or mapping that the parser is still inside of. `kept` is None if its content is not needed."""
+    """A list or mapping whose end was not read yet. `kept` is its content so far; None if that is not needed."""
 
     kept: dict[str, object] | list[object] | None
     is_mapping: bool

@@ -1,4 +1,4 @@
-"""Finding of submissions in a file, folder or archive, and the copy of each into a small folder."""
+"""Search for the submissions in a file, folder or archive. Each is copied into a small folder of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMPANIONS = ("module.ispc",)
 
 
 def companions_of(source_name: str) -> tuple[str, ...]:
-    """Return the names of files that may be handed in beside a source: for GPU kernels also other languages' files."""
+    """Return the names of files that may be handed in beside a source, such as GPU kernels in other languages."""
     if not source_name.endswith(tuple(SUFFIXES.values())):
         return COMPANIONS
     others = dict.fromkeys(file_of(source_name, language) for language in SUFFIXES)
@@ -55,7 +55,7 @@ class Submission:
     origin: str = ""
     sha256: str | None = None
     fault: Literal["", "submission", "kit"] = ""
-    """Cause of the `error`: "kit" if the disk was too full to unpack the submission, else "submission"; "" without."""
+    """Cause of the `error`: "kit" if the disk was too full to unpack the submission, else "submission"; "" if none."""
     identities: tuple[str, ...] = ()
     """Ids of the submitters on course platforms, besides `emails`: "sis:100234", "canvas:4711", "moodle:123"."""
     folder: Path | None = None
@@ -94,7 +94,7 @@ def find(
 def find_one(
     path: Path, source_name: str, scratch: Path, companions: Sequence[str] | None = None
 ) -> Submission:
-    """Return the one submission in `path`, in any form: a file, a folder or an archive. Raises as `find` does.
+    """Return the one submission in `path`, which is a file, a folder or an archive. Raises as `find` does.
 
     A Python file is copied with the files that it imports from its own folders.
     """

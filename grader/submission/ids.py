@@ -13,17 +13,17 @@ from grader.core.harmless import one_line
 
 MAX_CHARS, MAX_BYTES = 48, 120
 MOST_NAMED = 5
-#: Similarity (difflib's ratio) from which a name counts as a misspelling of another.
+#: Least similarity (difflib's ratio, 0 to 1) at which a name counts as a misspelling of another.
 NEAR = 0.75
-#: Names that Windows reserves for devices, also with a suffix; and `lock`, a file of each results folder.
+#: Names that Windows reserves for devices, and `lock`, a file of each results folder.
 RESERVED = {"con", "prn", "aux", "nul", "lock"} | {f"{port}{k}" for port in ("com", "lpt") for k in range(10)}
 
 
 def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
     """Return an id for each (title, key). The title is readable; the unique key distinguishes equal titles.
 
-    An id is the title as far as a file name allows. Titles that differ only in capitals, in the encoding of accents or
-    in odd characters all get a part of their key's digest. So adding a student never gives an id to another student.
+    An id is the title without characters that file names do not allow. If titles differ only in capitals, encoding of
+    accents or such characters, each gets a part of its key's digest. So a new student never takes over another's id.
     """
     plain = [safe_name(title) for title, _ in titled]
     ids = list(plain)
@@ -38,8 +38,7 @@ def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def safe_name(title: str) -> str:
-    """Return a title as a file name: letters and digits of any script, `-` and `_`, at most 48 characters and 120
-    bytes.
+    """Return a title as a file name: letters and digits of any script, `-` and `_`, at most MAX_CHARS and MAX_BYTES.
 
     The name has no dots, so it never equals the name of a file that a results folder holds.
     """
@@ -61,7 +60,7 @@ def no_such_submission(wanted: str, known: Collection[str]) -> str:
     """Return the message "no submission is called ...", with very similar names as suggestions."""
     short = wanted[:MAX_CHARS]
     close = get_close_matches(short, known, 3, NEAR) if len(wanted) <= 2 * MAX_CHARS else []
-    # `wanted` may be a folder's name, of which an id lacks some characters.
+    # `wanted` may be a folder's name, and the id is this name without some characters.
     if (plain := safe_name(wanted)) in known:
         close = [plain]
     hint = f"; did you mean {' or '.join(repr(name) for name in close)}?" if close else ""

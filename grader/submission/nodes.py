@@ -71,8 +71,8 @@ class Node(Protocol):
 class DiskNode:
     """A node on disk.
 
-    `base` is the path that the staff named, without links. `steps` are the names of the folders below it, ending with
-    this node's; a link among them is refused.
+    `base` is the path that the staff named, with its links resolved. `steps` are the names on the way from there to
+    this node; a link among them is refused.
     """
 
     base: Path
@@ -173,8 +173,8 @@ KIND_TEXTS: dict[Kind, str] = {
 class ArchiveNode:
     """A node in an archive.
 
-    `trouble` is the reason to refuse the node, or "". A folder has the first trouble of an entry in it, except that a
-    repeated name makes only that entry unreadable.
+    `trouble` is the reason to refuse the node, or "". A folder gets the first trouble of the entries in it. A repeated
+    name is an exception: it makes only that entry unreadable.
     """
 
     name: str
@@ -247,7 +247,7 @@ def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
 
 
 def _place(line: list[ArchiveNode], member: Member, archive: Archive) -> str:
-    """Put a member into the last node of `line`, the nodes of its path. Return the reason if that is impossible."""
+    """Put a member into the last node of `line`, the nodes on its path. Return "", or why that is impossible."""
     for node in line[:-1]:
         if node.member is not None and node.kind != "folder":
             return f"holds '{shown(node.name)}' both as {KIND_TEXTS[node.kind]} and as a folder"

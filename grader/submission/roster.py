@@ -1,7 +1,7 @@
 """Division of a class, in any of its forms, into units of one submission each. Sources are not read yet.
 
-A path that the staff names is one submission if it holds the source itself. An archive is one, too, if it holds only a
-folder with the source, or only another archive. Anything else is a class.
+A path that the staff names is one submission if it holds the source itself. An archive is also one submission if it
+holds only a folder with the source, or only another archive. Anything else is a class.
 
 A folder on disk that holds only one folder is a class of one. The submission's id is the inner folder's name, so the id
 stays the same when a second student hands in. Hidden files and the staff's tables and notes are skipped. A file of
@@ -39,7 +39,7 @@ _STAFF_SUFFIXES = {".csv", ".yml", ".yaml", ".json", ".md", ".html", ".log", ".t
 
 
 def single(node: Node, trouble: str = "") -> Unit:
-    """Return the unit of a node that is one submission as a whole."""
+    """Return the unit for a node that is one whole submission. `trouble` is the reason why it is unreadable, or ""."""
     stem = node.name
     if node.kind != "folder":
         stem = archive_stem(node.name) if is_archive_name(node.name) else PurePosixPath(node.name).stem
@@ -91,8 +91,8 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
 def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -> Node | None:
     """Return the metadata file of a folder that is a Gradescope export, else None.
 
-    A student can hand in a file of that name. So there must also be folders named as in an export. `is_inner`: the
-    staff did not name this folder, so its own name must be that of an export, too.
+    A student can hand in a file of that name. So there must also be folders named as in an export. `is_inner`: True if
+    the staff named an outer folder. Then this folder must have the name of an export, too.
     """
     if is_inner and not _EXPORT.fullmatch(folder.name):
         return None
@@ -161,7 +161,7 @@ def _listed_if_possible(folder: Node) -> list[Node]:
 
 
 def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) -> list[Unit]:
-    """Return a unit for each submission among these nodes. `beside_others`: the class has others elsewhere.
+    """Return a unit for each submission among these nodes. `beside_others`: True if the class has further submissions.
 
     In a search for write-ups, a write-up is a submission of its own only if the class has no source, folder or archive.
     Otherwise it belongs to the source of the same name; without such a source it is the staff's and skipped.
@@ -206,7 +206,7 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
         elif suffix == _suffix(dividing.source):
             units.append(_named_for_student(node, beside, names))
         elif alone and suffix == _suffix(names.source):
-            # The key that the source beside it would have.
+            # The write-up gets the key that its source would have.
             key = PurePosixPath(node.name).stem + _suffix(dividing.source)
             units.append(replace(single(node), key=key))
         elif _is_companion(node, stems, dividing) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):

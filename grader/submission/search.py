@@ -25,8 +25,8 @@ _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
 class Names:
     """Names of the files to find in each submission.
 
-    `of_class`, in a search for other files such as write-ups, are the names of the sources. The class is divided by
-    them, so that the students and ids are the same as in a search for the sources.
+    In a search for other files, such as write-ups, `of_class` holds the names of the sources. They divide the class
+    into students, so that students and ids are the same as in a search for the sources.
     """
 
     source: str
@@ -42,9 +42,9 @@ class Names:
 class Unit:
     """The nodes of one submission: one node (`whole`), or several side by side (`nodes`).
 
-    `title` and `key` determine its id (`grader.submission.ids`). `numbered`: a number in a file name counts attempts.
-    `trouble` is the reason why it cannot be graded, or "". `identities` are the owners' ids on course platforms.
-    `with_imports`: a Python file on disk is copied with the files that it imports from its own folders.
+    `title` and `key` determine its id (`grader.submission.ids`). `numbered`: True if numbers in file names count
+    attempts. `trouble` is the reason why it cannot be graded, or "". `identities` are the owners' ids on platforms.
+    `with_imports`: True if a Python file on disk is copied with the files that it imports from its own folders.
     """
 
     title: str
@@ -180,7 +180,7 @@ class _Search:
         return self.run(root.children(self.limits.members), nesting)
 
     def best(self, folder: _Folder, wanted: str) -> list[Node]:
-        """Return the files of one folder whose names match `wanted` best: none, one, or several equally good ones."""
+        """Return the files of one folder whose names match `wanted` best: several if they match equally well."""
         found = [(match(node.name, wanted), node) for node in folder.nodes if node.kind != "folder"]
         ranked = [
             ((-fit.number, fit.rank) if self.latest else (fit.rank, 0), node) for fit, node in found if fit

@@ -39,7 +39,7 @@ MAX_STREAMS = 10_000
 
 
 class NoRoom(KitError):
-    """Error for a full disk for temporary files. The submission is not at fault, and others may still fit."""
+    """Error for a disk without room for temporary files. It is not the submission's fault, and others may still fit."""
 
 
 def is_archive_name(name: str) -> bool:

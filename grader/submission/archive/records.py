@@ -27,7 +27,7 @@ class Unreadable(Exception):
 class ArchiveLimits:
     """Limits on an archive. `ratio` is unpacked bytes divided by packed bytes, checked from `ratio_from_bytes` on.
 
-    `claims`: the sizes that a zip's listing states count as well. They need not if each member is read within limits.
+    `claims`: True if the sizes in a zip's listing are checked. False is enough if each member is read within limits.
     """
 
     members: int

@@ -26,7 +26,7 @@ DAMAGED = "is damaged: hand it in again"
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Return True if these bytes begin with a tar header, whose checksum is correct."""
+    """Return True if these bytes begin with a tar header that has a correct checksum."""
     if len(block) < BLOCK_BYTES or not any(block[:BLOCK_BYTES]):
         return False
     try:
@@ -99,7 +99,7 @@ class TarArchive:
             yield piece
 
     def _after_sparse_map(self, at: int, more: bool) -> int:
-        """Return the offset of the content of a file with holes (old GNU), behind the blocks of its map."""
+        """Return the offset of a file's content after its map of holes. `more`: True if a block of the map follows."""
         while more:
             block = self._read(at, BLOCK_BYTES)
             if len(block) < BLOCK_BYTES:

@@ -196,8 +196,7 @@ def _comment_bytes(tail: bytes, at: int) -> int:
 
 
 def _encoding(name: bytes, flags: int) -> str:
-    """Return the encoding of a name: UTF-8 if flagged or if it fits (Apple's archiver sets no flag), else code page
-    437."""
+    """Return a name's encoding: "utf-8" if flagged or if it fits (Apple's archiver sets no flag), else "cp437"."""
     if flags & _UTF8:
         return "utf-8"
     try:
@@ -223,7 +222,7 @@ def _kind(name: bytes, made_by: int, attributes: int) -> Kind:
 def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
     """Return size, packed size and offset. Those that do not fit into 32 bits come from the zip64 field.
 
-    Raises ValueError if that is missing.
+    Raises ValueError if this field is missing.
     """
     at = 0
     while at + 4 <= len(extra):
