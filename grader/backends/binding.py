@@ -1,4 +1,4 @@
-"""Check that the student's function can be called as its part requires, and the request for one call of it."""
+"""Check of a student function's signature against its part, and the request for one call of the function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ CODE_NAMES = {
     "v": "void",
     "?": "another type",
 }
-#: Letters of the types that an argument may have for a table's column of whole numbers ("i") or of floats ("f").
+#: For a part with a table (one call for each row): a column's kind ("i" whole numbers, "f" floats) and the letters of
+#: the types that its argument may have.
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
@@ -41,7 +42,7 @@ def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
     if argument in inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
         return "T"
     if argument == "tensor":
-        # An accessor that stores needs a reference to the vector, not a copy.
+        # A function that writes into the vector needs a reference, not a copy.
         return "W" if part.returns == "nothing" else "VW"
     if (column := call_of(argument, "column")) is not None:
         return CODES_OF_COLUMN[part.columns[int(column[0])]]
@@ -93,9 +94,9 @@ def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
 def refuse_oversize(
     part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]], memory_gib: float
 ) -> None:
-    """Raise UsageError for a shape whose tensors an int cannot index or the runner's memory cannot hold twice.
+    """Raise UsageError if an int cannot index a tensor of this shape, or two copies of all tensors exceed the memory.
 
-    A kernel may copy each tensor into a vector. `dims` are the dimensions of the inputs by name.
+    Two copies must fit, because a kernel may copy each tensor into a vector. `dims` maps inputs to their dimensions.
     """
     sizes_of = _tensors(part, shape, dims)
     elements = [math.prod(sizes) for sizes in sizes_of]
@@ -103,8 +104,8 @@ def refuse_oversize(
     if max(elements) >= 1 << 31 or need_gib > memory_gib:
         sizes = " ".join(f"{name}={size}" for name, size in shape.items())
         raise UsageError(
-            f"{part.id} with {sizes} needs about {need_gib:.1f} GiB of the {memory_gib:g} GiB a runner may have; "
-            "choose smaller sizes"
+            f"{part.id} with {sizes} needs about {need_gib:.1f} GiB of memory, and its process may take "
+            f"{memory_gib:g} GiB; choose smaller sizes"
         )
 
 
@@ -139,7 +140,10 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for one call of a part's function, or of the `reference`'s. `inputs` are arrays by name."""
+    """Return the request for one call of a part's function (`reference`: of the reference's function).
+
+    `inputs` are arrays by name.
+    """
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)
@@ -175,7 +179,7 @@ def dtype_in(named: str, shape: Mapping[str, int]) -> str:
 
 
 def unwritten(part: Part, name: str, shape: Mapping[str, int]) -> Any:
-    """Return the initial content of an output: every element is marked as not written."""
+    """Return the initial content of an output: a special value in every element, which means "not written"."""
     sizes = tuple(evaluate_int(dim, shape) for dim in part.outputs[name].dims)
     return precision.unwritten(sizes, output_dtype(part, name, shape))
 

@@ -51,14 +51,14 @@ class Broken:
     where: str
     """Name of the input."""
     hidden: bool = False
-    """True for a hidden case. Reports for students go by this flag."""
+    """True for a hidden case: reports for students leave out its sizes and numbers."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     printed: str = ""
     """Text that the process printed before it ended."""
 
     @property
     def at(self) -> str:
-        """The call's function, input and sizes in words, to be followed by a verb."""
+        """Function, input and sizes of the call in words, as the subject of a sentence."""
         sizes = f", {in_words(self.sizes)}," if self.sizes else ""
         return f"{self.part.function} on the input '{self.where}'{sizes}"
 
@@ -70,8 +70,8 @@ class Broken:
 def loading_fault(death: Call, runs: str, ends: str) -> Faulty:
     """Return the verdict for a process that failed while it loaded the file, before any function was called.
 
-    `runs` and `ends` name the code that may be the cause, in messages: `runs` for a time-out ("Look at RUNS loop"),
-    `ends` for a crash.
+    `runs` and `ends` name the code that may be the cause. The message of a time-out has `runs` ("Look at RUNS loop or
+    wait"), the message of a crash `ends`.
     """
     if death.status == "timeout":
         return fault("timeout", "load_timeout", f"Loading the file did not end. Look at {runs} loop or wait.")

@@ -15,19 +15,19 @@ class Kind:
     is_students: bool = True
     """False for a part that calls torch's own function and runs no student code."""
     on_card: bool = False
-    """True if its kernels run on a GPU, or in an interpreter in place of a GPU."""
+    """True if the part's kernels run on a GPU, or in Triton's interpreter on a machine without a GPU."""
     delays: bool = True
-    """True if the threads of its runners can be delayed at random moments."""
+    """True if the judge can delay a runner's threads at random moments, which reveals data races."""
     shows_memory: bool = True
     """True if the memory of each call can be measured from outside."""
     on_cores: bool = True
-    """True if the work of a call is done by CPU cores."""
+    """True if CPU cores do the work of a call."""
     sanitizes: bool = True
     """True if the file can be built with sanitizers."""
     holds_its_work: bool = True
-    """True if the part's function computes itself; False if it only launches kernels."""
+    """True if the part's function does the computation; False if it only launches kernels that do."""
     is_program: bool = True
-    """True if its runners are native programs, without Python."""
+    """True if the runners are native programs, without Python."""
 
 
 CPP = Kind()

@@ -1,4 +1,7 @@
-"""Timed rounds on CPU cores: for each round a new pair of runners is started, warmed up and called A B B A."""
+"""Timed rounds on CPU cores. Each round starts and warms up a new pair of runners: reference (A) and student (B).
+
+Then they are called in the order A B B A.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from grader.runner.calls import Request, Round, Sample
 from grader.runner.session import Session
 
 FULL_WARM_UP_S = 0.05
-"""If the reference's call takes longer than this, both runners are warmed up by a small call only."""
+"""If a call of the reference takes longer than this, a part judged by CPU time is warmed up by small calls only."""
 RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
-"""Memory to reserve for a call: twice its tensors, because kernels copy them into vectors, but at most the limit."""
+"""Memory that a warm-up reserves: two copies of a call's tensors (kernels copy them into vectors), up to a limit."""
 DELAYED_ROUNDS = 3
-"""Number of rounds with a delayed call. Every measurement has at least as many rounds."""
+"""Number of first rounds with an untimed call whose threads are delayed. No measurement has fewer rounds."""
 
 PairOf = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
 """Function that starts and warms up the pair of runners for a round. Its context yields two functions: one makes a call
@@ -67,7 +70,7 @@ class Pairs:
             if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
                 yield partial(self.reference_call, theirs), partial(self.student_call, mine)
                 return
-            # The delayed call has the same place among the timed calls of both, so that it favours neither.
+            # Both runners make the delayed call at the same place among their timed calls, so that it favours neither.
             place = self.calls.place(self.rounds)
             self.rounds += 1
             calls = [

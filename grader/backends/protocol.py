@@ -38,7 +38,7 @@ class Opening:
     cpus: list[int] | None = None
     limits: Limits | None = None
     freeze: bool = True
-    """True to stop it between calls (`torch.zygote.Zygote.spawn`)."""
+    """True to stop the runner between calls (`torch.zygote.Zygote.spawn`)."""
     shared_fd: int | None = None
     """Descriptor of the judge's device memory, for a runner that is timed on a GPU."""
 
@@ -74,10 +74,10 @@ class Checks(Protocol):
     def sampled(
         self, shape: Mapping[str, int], inputs: Mapping[str, Any], rows: int
     ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
-        """Draw about `rows` rows of each output. Return a function that compares outputs with the oracle in these."""
+        """Draw about `rows` rows of each output. Return a function that compares these rows with the oracle's."""
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
-        """Return the diagnosis of a call that changed the inputs `names`, which are among those to keep (`kept`)."""
+        """Return the diagnosis for a call that changed the inputs `names`. `kept` are all that it may not change."""
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float: ...
 
@@ -115,7 +115,7 @@ class TimedPart:
     seed: int
     budget_s: float
     decide: Callable[[Iterable[Round], Literal["cpu", "wall"], float], Timing]
-    """Function that takes rounds until they prove a verdict by this clock, or have taken this many seconds."""
+    """Function of (rounds, clock, seconds): judges rounds until the verdict is clear or the seconds are used up."""
     cpus: list[int] | None = None
     """Cores for both runners; None for the machine's default."""
 
@@ -131,7 +131,7 @@ class Backend(ABC):
 
     @abstractmethod
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
-        """Start a runner with the student's file, or with the `reference`. It may have died while it was loading.
+        """Start a runner with the student's file (`reference`: with the reference). It may die while it loads.
 
         Raises Faulty if the student's file cannot be started, KitError if the reference cannot.
         """
@@ -140,7 +140,10 @@ class Backend(ABC):
     def request(
         self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
     ) -> Request:
-        """Return the request for a call of a part's function, or of the `reference`'s. `inputs` are arrays by name."""
+        """Return the request for a call of a part's function (`reference`: of the reference's function).
+
+        `inputs` are arrays by name.
+        """
 
     @abstractmethod
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
@@ -149,7 +152,7 @@ class Backend(ABC):
     def seen(self, part: Part, functions: Mapping[str, str]) -> Collection[str] | None:
         """Return the names of the inputs on which the expected values depend; None for all inputs.
 
-        `functions` are those that the student's file binds.
+        `functions` are the functions that the student's file binds.
         """
         return None
 
@@ -162,15 +165,15 @@ class Backend(ABC):
         """Time a part against the reference. Raises Faulty if the student's code fails or is wrong."""
 
     def peaks(self, part: Part) -> tuple[int | None, int | None] | None:
-        """Return the bytes of memory of student and reference in timed calls; None if they were not measured."""
+        """Return the peak memory of (student, reference) in timed calls, in bytes; None if it was not measured."""
         return None
 
     @abstractmethod
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
-        """Yield flags for what the judge saw of a part's runners. The runners may have loaded `builds`."""
+        """Yield flags for suspicious `evidence` on a part's runners, which may have loaded `builds`."""
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        """Return flags for a GPU part whose calls use a library in place of a kernel; `play` replays calls, too."""
+        """Return flags for a GPU part whose calls use a library in place of a kernel. `play`: also replay the calls."""
         return ()
 
     def lacks(self, part: Part, step: Literal["results", "time"]) -> Faulty | None:
@@ -178,7 +181,7 @@ class Backend(ABC):
         return None
 
     def lacked_room(self, diagnosis: Diagnosis) -> bool:
-        """Return True if a call failed since memory was full that other submissions share."""
+        """Return True if a call failed because memory that submissions share was full."""
         return False
 
     @abstractmethod
@@ -190,5 +193,5 @@ class Backend(ABC):
         """Return the verdict and message for a runner that died while loading, or did not load the file."""
 
     def with_loads_outside(self, part: Part, diagnosis: Diagnosis, lines: Sequence[int]) -> Diagnosis:
-        """Return the diagnosis with the source lines that read outside of all tensors."""
+        """Return the diagnosis with a note on the source `lines`, which read outside of all tensors."""
         return diagnosis

@@ -11,7 +11,7 @@ from grader.core.quantities import MIB
 from grader.sandbox import OPEN, Sandbox
 
 OBJECT_BYTES = 8 * MIB
-"""Largest size of a student's object. That of the kit's solution has 0.09 MiB, with sanitizers 2.1 MiB."""
+"""Largest size of a student's object. The kit's own solution takes 0.09 MiB, with sanitizers 2.1 MiB."""
 
 SANITIZED_SIZE = 8
 """Factor by which an object may be larger if it has sanitizers and debug information."""
@@ -67,4 +67,4 @@ class Build:
     key: str
     waits_for: str = ""
     program: Path | None = None
-    """The native program that holds the object; None if the object is loaded by a process with torch."""
+    """The native program that contains the object; None if a process with torch loads the object."""

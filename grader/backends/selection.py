@@ -68,7 +68,7 @@ class Made:
 
     @classmethod
     def of(cls, build: Build) -> Made:
-        """Return the only build of a file."""
+        """Return the record for a file that has only one build."""
         return cls(build, lambda: build, native=isinstance(build, nativebuild.NativeBuild))
 
     def backend(self, part: Part, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
@@ -157,7 +157,7 @@ def make(
     Raises UsageError and KitError as `torch.torchbuild.build` does, and UsageError for an assignment of GPU kernels.
     """
     if any(kind_of(part) in MAKERS for part in assignment.parts):
-        raise UsageError(f"{assignment.id}: its kernels run on a GPU, and this is for C++")
+        raise UsageError(f"{assignment.id} has GPU kernels, and this command is for C++ files only")
     how = {"flags": flags, **_how(assignment, options, sandbox or sandboxes.of_file(source), on_step)}
 
     @functools.cache
@@ -172,14 +172,14 @@ def make(
         return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
     if torch_version() == ABSENT:
         # A missing torch is not the student's fault: the part stays `unjudged`.
-        words = f"{refusal.text}. Only a process with torch can judge that, and this machine has none"
+        words = f"{refusal.text}. Only a process with torch can judge that: install torch, and judge again"
         return Made(replace(native, diagnostics=words, waits_for=TORCH), with_torch, native=True)
     built = with_torch()
     if assignment.torch_runner == "needed" and (borrowed := _borrowed(built)):
         return Made(
             replace(built, ok=False, object_path=None, diagnostics=borrowed), with_torch, native=False
         )
-    flag = Flag("torch_runner", f"judged in a process with torch, since {refusal.text}", "review")
+    flag = Flag("torch_runner", f"judged in a process with torch, because {refusal.text}", "review")
     return Made(built, with_torch, native=False, flags=(flag,))
 
 
@@ -198,13 +198,15 @@ def make_for_device(
     Raises UsageError for a file that cannot be read, and for options that only apply to C++.
     """
     if options.sanitize:
-        raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
+        raise UsageError("--sanitize is for C++ only: check GPU kernels by NVIDIA's compute-sanitizer")
     how = _how(assignment, options, sandbox, on_step)
     made: dict[str, Build] = {}
     for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
         path = source.with_name(file_of(source.name, language))
         if path != source and not path.is_file():
-            lacking = f"There is no {path.name} beside {source.name}: its part is not handed in."
+            lacking = (
+                f"There is no {path.name} beside {source.name}: the part in {path.name} is not handed in."
+            )
             made[language] = Build(
                 ok=False,
                 object_path=None,
@@ -251,7 +253,7 @@ def _how(
 
 
 def _borrowed(built: Build) -> str:
-    """Return a message if the object calls torch's operators, which the first error may not show; else ""."""
+    """Return a message if the object calls torch's operators (the compiler's first error may not say so); else ""."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
     return f"{called[0]}; the assignment gives you tensors, not operators" if called else ""
 

@@ -62,7 +62,7 @@ class GpuBackend(Backend):
         self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
     ) -> Request:
         made = devicecall.request(part, shape, inputs)
-        # Several submissions may share the GPU.
+        # Limit the memory, because several submissions may share the GPU.
         return replace(made, more={**made.more, "most_bytes": gpu_bytes(self.host.assignment)})
 
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
@@ -105,7 +105,7 @@ class GpuBackend(Backend):
         yield from integrity.late_flags(seen)
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        # Imported here, so that other labs need not wait for it.
+        # Imported late, because labs without GPU parts need not load it.
         from grader.backends.gpu import operators
 
         return operators.flags(checks, self.host, calls, play=play)

@@ -261,7 +261,7 @@ def answer_as_card() -> None:
 def leave_to_tensors(constexpr: Any, tensor: Any) -> None:
     """Let expressions such as `constexpr + tensor` give a tensor, as Triton's compiler does.
 
-    The interpreter's constants would give a constant that holds a tensor, which other functions do not accept.
+    Without this patch, the interpreter returns a constexpr that holds a tensor. Other functions do not accept it.
     """
     for name in dir(constexpr):
         reflected = f"__r{name[2:]}"
@@ -276,7 +276,8 @@ def _unless(kind: type, operator: Callable[..., Any]) -> Callable[..., Any]:
 def hold_bfloat16(semantic: Any, core: Any) -> None:
     """Let the interpreter store bfloat16 numbers as float32, rounded to bfloat16.
 
-    By itself it stores them as integers and computes with those. A call's own bfloat16 tensors come as float32.
+    Without this patch, it stores them as 16-bit integers and computes with these integers. The runner passes a call's
+    bfloat16 tensors as float32.
     """
     cast, full = semantic.cast, semantic.full
     np: Any = importlib.import_module("numpy")
@@ -320,9 +321,9 @@ def hold_bfloat16(semantic: Any, core: Any) -> None:
 
 
 def compute_by_methods(core: Any, math: Any) -> None:
-    """Make methods of tensors such as `x.exp()` work, which correspond to functions of `tl.math`.
+    """Make those methods of tensors work that correspond to functions of `tl.math`, such as `x.exp()`.
 
-    The interpreter handles only functions that are marked as built in, and these methods lack the mark.
+    The interpreter handles only functions that Triton marks as built in, and these methods lack the mark.
     """
     for name, function in vars(math).items():
         method = vars(core.tensor).get(name)
@@ -411,7 +412,7 @@ def combine_in_steps(interpreter: Any) -> None:
 
 
 def chooses(function: Any) -> bool:
-    """Return True if a function has branches: it cannot be called on whole arrays then."""
+    """Return True if a function has branches. Then it cannot be called on whole arrays."""
     return any("JUMP" in each.opname for each in dis.get_instructions(function))
 
 
@@ -476,7 +477,7 @@ def on_the_host(name: str) -> Callable[..., Any]:
         handle = importlib.import_module("triton.runtime.interpreter").TensorHandle
         tensors: Sequence[Any] = [value for value in arguments if isinstance(value, core.tensor)]
         first = tensors[0]
-        # Do not record this call: it is the kernel's arithmetic, not a call of torch by the file.
+        # Do not record this call of torch: it stands for a kernel's arithmetic, and the student's file did not make it.
         with _disable_current_modes():
             values = [
                 torch.as_tensor(value.handle.data, dtype=torch.float64)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 GROUP = "__grp__"
 KEPT = "/kept"
-"""In copies of the caches outside of `root`, Triton's lists of files have this in place of the folder's path."""
+"""Placeholder for a folder's path in Triton's lists of files, while a copy of the folder lies outside of `root`."""
 
 
 class Caches:
@@ -83,7 +83,7 @@ def _copy(source: Path, target: Path, old: str, new: str) -> None:
             if (to / name).exists():
                 continue
             if name.startswith(GROUP):
-                # Triton's list of a kernel's files holds full paths.
+                # This is Triton's list of a kernel's files, with absolute paths.
                 text = Path(folder, name).read_text(errors="replace")
                 (to / name).write_text(text.replace(old, new))
             else:

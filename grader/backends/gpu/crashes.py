@@ -30,14 +30,14 @@ DEVICE_HINTS = {
 
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>\w+)(?P<more>[\w.]*)")
 NOT_COMPILED = re.compile(r"PermissionError: [^']*'[^']*/compiled/[0-9a-f]{16}/")
-"""A kernel that no call of the build had launched: a runner may not compile."""
+"""Error of a kernel that was not launched, and so not compiled, in the build: a runner may not compile."""
 CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
 
 
 def lacks_gpu(what: str) -> Faulty:
     """Return the verdict for a part on a machine without a GPU. `what` describes the results that are known."""
     message = (
-        f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one."
+        f"{what}: this machine has no GPU. No points are lost; they stay open until one with a GPU judges it."
     )
     return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
 
@@ -61,9 +61,7 @@ def load_error(error: str, packages: Sequence[str]) -> Faulty:
     if name:
         allowed = ", ".join(("torch", "triton", "numpy", *packages))
         module = f"{name}{lacking['more']}" if lacking else name
-        advice = (
-            f". Hand {module} in with the file if it is yours: of other packages a file may import {allowed}"
-        )
+        advice = f". Hand {module} in with the file if it is yours. Otherwise do without: a file may import {allowed}"
     elif "ImportError: attempted relative import" in error:
         advice = ". Hand in the whole folder that its package lies in"
     return fault("compile_error", "load_error", f"the file cannot be loaded: {error}{advice}")
@@ -105,7 +103,7 @@ def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
     """Return the verdict and message for a call that returned no output. `packages` are as for `load_error`."""
     message = broken.call.message
     if not broken.hidden and CANNOT_IMPORT.search(message):
-        # A file may import inside of a function, as CS336's adapters do.
+        # The import may be inside of a function, as in CS336's adapters.
         return load_error(message, packages)
     if message.endswith(kernelfiles.NO_CARD):
         return lacks_gpu(f"{broken.part.function} on the input '{broken.where}' needs a GPU: {message}")
@@ -124,8 +122,8 @@ def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build)
     places = [place_of(line, build) for line in lines]
     which = "Line" if len(lines) == 1 else "Lines"
     note = (
-        f"{which} {', '.join(places)} loaded from outside of every tensor, where a kernel gets NaN or a "
-        "whole number without a meaning: check the masks."
+        f"{which} {', '.join(places)} loaded from outside of every tensor. Such a load gives NaN, or a meaningless "
+        "integer: check the masks."
     )
     return replace(diagnosis, message=f"{diagnosis.message} {note}")
 

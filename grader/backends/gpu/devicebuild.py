@@ -135,7 +135,9 @@ def python(source: Path, entries: Iterable[str] = (), **options: object) -> Buil
         )
     said = finished.output.decode(errors="replace").strip().splitlines()
     if finished.returncode != 0 or finished.timed_out:
-        return _made(started, f"{harmless(name)} cannot be read by Python", None, key)
+        return _made(
+            started, f"{harmless(name)}: Python's parser crashes or takes too long on this file", None, key
+        )
     if said and said[0].startswith("error "):
         file, line, column, message = (*said[0].removeprefix("error ").split(":", 3), "", "", "")[:4]
         lines = files.get(file, text).decode(errors="replace").splitlines()

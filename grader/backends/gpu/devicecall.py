@@ -1,4 +1,4 @@
-"""Check that a file has the function of a GPU part, and the request for one call of it."""
+"""Check that a file has the function of a GPU part, and requests for calls of that function."""
 
 from __future__ import annotations
 

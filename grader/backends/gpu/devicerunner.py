@@ -47,7 +47,7 @@ trace: Any = None
 kept: list[Any] = []
 """Replacements of torch's kernels, kept for as long as the process lives."""
 tunes_itself = False
-"""True if autotuners measure in this process and ignore the builder's choice: in timed calls, alone on the card."""
+"""True in timed calls, when no other process uses the GPU: autotuners measure and ignore the builder's choice."""
 asked: list[tuple[Any, Any]] = []
 """Autotuners that have chosen a configuration, with the key of the choice."""
 tuned: dict[str, int] = {}
@@ -167,8 +167,8 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
     Args:
         layout: 0: contiguous. 1: the two axes before the last are swapped in memory; of a matrix both axes; of a vector
             every second element is used. 2: gaps before and after each row. Gaps hold NaN.
-        place: the tensor's index in the call. It changes the strides, so that a kernel with another tensor's strides is
-            wrong.
+        place: the tensor's index in the call. It changes the strides, so that a kernel that uses another tensor's
+            strides gives wrong results.
     """
     import torch
 
@@ -195,7 +195,7 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
 
 
 def put_changed(tensor: Any, before: Any, after: Any) -> None:
-    """Copy the elements that changed in a wider copy back to its tensor, rounded.
+    """Copy the elements that a call changed in a float32 copy (`before`, `after`) back to the bfloat16 `tensor`.
 
     The other elements are not copied, because rounding would change the bits of NaN in them.
     """
@@ -299,11 +299,11 @@ class Kernels:
         return {**ANSWERED, **seen, "outside": outside}
 
     def refuse_kernels(self) -> None:
-        """Raise NotWritten if the last call launched a kernel: then the called class is not the one in PyTorch."""
+        """Raise NotWritten if the last call launched a kernel: then the called class is not written in PyTorch."""
         names = [name.removeprefix(tracing.LAUNCH) for name in trace.seen if name.startswith(tracing.LAUNCH)]
         if names:
             raise kernelfiles.NotWritten(
-                f"the class in PyTorch is not implemented: the one that was called launches the kernel {names[0]}"
+                f"the class in PyTorch is not implemented: the called class launches the Triton kernel {names[0]}"
             )
 
     @contextlib.contextmanager
@@ -370,7 +370,7 @@ class Kernels:
 
         global tunes_itself
         tunes_itself = True
-        with contextlib.suppress(ValueError):  # none, or a list that was cut
+        with contextlib.suppress(ValueError):  # the text is empty or was cut off
             tuned.update(json.loads(request["tuned"]))
         if self._memory is None:
             assert self.shared_fd is not None

@@ -41,8 +41,8 @@ from grader.sandbox import GIB, Limits, Sandbox
 if TYPE_CHECKING:
     from grader.backends.gpu.card.arena import Card
 
-#: Modules that the zygote imports. torch._dynamo is imported by observed backward passes and by operators that a file
-#: defines. In a runner this would take seconds, and might fail since the runner cannot read the files.
+#: Modules that the zygote (the process from which runners are forked) imports. Observed backward passes, and operators
+#: that a file defines, import torch._dynamo. In a runner this would take seconds, or fail because files are hidden.
 MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32
@@ -146,7 +146,7 @@ def _try(made: Place, sandbox: Sandbox) -> None:
             said = (call.message or session.printed or call.signal_name).strip()[-300:]
     made.zygote.close()
     raise KitError(
-        f"runners in sandbox tier {sandbox.tier} do not reach the GPU: {said}. For code that you trust there is "
+        f"runners in sandbox tier {sandbox.tier} cannot use the GPU: {said}. If you trust the code, judge it with "
         "--tier D --trust (docs/gpu.md)"
     )
 
@@ -306,7 +306,8 @@ class DeviceHost:
     def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> tuple[str, bool]:
         """Compile the kernels of a Python file by making these calls, in several builders at once.
 
-        Return the cache with the kernels, and True if all calls could be made. Results are not checked here.
+        `is_kits`: the file belongs to the kit. Return (cache with the kernels, True if no call failed). Results of the
+        calls are not checked here.
         """
         zygote = self.place.zygote
         # In a class, OMP_NUM_THREADS is this judge's share of the cores.
@@ -376,7 +377,7 @@ def _call_all(session: PipeSession, jobs: Sequence[Mapping[str, Any]], settle_s:
 
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
-    """Return the request for a call on random numbers of the runner, by which kernels are compiled."""
+    """Return the request for a call, on random numbers, that compiles kernels (`is_reference`: the reference's)."""
     request = devicecall.device_call(part, shape)
     tensors = {
         name: [

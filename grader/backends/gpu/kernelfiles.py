@@ -44,7 +44,7 @@ FROM_C = re.compile(
     r"|Cannot (access accelerator|get CUDA)"
 )
 INTERPRETER = "triton.runtime.interpreter"
-NO_CARD = " (this machine has no GPU, and its interpreter cannot answer that)"
+NO_CARD = " (this machine has no GPU, and Triton's interpreter cannot do this)"
 
 
 class Failed(Exception):
@@ -463,7 +463,7 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
         root = _root(error)
         if not has_card and ((ASKS_FOR_CARD.search(text) and _is_of_card(root)) or _is_unsupported(root)):
             return text + NO_CARD
-        # The judge takes NO_CARD at the end for a missing GPU: change an exception's text that ends with it.
+        # For the judge, NO_CARD at the end means a missing GPU: no other exception's text may end with it.
         return f"{text}." if text.endswith(NO_CARD) else text
     except BaseException:
         return "it raised an exception whose text cannot be read"

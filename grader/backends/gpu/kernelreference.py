@@ -1,6 +1,6 @@
 """Reference of a GPU lab: `reference.py` with Triton kernels, and `reference.cu`, in the lab's folder.
 
-A handout holds neither file, because they are solutions. There results are judged, but times are not.
+A handout contains neither file, because they are solutions. With a handout, results are judged but times are not.
 """
 
 from __future__ import annotations

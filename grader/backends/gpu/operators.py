@@ -100,14 +100,14 @@ class Replay:
     outputs: dict[str, Any]
     """Outputs by name, in their stored types."""
     avoided: tuple[int, int]
-    """Count of numbers in the part's `avoids_tensor`, for one element of the batch and for the whole batch."""
+    """Size of the tensor that the part must not make (`avoids_tensor`): for one element of the batch, for the batch."""
 
     def given(self) -> int:
         """Return the count of numbers in the call's inputs and outputs."""
         return sum(each.size for each in self.request.inputs)
 
     def holds_avoided(self) -> bool:
-        """Return True if torch makes a tensor of more than half the size of `avoids_tensor`, for one element or all."""
+        """Return True if torch makes a tensor of more than half of a size in `avoided`."""
         rows = {row.name: row.calls for row in self.rows}
         sizes = (rows.get("largest", 0), rows.get("most", 0))
         return any(2 * size > avoided for size, avoided in zip(sizes, self.avoided, strict=True))
@@ -230,7 +230,7 @@ def play_again(
             played.append(replay)
             said = fault(checks, host, replay, call)
             if used_s > most_s:
-                said = said or f"its traces take more than {most_s:.0f} s of processor time together"
+                said = said or f"replaying its calls takes more than {most_s:.0f} s of processor time in all"
             if said:
                 return played, [Flag("unseen_work" if in_torch(part) else "no_kernel", said, "review")]
     return played, []
@@ -280,7 +280,7 @@ def left_open(call: Call) -> Flag | None:
     why = f"it waited for most of {call.wall_s:.0f} s" if call.has_waited else "the system ended it"
     return Flag(
         "replay_open",
-        f"a call could not be replayed, since the machine was too busy ({why}): its work is not checked. Grade it "
+        f"a call could not be replayed, because the machine was too busy ({why}): its work is not checked. Grade it "
         "again, fewer at a time (--jobs)",
     )
 
@@ -296,7 +296,7 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
         if NO_ROOM.search(why) and host.card is not None and not _exceeds_its_limit(why):
             raise KitError(f"the GPU has no memory left for a replay ({why}); grade fewer at a time (--jobs)")
         what = "operators" if in_torch(part) else "kernels"
-        return f"its {what} could not be called apart from the file: {why}"
+        return f"its {what} could not be replayed without the file's Python code: {why}"
     launches = any(row.name.startswith("launch ") for row in call.profile)
     if launches and in_torch(part):
         return "a kernel was launched, but this part must use PyTorch alone"
@@ -377,9 +377,9 @@ def _counts(output: Any) -> Any:
 
 
 def _holds_avoided(played: Sequence[Replay]) -> bool:
-    """Return True if torch makes over half of the tensor that the part should avoid in all calls, of two sizes or more.
+    """Return True if torch makes over half of the tensor to avoid in every call, and the calls have several sizes.
 
-    At one size, a tile of fixed size may be as large as the tensor.
+    At a single size, a tile of fixed size may be as large as the tensor.
     """
     return len({each.avoided for each in played}) > 1 and all(each.holds_avoided() for each in played)
 

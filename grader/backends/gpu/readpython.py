@@ -104,7 +104,7 @@ REACHING = (
     *("marshal.", "pickle.", "_pickle.", "shelve.", "torch.load", "numpy.load", "torch.utils.cpp_extension"),
     *("types.CodeType", "types.FunctionType", "types.MethodType"),
 )
-#: Attributes that lead from any object to the contents of others.
+#: Attributes through which code can reach the internals of other functions, frames and classes.
 LEADING = frozenset(
     (
         "tb_frame",
@@ -125,7 +125,7 @@ LEADING = frozenset(
 #: Builtin functions and names that run a string as code, or give access to modules without an import.
 RUNNING = frozenset(("exec", "eval", "compile", "__import__", "__builtins__", "__loader__", "__spec__"))
 CHANGING = frozenset(("setattr", "delattr"))
-#: Objects whose attributes a file may ask for by any name.
+#: Variables on which `getattr` with a computed name is harmless: objects of the file's own classes.
 OWN_OBJECTS = ("self", "cls", "ctx")
 LOOKING = frozenset(("getattr", "hasattr", "isinstance", "vars", "dir"))
 #: Modules that can be reached as attributes of other modules, such as torch.os.
@@ -358,7 +358,7 @@ class Reader:
         return node.name in self.wrapped or any(jits)
 
     def is_trusted(self, node: ast.AST, around: list[Names]) -> bool:
-        """Return True for a kernel that has only Triton's decorators: the file's own could replace the function."""
+        """Return True for a kernel with Triton's decorators only: the file's decorators could replace the function."""
         if not isinstance(node, ast.FunctionDef) or not self.is_kernel(node):
             return False
         decorators = decorators_of(node)
@@ -685,7 +685,7 @@ class Files:
         return bool(name) and self.place(name) is not None
 
     def followed(self, name: str) -> list[str]:
-        """Return a dotted name followed by its meanings in file after file; the last is where it is defined."""
+        """Return the chain of names to which imports resolve a dotted name; the last one names the definition."""
         names = [name]
         while len(names) < MOST_PARTS:
             owner, rest = self.owner(names[-1])
@@ -772,7 +772,7 @@ class Files:
         return [(r, each) for r, c in found for each in c.body if getattr(each, "name", "") != "backward"]
 
     def adapted(self, language: str) -> list[tuple[Reader, ast.ClassDef]]:
-        """Return the classes that the course's adapter for this language names."""
+        """Return the classes that the adapter (CS336's function that returns the class to judge) names."""
         name = f"get_flashattention_autograd_function_{language}"
         adapters = self.readers.get(self.bundle.adapters()) if self.bundle is not None else None
         for reader in dict.fromkeys(r for r in (adapters, self.main) if r is not None and name in r.bound):

@@ -35,7 +35,7 @@ HINT = "check the mask, the strides and the number of programs"
 
 
 class Region:
-    """A storage (its real address is `start`, its bytes are `size`) and its artificial addresses."""
+    """A storage of `size` bytes at the real address `start`, with its artificial addresses."""
 
     def __init__(self, number: int, start: int, size: int) -> None:
         self.start, self.size = start, size
@@ -129,7 +129,7 @@ class Memory:
         return self.alive
 
     def distance(self, low: int, high: int, size: int) -> int | None:
-        """Return the number that turns the addresses from `low` to `high` into real ones when it is subtracted.
+        """Return the difference between artificial and real addresses, for accesses from `low` to `high`.
 
         None if these accesses of `size` bytes do not all lie in one storage.
         """
@@ -290,7 +290,7 @@ def storages() -> tuple[list[int], list[int]]:
     for each in gc.get_objects():
         if not issubclass(type(each), torch.Tensor):
             continue
-        with contextlib.suppress(RuntimeError):  # of sparse tensors and those without memory
+        with contextlib.suppress(RuntimeError):  # raised by sparse tensors and tensors without memory
             storage = each.untyped_storage()
             if storage.device.type == "cpu":
                 found.add((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))

@@ -325,8 +325,8 @@ class DeviceRounds:
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             message = (
-                "Its results are right. Its time is open: the reference has no autograd.Function to time one against; "
-                f"a function {self.part.function} would be timed."
+                "Its results are right. Its time is open: the reference has no autograd.Function to compare with. Hand "
+                f"in a function {self.part.function} to have it timed."
             )
             raise faults.Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=REFERENCE)
 
@@ -365,7 +365,7 @@ class DeviceRounds:
         """Compare rows of one set with the oracle. Return for each output the allowed difference from the reference.
 
         Set and rows are drawn once for both sides, whose inputs are equal: for long sequences the oracle takes seconds.
-        The student's process does not get to know them.
+        The student's process does not learn which rows were drawn.
         """
         if side.is_reference:
             self.sampled_set = secrets.randbelow(self.mine.sets)
@@ -380,10 +380,10 @@ class DeviceRounds:
                     f"the reference of {self.part.id} is wrong in a timed call; please report this"
                 )
             words = (
-                f"{rows.wrong} of {rows.count} elements of {name} that were looked at in a "
-                f"timed call are wrong, the largest error is {rows.max_error:.3g}. Smaller inputs gave right "
-                "results. Does the function wait for all that it has launched, and does it use the inputs of this very "
-                "call?"
+                f"{rows.wrong} of {rows.count} checked elements of {name} are wrong in a "
+                f"timed call, the largest error is {rows.max_error:.3g}. Smaller inputs gave right "
+                "results. Does the function wait for all kernels that it launches, and does it use the inputs of this "
+                "call, not of an earlier one?"
             )
             raise faults.Faulty("wrong", Diagnosis("wrong_when_timed", words))
         return {name: SAME_FACTOR * rows.tolerance for name, rows in found.items()}
@@ -397,8 +397,8 @@ class DeviceRounds:
                 total = tensor.count * mine.runner.arena.sets
                 words = (
                     f"{counts[tensor.name]} of {total} elements of {tensor.name} in a timed call are further from the "
-                    "reference's than rounding explains, or were never written. Does the function wait for all that it "
-                    "has launched, and does it use the inputs of this very call?"
+                    "reference's than rounding explains, or were never written. Does the function wait for all kernels "
+                    "that it launches, and does it use the inputs of this call, not of an earlier one?"
                 )
                 raise faults.Faulty("wrong", Diagnosis("wrong_when_timed", words))
 

@@ -77,7 +77,7 @@ def write_in(scratch: str) -> None:
 
 
 def keep_open(roots: Iterable[str]) -> None:
-    """Open the folders `roots` and import modules through them. So it does not matter if folders above are closed."""
+    """Open the folders `roots` and import through them. So imports work even if the folders above cannot be entered."""
     ways = {}
     for root in roots:
         if os.path.isdir(root):

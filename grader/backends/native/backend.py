@@ -90,6 +90,6 @@ class NativeBackend(CppCalls):
         except ProgramRefused as reason:
             raise crashes.program_fault(str(reason)) from reason
         if session.load_error is not None:
-            # A native program loads no object: a reply about loading does not come from the kit's code.
+            # The kit's code in a native program loads no object. So the student's code sent this reply about loading.
             raise crashes.program_fault("it sent back something other than a greeting")
         return session

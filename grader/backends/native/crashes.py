@@ -11,8 +11,8 @@ from grader.runner.calls import Call
 
 SIGNAL_HINTS = {
     "SIGSEGV": "a read or write outside an array, or a local array or recursion too large for the stack (use a "
-    "std::vector). Check the order of indices and the bounds of loops over what is left at the end, and "
-    "whether a file is open: kernels have none",
+    "std::vector). Check the order of indices, the bounds of loops over a last, shorter block, and that the "
+    "kernel uses no files: it cannot open any",
     "SIGABRT": "abort() was called: a failed assertion, or an exception thrown inside an OpenMP region",
     "SIGBUS": "a read or write outside an array",
     "SIGFPE": "a whole number was divided by zero (a size or count that became 0?)",
@@ -21,7 +21,7 @@ SIGNAL_HINTS = {
     "SIGXFSZ": "it wrote a file larger than allowed",
     "SIGXCPU": "it used more CPU time than allowed",
     "SIGSYS": "it made a system call that kernels may not make: to start another process, to use the network, or "
-    "to reach for a process that is not its own",
+    "to access another process",
 }
 
 
@@ -45,7 +45,7 @@ SANITIZED = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 def load_error(error: str) -> Faulty:
     """Return the verdict for an object that raised `error` while it was loaded."""
-    return fault("compile_error", "load_error", f"the object cannot be loaded: {error}")
+    return fault("compile_error", "load_error", f"the compiled file cannot be loaded: {error}")
 
 
 def loading_fault(death: Call) -> Faulty:
@@ -66,7 +66,7 @@ def program_fault(reason: str) -> Faulty:
 
 
 class CallWords:
-    """Verdicts and messages for calls that returned no output. Subclasses have those of their language."""
+    """Verdicts and messages for calls that returned no output. Subclasses replace messages for other languages."""
 
     def fault(self, broken: Broken) -> Faulty:
         call, at = broken.call, broken.at
@@ -131,13 +131,13 @@ def _why_aborted(printed: str) -> str:
     """Return the reason of an abort if the process printed one; else ""."""
     if (heap := DAMAGED_HEAP.search(printed)) is not None:
         return (
-            "the heap is damaged: something was written outside of an array before, or freed twice (noticed late, by "
-            f"the C library: {one_line(heap[0], 60)})"
+            "the heap is damaged: earlier, something was written outside of an array, or freed twice (the C library "
+            f"noticed it late: {one_line(heap[0], 60)})"
         )
     if STACK_SMASHED.search(printed) is not None:
         return "something was written beyond the end of a local array"
     if (thrown := UNCAUGHT.search(printed)) is not None:
-        return f"an exception that nobody catches, {thrown['type']}: one that leaves an OpenMP region, say"
+        return f"an uncaught exception of type {thrown['type']}, such as one that leaves an OpenMP region"
     if (failed := ASSERTION.search(printed)) is not None:
         return f"a failed assertion: {failed['text']}"
     return ""

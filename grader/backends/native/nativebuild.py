@@ -63,7 +63,7 @@ LINKAGES = {
     "static": ("-static",),
     "dynamic": ("-pie", "-static-libstdc++", "-static-libgcc"),
 }
-#: Linkage of a program with sanitizers, whose libraries are shared ones in gcc.
+#: Linkage of a program with sanitizers: gcc has only shared libraries for them.
 SANITIZED = "sanitized"
 SANITIZED_LINK = ("-fsanitize=address,undefined",)
 #: Linker flags for a stack that is not executable, even if an object requests that.

@@ -168,7 +168,7 @@ CHECKS = {
 }
 FAULTS = {
     "heap-buffer-overflow": "memory beyond the end (or before the start) of an array was {access}",
-    "heap-use-after-free": "memory was {access} after it was freed: a pointer into a tensor or vector that is gone",
+    "heap-use-after-free": "memory was {access} after it was freed: a pointer into a deleted tensor or vector",
     "stack-buffer-overflow": "memory beyond a local array was {access}",
     "stack-use-after-return": "a local variable was {access} after its function had returned",
     "stack-use-after-scope": "a local variable was {access} after the end of its block",
@@ -178,7 +178,7 @@ FAULTS = {
     "double-free": "memory was freed twice",
     "SEGV": "an address outside of all memory was {access}: a null or wild pointer, or an index far out of range",
     "FPE": "an integer was divided by zero",
-    "ABRT": "the program called abort (an exception that nobody caught, or a failed assertion)",
+    "ABRT": "the program called abort (an uncaught exception, or a failed assertion)",
     "allocation-size-too-big": "the code asked for far too much memory: look for a negative size",
     "container-overflow": "an element between a vector's size and its capacity was {access}",
 }
@@ -208,9 +208,9 @@ MOST_ADDRESSES, LOOKUP_S = 100, 20.0
 
 
 def with_lines(output: str, program: Path) -> str:
-    """Return a program's output in which stack frames without a line number have one.
+    """Return a program's output with line numbers added to stack frames that lack them.
 
-    addr2line (binutils) finds the lines; without it the output is returned unchanged.
+    addr2line (binutils) finds the lines; without this tool the output is returned unchanged.
     """
     wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] == str(program)))
     if not wanted:
@@ -262,7 +262,7 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
 def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
     """Parse one report. `before` is the text between the report before and this one, `rows` the source's lines."""
     subscript, undefined, asan = SUBSCRIPT.match(text), UBSAN.match(text), ASAN.match(text)
-    # The fault's stack is the first one; those of the allocation and of threads follow after an empty line.
+    # The first stack is the fault's. Stacks of the allocation and of threads follow after an empty line.
     stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
     frames = _frames(stack, rows)
     if subscript is not None:

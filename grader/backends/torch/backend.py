@@ -38,7 +38,7 @@ class TorchBackend(CppCalls):
         kernels = self.lab.reference().for_torch()
         if kernels is None:
             raise KitError(
-                "this copy of the kit has no reference for a process with torch: judge without the table"
+                "this copy of the kit has no reference for a process with torch: judge without the profiler's table"
             )
         return self.zygote.spawn(
             *kernels, threads=how.threads, cpus=how.cpus, call_timeout_s=how.call_timeout_s

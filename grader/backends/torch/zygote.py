@@ -116,7 +116,7 @@ class Zygote:
         self._modules, self._card = tuple(modules), card
         self.sandbox = sandbox
         self.blind = False
-        """True if its GPU runners cannot observe the stores of kernels. Known before any student code runs."""
+        """True if GPU runners cannot observe launches of kernels, because this Triton has another structure."""
         self.sabotaged = False
         """True if processes were killed that only a student's code could have killed (tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
@@ -184,7 +184,7 @@ class Zygote:
             kind: "student", "raw" or "torch" (`torch.loaded`), or a kind of `gpu.devicerunner`.
             shared_fd: for a GPU runner, the descriptor of memory that it shares with the judge.
             cache: for a GPU runner, the folder of compiled kernels (of `caches`) that it reads.
-            builds: True if the runner fills `cache`. It is then locked as a compiler is.
+            builds: True if the runner fills `cache`. Then it gets the lock of a compiler.
             is_kits: True if the object is a file of the kit.
             freeze: stop the runner between calls, which is needed to judge time.
 
@@ -248,7 +248,7 @@ class Zygote:
                 ) from error
             self.sabotaged = True
             self._clear_up()
-            return Call("crash", message="the process that it was started from was ended with it")
+            return Call("crash", message="the grader's process that had started it was killed, too")
         was_killed &= bool(ended.signal_name) and ended.signal_name not in OWN_FAULTS
         if was_killed and runner.kind != "student" and not self.sandbox.locks:
             self.sabotaged |= any(other.kind == "student" for other in self._living.values())
@@ -387,7 +387,7 @@ class Zygote:
         except (OSError, ValueError) as error:
             self._process.kill()
             raise KitError(
-                f"the runner process could not import what kernels need: {self._last_words()}"
+                f"the runner process could not import the modules that kernels need: {self._last_words()}"
             ) from error
         self._control.settimeout(ANSWER_TIMEOUT_S)
         self.blind = bool(reply.get("blind"))
@@ -398,7 +398,7 @@ class Zygote:
         try:
             status = self._process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
-            return "it is still there"
+            return "it is still running"
         said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
         last = (said.strip().splitlines() or ["it ended without a message"])[-1]
         return f"{last}, {signal.Signals(-status).name}" if status < 0 else last

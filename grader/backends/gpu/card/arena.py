@@ -21,7 +21,7 @@ from grader.backends.gpu.card.driver import MULTIPROCESSORS, Driver, differing_a
 from grader.core.arrays import Array, np
 from grader.core.precision import ITEM_BYTES, POISON, widened
 
-#: Numbers of types in kernels.cu.
+#: Numbers by which kernels.cu distinguishes element types.
 KINDS = {"float32": 0, "float16": 1, "bfloat16": 2}
 ALIGNMENT_BYTES = 512
 THREADS, BLOCKS_EACH = 256, 32
@@ -317,8 +317,8 @@ class Arena:
 class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
     """Tensor on the GPU that can be used as an array, 16-bit types as float32. It copies only rows that are used.
 
-    Of a tensor of 67 million numbers, a timed call checks sixteen rows: to copy and widen all of it took longer than
-    everything else in a round. `read(offset, size)` returns bytes of the tensor, which must not change meanwhile.
+    A timed call checks only 16 rows of a tensor of 67 million numbers. To copy and widen the whole tensor took longer
+    than the rest of a round. `read(offset, size)` returns bytes of the tensor. The tensor must not change meanwhile.
     """
 
     def __init__(self, read: Callable[[int, int], bytearray], shape: tuple[int, ...], dtype: str) -> None:
@@ -348,7 +348,7 @@ class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*given, **how)
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the whole array."""
+        """Return an attribute of the whole array, copied to the CPU."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(np.asarray(self), name)

@@ -56,7 +56,7 @@ class TimedRunner:
         return None
 
     def calibrate(self, seed: int, laid: int | None = None) -> float | Call:
-        """Return the overhead in seconds of a call that fills and copies `laid` sets (None: all); or a failed call."""
+        """Return the overhead in s of a call that fills and copies `laid` sets (None: all); or the call that failed."""
         times = []
         for k in range(BASE_CALLS):
             call = self.raw(seed + 100 + k, self.base_sets, laid)

@@ -13,9 +13,9 @@ from typing import Any
 LIBRARY = "libcuda.so.1"
 #: Values of the driver's enumerations CUmemAllocationType, ...HandleType, CUmemLocationType and CUmemAccess_flags.
 PINNED, POSIX_FD, ON_DEVICE, READ_WRITE = 1, 1, 1, 3
-#: A value of CUmemorytype.
+#: Value of the driver's enumeration CUmemorytype.
 DEVICE_MEMORY = 2
-#: Values of CUdevice_attribute.
+#: Values of the enumeration CUdevice_attribute; MAJOR and MINOR are the GPU's compute capability.
 MULTIPROCESSORS, MAJOR, MINOR = 16, 75, 76
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from grader.backends.gpu.card.arena import Card
 
-#: Name in `waits_for` of a submission whose time needs a GPU.
+#: Entry in `waits_for` if a submission can be judged or timed only on a machine with a GPU.
 GPU = "GPU"
 INTERPRETED = "TRITON_INTERPRET"
 

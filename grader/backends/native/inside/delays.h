@@ -25,7 +25,7 @@ namespace {
 
 class Delays {
  public:
-  // Sets if the next call has delays. Only the time of the first one is stored, until the call begins.
+  // Decides if the next call has delays. Stores only the time of the first delay, until the call begins.
   static void plan(bool wanted) { first_ns_ = drawn_ns() + kNeverNs * !wanted; }
 
   Delays() {
@@ -58,8 +58,8 @@ class Delays {
 
  private:
   static constexpr long kEveryNs = 200000, kHeldUpNs = 27000;
-  // A call begins with kOften delays in quick succession, since a short call ends before kEveryNs. More are not worth
-  // it: a delay costs as much CPU time as a short call, and repeating the call finds more races in the same time.
+  // A call begins with kOften delays in quick succession, because a short call ends before kEveryNs. More do not pay: a
+  // delay costs as much CPU time as a short call, and repeating the call finds more races in the same time.
   static constexpr long kShortestNs = 1000, kLongestNs = 20000, kNeverNs = 3600 * 1000000000l;
   static constexpr int kOften = 20;
 
@@ -72,16 +72,16 @@ class Delays {
     const timespec held_up = {0, kHeldUpNs};
     raw(SYS_nanosleep, address(&held_up));
   }
-  // Returns a random time from kShortestNs to kLongestNs. All powers of two are equally likely, since a thread's share
-  // of a short call takes only microseconds. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable
+  // Returns a random time from kShortestNs to kLongestNs. All powers of two are equally likely: a thread's share of
+  // a short call takes only microseconds. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable
   // pseudorandom number generators", 2014): its state is a counter, which several threads may use at once.
   static long drawn_ns() {
     uint64_t mixed = drawn_ += 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
     mixed ^= mixed >> 31;
-    // Between two powers of two the distribution is uniform, since `pow` could be defined by a student. A number above
-    // kLongestNs starts again at kShortestNs.
+    // Between two powers of two the distribution is uniform. It does not use `pow`, which a student's file may define.
+    // A number above kLongestNs starts again at kShortestNs.
     const long shortest = kShortestNs << (mixed >> 32) % 5;
     const long drawn = shortest + static_cast<long>((mixed & 0xffffffff) * static_cast<uint64_t>(shortest) >> 32);
     return drawn > kLongestNs ? drawn - kLongestNs + kShortestNs : drawn;

@@ -108,7 +108,7 @@ void take_descriptors() {
   const char *const names[] = {"input", "output", "output", "request", "reply", "payloads"};
   const int last = *text_of("payloads") != '\0' ? kLastFd : kLastFd - 1;
   int held[kLastFd + 1];
-  // First move all to high numbers, since the number that one needs may be in use by another.
+  // First move all to high numbers: the low number that one needs may be the present number of another.
   for (int k = 0; k <= last; k++)
     held[k] = static_cast<int>(check(fcntl(static_cast<int>(number_of(names[k])), F_DUPFD, kOwnFds), "descriptors"));
   for (int k = 0; k <= last; k++) check(dup2(held[k], k), "descriptors");
@@ -321,7 +321,7 @@ void go_first() {}
 
 int main(int count, char **given) {
   words = given + 1;
-  // Move this descriptor and the program's to high numbers, since the program gets the low ones.
+  // Move this descriptor and the program's to high numbers, because the program gets the low ones.
   status_fd = fcntl(static_cast<int>(number_of("status")), F_DUPFD_CLOEXEC, kOwnFds);
   if (status_fd < 0) _exit(126);
   static char *environment[kMostWords + 1];

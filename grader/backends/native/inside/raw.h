@@ -1,5 +1,5 @@
 // System calls of the runner without the C library. A student's file may define `readv` or `nanosleep`, and the linker
-// would use this definition in the whole program. It would see the judge's options for a call before the call.
+// would use this definition in the whole program. Then the student's code would see the options of a call beforehand.
 #ifndef GPT149_INSIDE_RAW_H
 #define GPT149_INSIDE_RAW_H
 

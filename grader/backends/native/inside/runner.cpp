@@ -2,9 +2,9 @@
 // It serves calls over a pipe until the pipe closes. docs/protocol.md describes the messages. The program is untrusted:
 // the judge uses only the bytes of its outputs.
 //
-// Static initialisers of the student's object run before main. They are locked in as well, since launch.cpp locks the
-// process before this program starts. The kit's code is in namespaces of its own, because it is linked with the
-// student's.
+// Static initialisers of the student's object run before main. The locks apply to them, too, because launch.cpp locks
+// the process before this program starts. The kit's code has its own namespaces, because it is linked with the
+// student's code.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -352,7 +352,7 @@ class Served {
   }
 
   // Writes to this much memory and frees it, so that the next call gets pages that have been written before. It uses
-  // small pieces, since the C library would return a large piece to the system.
+  // small pieces, because the C library would return a large piece to the system.
   void reserve(size_t bytes) {
     constexpr size_t kPiece = 8 << 20;
     std::vector<void *> pieces;

@@ -1,5 +1,5 @@
 // The part of gpt149_abi.h that is the same for every student's file: conversion of arguments and results, the list of
-// functions, and the C functions by which a runner lists and calls them. All are marked cold, since optimising them
+// functions, and the C functions by which a runner lists and calls them. All are marked cold, because optimising them
 // took longer than optimising the kernels.
 #ifndef GPT149_GLUE_H
 #define GPT149_GLUE_H

@@ -1,5 +1,5 @@
 // The names of pybind11 that PYBIND11_MODULE in kernel files usually contains, for a build without pybind11. They are
-// empty, since `def` ignores its arguments after the function.
+// empty, because `def` ignores its arguments after the function.
 #ifndef GPT149_PYBIND_H
 #define GPT149_PYBIND_H
 

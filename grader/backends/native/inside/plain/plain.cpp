@@ -12,7 +12,7 @@ Error::Error(std::string text) : text_(std::move(text)) {}
 Error::~Error() = default;
 const char *Error::what() const noexcept { return text_.c_str(); }
 
-// The text for a condition without a message is torch's.
+// A condition without a message gets the text that torch uses.
 template <class E>
 void fail(const char *condition, const std::string &said) {
   if (!said.empty()) throw E(said);

@@ -54,7 +54,7 @@ inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Exten
     if (strides[a] != strides[b]) return strides[a] > strides[b] ? 1 : -1;
     return sizes[a] > sizes[b] ? 1 : 0;
   };
-  // Insertion sort. std::sort cannot be used, since some dimensions cannot be compared (stride 0).
+  // Insertion sort. std::sort cannot be used, because some dimensions cannot be compared (stride 0).
   for (size_t k = 1; k < order.size(); k++) {
     for (size_t at = k, other = k; other-- > 0;) {
       const int after = goes_after(order[other], order[at]);

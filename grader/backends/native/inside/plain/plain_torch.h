@@ -16,7 +16,7 @@
 #ifndef GPT149_PLAIN_TORCH_H
 #define GPT149_PLAIN_TORCH_H
 
-// Must be included before the containers' headers, since it redefines the check in their operator[].
+// Must be included before the containers' headers, because it redefines the check in their operator[].
 #include "plain_checked.h"
 
 #include <sys/time.h>

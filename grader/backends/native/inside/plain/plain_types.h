@@ -59,7 +59,7 @@ extern template void fail<ValueError>(const char *, const std::string &);
   EACH(uint8_t, Byte) EACH(int8_t, Char) EACH(int16_t, Short) EACH(int, Int)                \
   EACH(int64_t, Long) EACH(float, Float) EACH(double, Double) EACH(bool, Bool)
 
-// The numbers are torch's, since the C interface to the runner uses them.
+// The numbers are the same as in torch, because the C interface to the runner uses torch's numbers.
 enum class ScalarType : int8_t { Byte = 0, Char = 1, Short = 2, Int = 3, Long = 4, Float = 6, Double = 7, Bool = 11 };
 
 template <class T>
