@@ -111,7 +111,7 @@ def test_one_loop_as_two_parts(name: str, judge: Judge) -> None:
     assert (first.verdict, fourth.verdict) == ("pass", "wrong" if name == "wrong" else "pass")
     tiles = {} if name == "wrong" else {TILES: REVIEW if IDLE in codes else NOTE}
     assert {flag.code: flag.level for flag in fourth.flags} == {**codes, **tiles} and first.flags == ()
-    used = "uses L alone of the 13" if name == "one workspace filled" else "uses none of the 13"
+    used = "uses only L of the 13" if name == "one workspace filled" else "uses none of the 13"
     assert all(used in flag.message for flag in fourth.flags if flag.code == IDLE)
 
 

@@ -50,9 +50,9 @@ class Watched:
 class Options:
     """Options of one run.
 
-    `shape` overrides the assignment's default sizes. `seed` makes timed inputs repeatable; by default each run draws
-    its own. With `time_ungraded`, parts whose time earns no points are timed, too. `time_budget_s` limits the seconds
-    of a part's timed calls (`grader.judge.timing.measure`).
+    `shape` overrides the assignment's default sizes. `seed` makes timed inputs repeatable; by default each run draws a
+    new seed. `time_ungraded`: also time parts whose time earns no points. `time_budget_s` limits the seconds of a
+    part's timed calls (`grader.judge.timing.measure`).
     """
 
     shape: Mapping[str, int] = field(default_factory=dict)
@@ -86,13 +86,13 @@ class Bench:
     """Context manager that reserves cores for timing a part. It yields the cores for the runners, None for the
     default."""
     give_way: Callable[[], None] = lambda: None
-    """Function called before a runner with the student's code starts, unless another such runner is alive."""
+    """Function called before the student's code starts, while no runner is alive: others may time their parts then."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
     """Function that waits for the flags of the built object (`grader.integrity.flags.inspect_object`)."""
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
-    """Right outputs on public cases, by part and case, for parts that are compared (`grader.judge.same_work`)."""
+    """Right outputs on public cases, by part and case. Only of parts that `grader.judge.same_work` compares."""
 
     opened: list[Session] = field(default_factory=list)
     """The student's runners so far."""

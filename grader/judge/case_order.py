@@ -45,7 +45,7 @@ class Shown:
     run: CaseRun
     ok: bool
     held_bytes: int | None = None
-    """`held_bytes` of the call with that peak (`grader.runner.calls.Call`)."""
+    """Memory held in the earlier call whose peak is `peak_bytes` (see `grader.runner.calls.Call.held_bytes`)."""
 
 
 def profiled(part: Part, side: Side) -> dict[str, Any]:

@@ -30,18 +30,18 @@ from grader.runner.calls import Call
 from grader.runner.session import Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
-"""Limits on explanations, which take time: most wrong cases that are explained, and the number of cases that name one
-bug after which no more are explained. While several bugs fit all cases, up to MOST_UNDECIDED cases are explained: only
-these bugs are tried then, which is fast.
+"""Limits on explaining wrong cases, which takes time. It stops after MOST_DIAGNOSED cases, or if ENOUGH_AGREEING cases
+name the same bug. While several bugs fit all cases, up to MOST_UNDECIDED cases are explained. This is fast, because
+only these bugs are tried.
 """
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
-"""Calls with delayed threads, by which races show: SHAKEN_S seconds of them are made before results count as right. For
-these at most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls. A wrong call is repeated MOST_AGAIN times.
+"""Limits on calls with delayed threads, which reveal data races. Results count as right after SHAKEN_S seconds of such
+calls. They repeat at most MOST_SHAKEN cases, in at most MOST_REPEATS calls. A wrong call is repeated MOST_AGAIN times.
 """
 
-#: Limit on the elements in the inputs of a right case that may refute suspects.
+#: Largest number of input elements of a right case that is used to refute suspects (known mistakes).
 MOST_REFUTING = 1 << 17
-#: Limit on the calls of one inquiry, and the codes of diagnoses for which no inquiry is made.
+#: Limit on the further calls of one inquiry (`Oracle.inquiry`), and codes of diagnoses that need no inquiry.
 MOST_INQUIRED = 16
 NEEDS_NO_INQUIRY = frozenset(
     {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
@@ -219,7 +219,7 @@ class Correctness:
             self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
-        """Judge a function that the file (as the published starter) does not bind by another part that calls it."""
+        """Judge a function that the file (like the published starter) does not bind through a part that calls it."""
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()
@@ -231,7 +231,7 @@ class Correctness:
         if stand_in.diagnosis is not None:
             self.diagnosis = Diagnosis(
                 "not_bound",
-                f"{self.part.function} is not bound, so it counts through {stand_in.part.id}, which is not right yet. "
+                f"{self.part.function} is not bound, so it is judged through {stand_in.part.id}, which is still wrong. "
                 f'Bind it with m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
             )
 

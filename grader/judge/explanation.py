@@ -119,7 +119,7 @@ def _with_files(known: Diagnosis, results: Correctness) -> Diagnosis:
         at += [n for n, row in enumerate(code) if re.search(OPENS, row)]
         place = f"{name}:{at[0] + 1}: " if at else ""
         lines.append(
-            f'{place}{call}("{path}") failed: kernels cannot open files, except those about caches in '
+            f'{place}{call}("{path}") failed: kernels cannot open files, except the files about caches in '
             "/sys/devices/system/cpu/cpu0/cache"
         )
     return replace(known, message="\n".join(lines))

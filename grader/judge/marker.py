@@ -88,7 +88,7 @@ class Marker:
         return self.call(session, case.name, *self.inputs_of(case), **how)
 
     def run(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> CaseRun:
-        """Return the record of a finished call, whose comparison it makes on first use."""
+        """Return the record of a finished call. It compares the outputs with the oracle on first use."""
         return CaseRun(self.part, case, shape, inputs, self.seen(inputs), call, self.oracle)
 
     def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
@@ -103,7 +103,7 @@ class Marker:
     def sampled(
         self, shape: Mapping[str, int], inputs: Mapping[str, Any], rows: int
     ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
-        """Draw about `rows` rows of each output. Return a function that compares outputs with the oracle in these."""
+        """Draw about `rows` rows of each output. Return a function that compares these rows with the oracle's."""
         from grader.core.arrays import np
         from grader.core.draws import Draws, derive
         from grader.explain.comparison import compare
@@ -122,7 +122,7 @@ class Marker:
         return looked_at
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
-        """Return the diagnosis of a call that changed the inputs `names`, which are among those to keep (`kept`)."""
+        """Return the diagnosis for a call that changed the inputs `names`. `kept` are all that it may not change."""
         from grader.explain import diagnose
 
         return diagnose.inputs_overwritten(names, kept, self.oracle.output)
@@ -131,9 +131,9 @@ class Marker:
         return self.bench.call_timeout_s(shape)
 
     def is_used(self) -> bool:
-        """Return True if the source defines the function and the part that stands in for it calls it.
+        """Return True if the source defines the part's function, and the function of its stand-in part calls it.
 
-        If the function of that part is not found in the source, this assumes that it calls every function.
+        If the stand-in's function is not found in the source, it counts as calling every function.
         """
         graph, user = callgraph.of_source(self.source), self.bench.assignment.part(self.part.stands_in or "")
         reached = graph.reached(user.function) or graph.known
@@ -159,7 +159,7 @@ class Marker:
         sizes, wrong = self.sizes(run.shape), run.wrong
         refused = run.misfit if run.outputs is None else self.overwritten(run)
         if run.outputs is None or refused is not None:
-            # An overwritten input may be the cause of a wrong output, so it is reported in place of that.
+            # An overwritten input may be the cause of a wrong output: report only the overwritten input.
             return CaseResult(run.case, sizes, False, None, refused)
         self.seen_outputs |= set(run.outputs)
         self.wrong_outputs |= {name for name, compared in run.comparisons.items() if not compared.ok}

@@ -25,7 +25,7 @@ from grader.runner.calls import Call
 from grader.runner.session import Session
 
 SAME_FACTOR = 2.0
-"""Limit on the difference between profiled and judged output, in multiples of that between two judged outputs."""
+"""Allowed difference between profiled and judged output, as a multiple of the difference of two judged outputs."""
 
 
 def beside_reference(
@@ -116,7 +116,7 @@ def _large_call(
 ) -> Call | None:
     """Make the call whose peak memory is measured, after the smaller calls. `sizes` replace some of its sizes.
 
-    Returns None if the student's output is not right in one of these calls.
+    `reference`: call the reference, not the student. Returns None if a student's output is not right.
     """
     measured = None
     for step in case_order.reference_steps(marker.part):
@@ -161,7 +161,7 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
 
 
 def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Session]) -> list[Flag]:
-    """Return a flag if the profiled output differs from the judged one by more than two judged calls differ."""
+    """Return a flag if profiled and judged output differ by more than the outputs of two judged calls."""
     judged, shown = mine.run.outputs, own.outputs
     if not mine.ok or judged is None or shown is None:
         return []

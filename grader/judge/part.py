@@ -59,7 +59,7 @@ class PartJudge:
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
-        """Replace the part's diagnosis by each step's extended one; with `in_cases` also that of its case."""
+        """Replace the part's diagnosis by the result of each step. `in_cases`: also in the case with this diagnosis."""
         for step in steps:
             if (diagnosis := self.diagnosis) is None:
                 return
@@ -235,7 +235,7 @@ class PartJudge:
         self.held = memory.Held(self.shape, self.memory.peak_bytes, self.memory.reference_peak_bytes)
 
     def look_with_torch(self) -> None:
-        """Profile the part if requested. Its result is reported before: only the profiler's table needs torch."""
+        """Profile the part if requested. Its result is reported first: the student need not wait for the profiler."""
         bench, shown, options = self.bench, self.results.shown, self.bench.options
         # In a class a wrong part may earn points, so it is profiled as evidence. In a student's own run only the cause
         # of a wrong result matters.
@@ -333,7 +333,7 @@ class PartJudge:
             self.flags.append(Flag("no_data_race", "no data race in a watched call on 4 threads"))
 
     def proofs_in_object(self) -> Iterable[Flag]:
-        """Return the "rejected" flags of the built object, which is read while the first cases are called."""
+        """Return the "rejected" flags of the built object, which a child process reads during the first calls."""
         if self.is_trusted():
             return ()
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
@@ -352,7 +352,7 @@ class PartJudge:
             return ""
         stores = body.reads(body.parameters)
         loops = body.enclosing(stores[-1].line) if stores else []
-        return f": no `#pragma omp parallel` stands at the loop in line {loops[0].line}" if loops else ""
+        return f": the loop in line {loops[0].line} has no `#pragma omp parallel`" if loops else ""
 
     def time_flags(self) -> Iterable[Flag]:
         if self.time is None or self.part.time is None or not self.backend.kind.on_cores:

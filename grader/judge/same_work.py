@@ -94,7 +94,7 @@ def _flags_beside(
     used = None if marker.body is None else used_arguments(marker.body, part, own)
     is_idle = used is None or len(used) < min(LEAST_USED, len(own))
     if is_first and used is not None and is_idle:
-        yield Flag("workspace_unused", f"{part.function} uses {_used_text(used, own)} and {other.id} lacks")
+        yield Flag("workspace_unused", f"{part.function} uses {_used_text(used, own)} that {other.id} lacks")
     if is_first:
         yield from _tile_flags(marker, other, fresh, is_idle=used is not None and is_idle)
     common = [name for name in mine if name in theirs and mine[name].shape == theirs[name].shape]
@@ -295,7 +295,7 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
         ):
             continue
         may_differ = _constants(own, shared) != _constants(others_own, shared) and other.function not in mine
-        message = f"{part.function} has no loop but those of {other.function}: {', '.join(shared[:3])}"
+        message = f"{part.function} has no loops except those of {other.function}: {', '.join(shared[:3])}"
         yield Flag(f"same_as_{other.id}", message, "note" if may_differ else "review")
         return
 
@@ -349,15 +349,15 @@ def used_arguments(body: Body, part: Part, positions: Sequence[int]) -> list[str
     names = body.parameters
     if len(names) != len(part.arguments):
         return None
-    # A "name" that occurs twice is the type of parameters without a name.
+    # A parameter without a name has its type in `names`. A name that occurs twice is such a type.
     counts, body = Counter(names), body.by_statements()
     named = [names[k] for k in positions if counts[names[k]] == 1 and names[k] not in TYPE_WORDS]
     return [name for name in named if body.reads([name])]
 
 
 def _used_text(used: Sequence[str], own: Sequence[int]) -> str:
-    which = f"{', '.join(used)} alone" if used else "none"
-    return f"{which} of the {len(own)} arguments that it has"
+    which = f"only {', '.join(used)}" if used else "none"
+    return f"{which} of the {len(own)} arguments"
 
 
 # ---- outputs

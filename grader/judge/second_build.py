@@ -34,10 +34,11 @@ from grader.sandbox import of_file
 from grader.source import edits
 
 BUDGET_S, CALL_S, EDITED_S = 6.0, 5.0, 0.4
+"""Limits in seconds: on a search with the checked build, on each of its calls, and on a call of an edited build."""
 
 
 class Edited:
-    """A build of a source with edits (`EditedBuild`). A runner that fails is replaced."""
+    """A build of a source with numbered edits (see `EditedBuild`). A runner that fails is replaced by a new one."""
 
     def __init__(self, marker: Marker, stack: ExitStack, bad: Collection[int]) -> None:
         self.marker, self.stack, self.bad = marker, stack, bad
@@ -46,7 +47,7 @@ class Edited:
     def call(self, case: Case, number: int, *, fresh: bool = False) -> CaseRun | None:
         """Call the function with edit `number` on the inputs of a case; None if the runner fails.
 
-        With `fresh` the runner is a new one: an earlier edit may have damaged the memory of the last.
+        `fresh`: use a new runner, because an earlier edit may have damaged the last runner's memory.
         """
         marker = self.marker
         if fresh and self.session is not None:
@@ -57,7 +58,7 @@ class Edited:
         chosen = np.array(inputs[first])
         if chosen.dtype != np.float32 or (chosen.size < 2 and self.session is None):
             return None
-        # A tensor of one number cannot choose: the edit of the call before stays in force.
+        # A tensor of one number has no room for the edit's number: the edit of the call before stays active.
         chosen.reshape(-1)[:2] = (edits.MAGIC, number)[: chosen.size]
         try:
             if self.session is None:
@@ -112,7 +113,7 @@ class SecondBuild:
         return self.checked is not None
 
     def edited(self, part: Part, text: str) -> Edited | None:
-        """Build this text in place of the student's file, in the same sandbox."""
+        """Build this text in place of the student's file, in the same sandbox. Return None if it cannot be built."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None

@@ -25,7 +25,7 @@ false "slow". A student exactly at the allowance passes early with probability 1
 one round in a hundred is below the allowance, the probability is 10^-6. "Slow" before the first look needs a fit
 machine and at least four rounds, all clearly above: the lowest exceeds the allowance by a factor of 1.5, and by the
 ratio of the highest to the lowest. With a factor of 3 two rounds are enough, because no single round of the recordings
-was so far off. These margins are measured, not exact. The first was tried on recordings of identical kernels
+was so far off. These margins are measured, not exact. The factor 1.5 was tried on recordings of identical kernels
 on busy machines, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled verdicts of a
 student at the allowance. A kernel that is twice too slow needs 4 to 8 rounds in place of 8 to 10
 (docs/measurements.md, `verdicts.py`). If the next look would exceed the budget, the measurement stops, undecided.

@@ -2,7 +2,7 @@
 
 A cheating kernel could recognise timed calls by their sizes, cores and number, and skip locks only there: without
 delays its data race would not show. So each of the first rounds has one more call, with delays, whose whole output is
-compared. It has the runner, the sizes and the cores of the timed calls. Its place among them is drawn at random.
+compared. This call uses the runner, sizes and cores of the timed calls, at a random place among them.
 """
 
 from __future__ import annotations
