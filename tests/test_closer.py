@@ -254,7 +254,7 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     assert numbers(body(copied).divisors()) == [11], "a copy is no sum"
     assert shown(SUMS, "part4", ["fills"]) == [], "fillTensor sets nothing to zero"
     assert [line for line, _ in shown(SUMS, "part4", [r"text:\bL\b"])] == [11]
-    assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "made here, and not used below")]
+    assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "computed here, but not used below")]
     pointed = WITHOUT_L.replace("total += std", "sums[k] += std").replace(
         "std::vector<float> L = formatTensor(LTensor)", "float *sums = LTensor.data_ptr<float>()"
     )
@@ -515,7 +515,7 @@ def test_only_what_fits_the_outputs_is_named() -> None:
     (alone,) = diagnose.settled([explained(2, 8, 16)])
     assert alone is not None and "Of all lengths" not in alone.message
     for each in diagnose.settled([explained(2, 8, 16), explained(4, 16)]):
-        assert each is not None and "Of all lengths 16 alone fits every input." in each.message
+        assert each is not None and "Only the length 16 fits every input." in each.message
     # An output with few wrong elements refutes no mistake: the part may have several outputs.
     few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
     (first, *_) = diagnose.settled([explained(16), explained(16), *few])

@@ -217,7 +217,7 @@ def test_a_crash_says_what_the_answers_before_it_show(part: str, found: dict[str
     """Two gradients' tensors are exchanged: a wrong result if their sizes are equal, else a write out of bounds."""
     diagnosis, (first, second) = found[f"exchanged: {part}"], EXCHANGED[part].upper()
     assert diagnosis.code.startswith("sig")
-    assert "Before that it was wrong on '" in diagnosis.message
+    assert "Before that, the result was wrong on '" in diagnosis.message
     assert f"d{first} gets what belongs into d{second}" in diagnosis.message
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = 32
 LARGEST_KEPT_ELEMENTS = 1 << 20
-"""Most elements of a case's inputs that are cached. With its expected values, such a case takes some 10 MB."""
+"""Cases with more input elements are not cached. A case of this size takes 10 MB, expected values included."""
 #: Name of the output that a function returns.
 RESULT = ""
 

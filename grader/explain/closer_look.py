@@ -85,14 +85,14 @@ class _Findings:
 
     diagnosis: Diagnosis
     has_cause: bool
-    """True if the diagnosis names the mistake, and not only a place."""
+    """True if the diagnosis names the mistake, not only the wrong indices."""
     checked: Checked | None
     prober: Prober | None
     smallest: dict[str, int] | None
     unread: Sequence[str]
-    """Inputs that change the right outputs and none of the kernel's, if the cause is unknown."""
+    """Inputs that change the expected output but not the kernel's output. Only searched if the cause is unknown."""
     constant_on: str = ""
-    """Name of a wrong case whose outputs no input changes, if the cause is unknown."""
+    """Name of a wrong case in which no input changes the outputs. Only searched if the cause is unknown."""
 
 
 class Closer:
@@ -133,7 +133,7 @@ class Closer:
         if (found.wrong_count or 0) < FEWEST_PARTIAL:
             return ""
         name = next(case.name for case in wrong if case.diagnosis is found)
-        return f"Before that it was wrong on '{name}'. {found.message}"
+        return f"Before that, the result was wrong on '{name}'. {found.message}"
 
     def _placed(self, diagnosis: Diagnosis) -> Diagnosis:
         if diagnosis.code == "exit":
@@ -200,7 +200,7 @@ class Closer:
         often = lines.most_common(MOST_STOPPED)
         where = ", ".join(f"{name}:{line}" for line, _ in often)
         shown = [f"  {name}:{each.line}: {each.text}" for each in self.body.enclosing(often[0][0])]
-        words = f"When it was stopped it was in {where} ({hang_samples.TIMES} looks). The loops around it:"
+        words = f"The call was stopped in {where} ({hang_samples.TIMES} samples). The loops around this line:"
         return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
@@ -209,7 +209,7 @@ class Closer:
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
             return (
-                "Alone this call is right. The call on the input above did the damage, which shows only here."
+                "Alone this call is right. The crash is a late effect of the error above, in an earlier call."
             )
         words = "Alone this call is right. It fails only after earlier calls: is a static or global variable left over?"
         return (
@@ -253,7 +253,7 @@ class Closer:
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
         """Return the diagnosis with the lines of the data races that ThreadSanitizer found (`races`)."""
         numbers = NUMBERS.search(diagnosis.message)
-        first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
+        first = f"{OTHER_RESULT} Data race: several threads use the same memory, and one of them writes:"
         command = RACE.format(self._named("race "))
         # After a race the wrong elements are random: leave them out, unless they are the share of one thread.
         seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
@@ -287,17 +287,15 @@ class Closer:
         added += [dissected.words if dissected else "", self._zeros(found.checked)]
         if found.unread:
             added.append(
-                f"no output changes with {found.unread[0]} alone: it is not used, or another input is in its place"
+                f"if only {found.unread[0]} changes, no output changes: it is not used, or another input is used for it"
             )
         if found.constant_on:
             added.append(
-                f"on '{found.constant_on}' nothing changes the output: it seems that nothing is computed at these sizes"
+                f"on '{found.constant_on}' no input changes the output: is the computation skipped at these sizes?"
             )
         if right := self._right_outputs():
             others = " and ".join(sorted(self.kernel.wrong_outputs))
-            added.append(
-                f"of its outputs {' and '.join(right)} came out right on all inputs; look at {others}"
-            )
+            added.append(f"right on all inputs: {' and '.join(right)}; look at {others}")
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
         message = found.diagnosis.message
         if dissected and message.startswith("NaN"):
@@ -316,8 +314,8 @@ class Closer:
         unsaid = re.search(NOT_STORED.format(r"([^.]+)"), diagnosis.message)
         output = unsaid[1] if unsaid else ""
         words = (
-            f"line {shown[0].place.line} stores into {output}, but what is stored is 0, or it is never reached, or "
-            f"{output} is not what is returned"
+            f"line {shown[0].place.line} stores into {output}, but the stored value is 0, the line is never reached, "
+            f"or another tensor than {output} is returned"
         )
         for place, division in self.body.whole_divisions()[:1]:
             words = (
@@ -326,8 +324,8 @@ class Closer:
             )
         for place, copy in self.body.lost_copies()[:1]:
             words = (
-                f"line {place.line} returns another tensor than {copy}, which line {shown[0].place.line} stores into "
-                "and which is a copy. Return what holds the copy's values"
+                f"line {shown[0].place.line} stores into {copy}, which is a copy, and line {place.line} returns "
+                "another tensor. Return the tensor with the copy's values"
             )
         for place, tensor, array in self.body.overwritten()[:1]:
             words = (
@@ -345,8 +343,8 @@ class Closer:
             for place, term in self.body.grown_exponents()[:1]:
                 diagnosis = _without_questions(diagnosis)
                 words = (
-                    f"{term} in {name}:{place.line} has the wrong sign. The new maximum less the old "
-                    "one is positive, and infinite where the old one is still -inf, so that exp() overflows. It is "
+                    f"{term} in {name}:{place.line} has the wrong sign. The new maximum minus the old one is positive, "
+                    "and infinite while the old one is -inf, so that exp() overflows. Write "
                     "exp(old maximum - new maximum)."
                 )
         elif diagnosis.code == "stale_sum" and (added := self.body.never_begun()):
@@ -355,7 +353,7 @@ class Closer:
         elif diagnosis.code not in PRECISE:
             for place, term, equal in self.body.unit_factors()[:1]:
                 words = (
-                    f"{term} in {name}:{place.line} is always 1: {name}:{equal.line} has set one to the other before. "
+                    f"{term} in {name}:{place.line} is always 1: {name}:{equal.line} makes both numbers equal before. "
                     "Keep the old value until the factor is computed."
                 )
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
@@ -469,8 +467,8 @@ class Closer:
     def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
         """Run the checked build on public inputs, if a wrong access to memory may be the cause.
 
-        A known cause excludes it only if every element is wrong. Memory outside of an array and freed memory have
-        chance values, which may look like those of a mistake in a formula.
+        With a known cause (`known`) it runs only if some elements are right. Memory outside of an array and freed
+        memory have chance values, which may look like those of a mistake in a formula.
         """
         if self.second is None:
             return None
@@ -482,7 +480,7 @@ class Closer:
         found = self.second.look(self.part, wrong[:MOST_CHECKED])
         if found is None or found.sites.found:
             return found
-        # A small input that came out right by chance may show the access, too.
+        # A small input whose result is right by chance may show the access, too.
         small = [case for case in cases if case.shape and case not in wrong]
         others = self.second.look(self.part, small[:MOST_CHECKED])
         return others if others is not None and others.sites.found else found
@@ -539,8 +537,8 @@ class Closer:
         if checked is None or not checked.is_right:
             return ""
         return (
-            f"on '{checked.is_right[0]}' the result is right only if all new memory is zeros: a variable has no first "
-            "value, or something is left from the previous call"
+            f"on '{checked.is_right[0]}' the result is right only if all new memory is zeros: a variable has no "
+            "initial value, or memory keeps values of the previous call"
         )
 
     # ---- what to do next, and where
@@ -590,8 +588,8 @@ class Closer:
         if right != [True, False]:
             return ""
         return (
-            "the first call of a process is right and the same call again is wrong: something stays behind from call "
-            "to call, in a static or global variable"
+            "the first call of a process is right and the same call again is wrong: a static or global variable keeps "
+            "a value from call to call"
         )
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:

@@ -20,18 +20,18 @@ HEADING = "Lines to look at in"
 
 #: Clues without an argument: words for the student, and the function that finds the lines.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
-    "loops": ("a loop with bounds of its own", Body.loops),
+    "loops": ("a loop with its own bounds", Body.loops),
     "one_short": ("this ends before the last index", Body.one_short),
     "of_row": ("an end that depends on another index", Body.ends_of_row),
     "whole_sums": ("a whole number", Body.whole_sums),
-    "same_ends": ("another counter ends there, too", Body.same_ends),
+    "same_ends": ("another loop has the same end", Body.same_ends),
     "steps": ("a loop in steps", Body.steps),
     "exponentials": ("exp() is taken", lambda body: body.find(r"\bexp[2f]?\s*\(")),
     "sums": ("a sum", Body.sums),
     "divisor": ("a sum", lambda body: body.divisors() or body.sums()),
     "divide": ("a division", Body.divisions),
     "casts": (
-        "made a whole number or half a float",
+        "converted to an integer or to half precision",
         lambda body: body.find(
             r"\(\s*(?:int|long|short|char|unsigned|u?int\d+_t)\s*\)|static_cast\s*<\s*(?:int|long|short)|Half|BFloat16|_Float16"
             r"|0[xX][fF]{4}0{4}|>>\s*16|_cvtps_ph"
@@ -46,12 +46,12 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "maxima": ("where this maximum begins", Body.maxima_begun),
     "maximum": ("a maximum is taken", Body.maxima_taken),
     "minus_one": (
-        "an end, or the last index?",
+        "is this the number of elements, or the last index?",
         lambda body: body.find(r"[-+\w\])]\s*-\s*1\s*[,;]|\+\s*\w+\s*-\s*1\s*\)(?!\s*/)"),
     ),
     "return": ("this is returned", lambda body: body.find(r"\breturn\s+\w+\s*;")),
     "fresh": (
-        "memory as it comes",
+        "memory without initial values",
         lambda body: body.find(
             r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b"
         ),
@@ -153,7 +153,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "store":
         return "the result is written", body.stores(_outputs(at, part, right))
     if kind == "stored":
-        return "what the result is made of", body.stored(_outputs(at, part, right))
+        return "goes into the result", body.stored(_outputs(at, part, right))
     if kind == "index":
         stores = body.stores(_outputs(at, part, right))
         made = {place: None for store in stores for place in body.indices(store.line)}
@@ -162,7 +162,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return "", body.find(what)
     if kind == "text":
         used = body.uses(what) or body.reads(body.copied_in(what))
-        return ("", used) if used else ("made here, and not used below", body.find(what))
+        return ("", used) if used else ("computed here, but not used below", body.find(what))
     if kind == "begun":
         return "where this sum begins", body.begun(_given(at, part, what))
     if kind in ("until", "mixed"):
@@ -171,14 +171,14 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return f"set to zero in the loop to {own}", body.zeroed_in(own)
     if kind == "restarts":
         stored = set(body.reads(_outputs(at, part, right)))
-        words = f"begins anew in a loop to {own}: is it the loop whose turns are added up?"
+        words = f"set anew in each turn of a loop to {own}: should this sum go over all turns?"
         return words, [place for place in body.restarts(own) if place in stored]
     if kind == "tests":
         return "is this true in the last block, too?", body.find(
             rf"^(?!.*(?:\bfor\b|\?|\bmin\b)).*\b{own}\b.*(?:[<>]|==|%)|^(?!.*(?:\bfor\b|\?)).*(?:[<>]|==)[^;]*\b{own}\b"
         )
     if kind == "cut":
-        return f"to {own} in steps, or rounded down: is the rest of {own} done, and no more?", body.cut(own)
+        return f"to {own} in steps, or rounded down: is the remainder of {own} included?", body.cut(own)
     if kind == "unlooped":
         used = body.reads(_given(at, part, next(iter(part.arguments))))
         loops = body.enclosing(used[-1].line) if used and not body.until(own) else []
@@ -186,7 +186,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "cleared":
         return "set to zero", body.cleared(_workspaces(at, part))
     if kind == "into":
-        return f"what {what} is summed up in", body.summed_from(_given(at, part, what))
+        return f"a sum over {what}", body.summed_from(_given(at, part, what))
     return "", []
 
 

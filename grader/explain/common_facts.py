@@ -16,8 +16,8 @@ from grader.explain.deviation import Axis, usual_axes
 Sizes = Mapping[str, int]
 #: Numbers of which a size may have to be a multiple.
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
-#: Least numbers of right and of wrong inputs for a condition on sizes, and for one that names a number. With fewer
-#: inputs the condition could hold by chance.
+#: Least numbers of right and of wrong inputs for a condition that compares sizes, or for one that names a number. With
+#: fewer inputs the condition could hold by chance.
 FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
 NEAREST = 1.5
 

@@ -69,7 +69,7 @@ class Deviation:
 
     @cached_property
     def slack(self) -> Array:
-        """Largest difference between an output and a suspect's prediction that counts as equal, per element."""
+        """Largest difference from the output at which a suspect's prediction counts as equal to it, per element."""
         return 8 * self.tolerance
 
     @property

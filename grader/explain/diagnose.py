@@ -47,10 +47,10 @@ _FAR_SMALLER = 100
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
 OTHER_RESULT = "A second call with the same inputs gives another result."
 ONE_THREAD = (
-    "Only one thread works here, so it is not a race. Memory is read that was never written or lies outside of an "
-    "array, or something stays behind from the call before (a static or global variable)."
+    "Only one thread works here, so it is not a race. The function reads memory that was never written or lies outside "
+    "of an array, or a static or global variable keeps a value from the call before."
 )
-SAME_OUTPUT = "The same output comes of another mistake:"
+SAME_OUTPUT = "Another mistake gives the same output:"
 
 
 @np.errstate(all="ignore")
@@ -222,9 +222,7 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
         if name in suspect.tiles and counts.get(name, 0) == most
     }
     # On a single output many lengths fit equally well.
-    return (
-        f" Of all lengths {lengths.pop()} alone fits every input." if len(lengths) == 1 and most > 1 else ""
-    )
+    return f" Only the length {lengths.pop()} fits every input." if len(lengths) == 1 and most > 1 else ""
 
 
 def refuted(
@@ -232,9 +230,9 @@ def refuted(
     diagnoses: Sequence[Diagnosis | None],
     right: Iterable[tuple[Any, Any, Mapping[str, Expected]]],
 ) -> frozenset[str]:
-    """Return the names of those suspects that predict another output than a right one.
+    """Return the names of the suspects that right calls refute: they predict a wrong output where it is right.
 
-    `right` are the sizes, inputs and expected outputs of right calls.
+    `right` are (sizes, inputs, expected outputs) of right calls.
     """
     names, found = frozenset(_counts(diagnoses)), set[str]()
     for shape, inputs, expected in right if names and oracle.refutes else ():
@@ -254,7 +252,7 @@ def settled(
     """Return the final diagnoses of a kernel's outputs: each names the suspects that explain the most outputs.
 
     Several mistakes may give the same output on one input and different ones on another. If two or more are left, all
-    are named. A suspect that most outputs refute is not named. Those named in `refuted` are named if no others are
+    are named. A suspect that most outputs refute is not named. A suspect in `refuted` is named only if no others are
     left.
     """
     counts = _counts(diagnoses)
@@ -320,7 +318,7 @@ def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) 
     On small or special inputs several bugs look alike. So a diagnosis with a cause is preferred, then one with a place,
     then the most frequent code, then the largest case.
     """
-    # A case of zeros may just be smaller than a tile: prefer other cases, unless they are far smaller.
+    # An output of zeros may come from sizes smaller than a tile: prefer other cases, unless they are far smaller.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
     largest_zeros, largest = (
@@ -398,7 +396,7 @@ def wrong_type(
 
 def not_written(name: str) -> Diagnosis:
     return Diagnosis(
-        "not_written", f"{name} still holds what it held before the call: {NOT_STORED.format(name)}."
+        "not_written", f"{name} has the same values as before the call: {NOT_STORED.format(name)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Handling of exceptions in code that explains a wrong result: one sentence is lost, and the verdict stands.
+"""Handling of exceptions in code that explains a wrong result. One sentence is lost; the verdict does not change.
 
 The author of a lab writes its suspects, facts and clues. A flag reports a mistake in them with its file and line, and
 judging goes on.
@@ -39,7 +39,7 @@ def flags() -> list[Flag]:
     found = dict.fromkeys(_failed.get())
     _failed.set(())
     return [
-        Flag("explanation_failed", f"a sentence of the explanation is missing, the verdict stands: {each}")
+        Flag("explanation_failed", f"the explanation lacks a sentence, the verdict is unchanged: {each}")
         for each in found
     ]
 

@@ -86,7 +86,7 @@ class Oracle(ABC):
     """Codes of causes that `dissect` may refine."""
     race_advice = (
         "Do threads share a variable or a row of the workspace (declare it inside the parallel loop)? Is memory read "
-        "before it is written, or does something stay behind from the call before (a static or global variable)?"
+        "before it is written, or does a static or global variable keep a value from the call before?"
     )
 
     @abstractmethod

@@ -15,7 +15,7 @@ from grader.explain.explanation_errors import attempt
 
 #: Beginning of the message for an imprecise output whose cause is unknown.
 CLOSE = "The values are close"
-#: Message for an output of zeros, and the reason that it gives if the source shows none.
+#: Message for an output of zeros, and its reason if the source text does not show another one.
 ALL_ZEROS = "The output is all zeros"
 NOT_STORED = "the part is not written yet, or its result is never stored in {}"
 #: Code and words for a relation that holds.
@@ -61,9 +61,9 @@ def moved(seen: Deviation) -> Found | None:
             source, target = (slice(0, -1), slice(1, None))[::step]
             before, after = ((slice(None),) * axis + (which,) for which in (source, target))
             if seen.agrees(expected[before], actual[after], slack[before], wrong[after]):
-                neighbour = "the one before" if step == 1 else "the next one"
+                neighbour = "before" if step == 1 else "after"
                 return "shifted", (
-                    f"Each {name} of the output holds what belongs into {neighbour}: an index is off by one."
+                    f"Each {name} of the output has the values of the {name} {neighbour} it: an index is off by one."
                 )
         if seen.agrees(np.flip(expected, axis), actual, np.flip(slack, axis), wrong):
             return "shifted", f"The {name}s of the output are in reverse order."
@@ -75,7 +75,7 @@ _MOST_LOOKED_UP, _SAMPLED = 256, 16
 
 
 def copied(seen: Deviation) -> Found | None:
-    """Find wrong indices along an axis that hold the right values of other indices, at one distance.
+    """Find wrong indices along an axis that hold the right values of other indices, all at the same distance.
 
     The code ends in "_copied", and the words name the place.
     """
@@ -143,7 +143,7 @@ def constant_factor(seen: Deviation) -> Found | None:
     if abs(factor + 1) < 1e-3:
         return "negated", "The output has the wrong sign."
     words = f"Every value is {factor:.6g}" + (f" (that is {near[0]})" if near else "")
-    return "constant_factor", f"{words} times what it should be."
+    return "constant_factor", f"{words} times the right value."
 
 
 def row_factors(words: str, seen: Deviation) -> Found | None:
@@ -185,8 +185,8 @@ def imprecise(seen: Deviation) -> Found | None:
     for kind, precision in _NARROW:
         if kind(seen.actual):
             return "low_precision", (
-                f"Every value of {seen.output} is a number of {precision}: results are stored as such somewhere, where "
-                f"float32 is within {seen.tolerance.max():.1e} (errors up to {error.max():.1e})."
+                f"Every value of {seen.output} is a number of {precision}: somewhere results are stored in this type. "
+                f"Errors are up to {error.max():.1e}; float32 gets within {seen.tolerance.max():.1e}."
             )
     for digits in range(1, 6):
         steps = seen.actual * 10.0**digits
@@ -197,6 +197,6 @@ def imprecise(seen: Deviation) -> Found | None:
             )
     worst = np.unravel_index(int((error / np.maximum(seen.tolerance, 1e-300)).argmax()), error.shape)
     return "low_precision", (
-        f"{CLOSE}, with errors up to {error[worst]:.1e} where float32 arithmetic gets within "
+        f"{CLOSE}, with errors up to {error[worst]:.1e}; float32 arithmetic gets within "
         f"{seen.tolerance[worst]:.1e}. Look for half precision, an approximate exp(), or terms that are left out."
     )

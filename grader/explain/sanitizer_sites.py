@@ -50,7 +50,7 @@ def words(sites: Sequence[Site], file_name: str) -> str:
     """Return text for a student with all sites in the order of their calls, each with its source lines."""
     count = len(sites)
     lines = (
-        [] if count == 1 else [f"{count} places, in order: fix the first, since the rest may vanish with it."]
+        [] if count == 1 else [f"{count} places, in order. Fix the first: the others may disappear with it."]
     )
     for number, site in enumerate(sites[:MOST_SHOWN], 1):
         lead = f"{number}. " if count > 1 else ""
@@ -68,7 +68,7 @@ def _lines(report: SanitizerReport, file_name: str) -> list[str]:
     frames = [frame for frame in report.frames if not frame.text.startswith("#")] or report.frames
     shown = [f"  {_line(frame, file_name)}" for frame in frames[:3]]
     if report.made is not None and report.made not in report.frames:
-        shown.append(f"  the array was made in {_line(report.made, file_name)}")
+        shown.append(f"  the array was allocated in {_line(report.made, file_name)}")
     return shown
 
 

@@ -33,7 +33,7 @@ SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)
 
 
 class Ended(Exception):
-    """Raised if a call returned no output, whose sizes are `crashed`, or if the calls or the time are used up."""
+    """Raised if a call returned no output (`crashed` are its sizes), or if no more calls or seconds are left."""
 
     def __init__(self, crashed: dict[str, int] | None = None) -> None:
         super().__init__()
@@ -145,8 +145,8 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
 def choose(kernel: Kernel) -> Case | None:
     """Return the public case whose distribution of inputs is used; None if no case fits.
 
-    Cases that fit have the run's sizes, so that a command line can repeat a finding. The one with the largest weight is
-    returned.
+    A case fits if it has the run's sizes, so that a command line can repeat a finding. Of several, return the one with
+    the largest weight.
     """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)

@@ -13,7 +13,7 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.explanation_errors import attempt
 
-#: Share of the elements in which prediction and output must agree, and share of the wrong elements that must be known.
+#: Least share of the elements in which prediction and output agree, and of the wrong elements with a known prediction.
 AGREEING, KNOWN = 0.97, 0.25
 #: With fewer wrong elements a suspect must agree with the whole output: some suspect always fits a few elements.
 FEWEST_PARTIAL = 8

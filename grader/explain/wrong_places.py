@@ -137,7 +137,7 @@ def _list(axis: Axis, indices: Sequence[int]) -> str:
 
 
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:
-    """Return the shortest period up to 64 with which `indices` repeat, and their remainders by it; or None."""
+    """Return (shortest period up to 64 with which `indices` repeat, their remainders modulo the period); or None."""
     present = set(indices)
     low, high = indices[0], indices[-1]
     for period in range(2, 65):

@@ -251,8 +251,8 @@ class Attention(Oracle):
     outside_codes = frozenset({bounds.CODE})
     race_advice = (
         "Do threads share a variable or a workspace row (declare it inside the parallel loop; use row "
-        "omp_get_thread_num() of temp)? Is memory read before it is written, or does something stay behind from the "
-        "call before (a static or global variable)?"
+        "omp_get_thread_num() of temp)? Is memory read before it is written, or does a static or global variable keep "
+        "a value from the call before?"
     )
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
