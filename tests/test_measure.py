@@ -19,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from grader import score
+from grader.backends.kinds import KERNELS
 from grader.backends.torch.zygote import Zygote
 from grader.core.commandline import size_options
 from grader.core.errors import KitError
@@ -333,6 +334,11 @@ def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
         # So slow that four rounds, or two, decide.
         *((ratio, {"budget_s": None}, 4, "slow", ()) for ratio in (3.2, 1.8)),
         *((30.0, {"budget_s": None, "graded": graded}, 2, "slow", ()) for graded in (True, False)),
+        # A GPU is steadier than cores, so that smaller margins are enough.
+        *(
+            (ratio, {"early_slow": KERNELS.early_slow}, rounds, "slow", ())
+            for ratio, rounds in ((2.4, 2), (1.4, 4))
+        ),
         # A ratio nearer to the allowance needs eight rounds, even beyond the time budget.
         (1.6, {"budget_s": 0.1}, 8, "slow", ()),
         (0.4, {"budget_s": 0.1}, 3, "pass", ()),

@@ -25,10 +25,11 @@ false "slow". A student exactly at the allowance passes early with probability 1
 one round in a hundred is below the allowance, the probability is 10^-6. "Slow" before the first look needs a fit
 machine and at least four rounds, all clearly above: the lowest exceeds the allowance by a factor of 1.5, and by the
 ratio of the highest to the lowest. With a factor of 3 two rounds are enough, because no single round of the recordings
-was so far off. These margins are measured, not exact. The factor 1.5 was tried on recordings of identical kernels
-on busy machines, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled verdicts of a
-student at the allowance. A kernel that is twice too slow needs 4 to 8 rounds in place of 8 to 10
-(docs/measurements.md, `verdicts.py`). If the next look would exceed the budget, the measurement stops, undecided.
+was so far off. These margins (`Kind.early_slow`) are measured, not exact. The factor 1.5 was tried on recordings of
+identical kernels on busy machines, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled
+verdicts of a student at the allowance. A kernel that is twice too slow needs 4 to 8 rounds in place of 8 to 10
+(docs/measurements.md, `verdicts.py`). On a GPU, which a timing has to itself, 2 and 1.15 are enough. If the next look
+would exceed the budget, the measurement stops, undecided.
 
 Futility. A measurement that can no longer end as "slow" stops. The last look (at 24) allows five rounds below the
 allowance. With six of them the student passes in any case: more rounds could only remove the flag "undecided".
@@ -57,6 +58,7 @@ from math import ceil, sqrt
 from statistics import median
 from typing import Any, Literal
 
+from grader.backends.kinds import CPP
 from grader.backends.pairs import PairOf, play
 from grader.core.results import Timing
 from grader.judge.timing.intervals import Estimate, confidence_of, coverage, interval_rank, median_estimate
@@ -71,10 +73,6 @@ LEAST_ROUNDS = 7
 EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS, GROSS_ROUNDS = 3, 4, 2
 EARLY_OUTLIER_ROUNDS = 6
 """With this many rounds or more, an early pass allows one round above the allowance."""
-DOUBT_MARGIN = 1.5
-"""Factor by which every round of an early "slow" must exceed the allowance."""
-GROSS_MARGIN = 3.0
-"""Like DOUBT_MARGIN, for fewer than EARLY_SLOW_ROUNDS rounds. No round of two identical kernels exceeded 2.90."""
 FAST_SHARE = 1 / 8
 """Quantile of call times that represents the faster calls."""
 CORE_SHARE_LIMIT = 1.25
@@ -90,6 +88,7 @@ class TimePolicy:
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. `wall_ceiling`
     times this is the limit on the ratio of wall times for a serial part. `budget_s` limits the wall time of the
     measured calls (see the module's text); None for no limit. If the time is not graded, EARLY_PASS_ROUNDS are made.
+    `early_slow` is that of `grader.backends.kinds.Kind`.
     """
 
     clock: Clock
@@ -102,6 +101,7 @@ class TimePolicy:
     fit_high: float = 1.05
     budget_s: float | None = 60.0
     graded: bool = True
+    early_slow: tuple[float, float] = CPP.early_slow
 
     def __post_init__(self) -> None:
         if self.clock not in ("cpu", "wall"):
@@ -134,6 +134,7 @@ class _View:
     clock: Clock
     allowance: float
     confidence: float
+    early_slow: tuple[float, float]
     reference_s: tuple[float, ...]
     student_s: tuple[float, ...]
 
@@ -159,7 +160,7 @@ class _View:
         """Return the verdict that the ratios prove, or None. `early` applies the rules under "Early ends"."""
         if early:
             ordered = sorted(self.ratios())
-            margin = DOUBT_MARGIN if len(ordered) >= EARLY_SLOW_ROUNDS else GROSS_MARGIN
+            margin = self.early_slow[len(ordered) >= EARLY_SLOW_ROUNDS]
             low = ordered[0] / max(margin, ordered[-1] / ordered[0])
             high = ordered[-2 if len(ordered) >= EARLY_OUTLIER_ROUNDS else -1]
         else:
@@ -183,7 +184,8 @@ def _view(
 ) -> _View:
     reference_s, student_s = (_seconds(rounds, side, clock, own=own) for side in ("reference", "student"))
     allowance = max(policy.allowance_ratio, 1 + policy.allowance_ms / (1e3 * median(reference_s)))
-    return _View(clock, ceiling * allowance, confidence_of(looks(policy)), reference_s, student_s)
+    confidence = confidence_of(looks(policy))
+    return _View(clock, ceiling * allowance, confidence, policy.early_slow, reference_s, student_s)
 
 
 def _fast_s(calls_s: Sequence[float]) -> float:

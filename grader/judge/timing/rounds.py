@@ -64,6 +64,7 @@ def timed_part(
             allowance_ms=rule.allowance_ms,
             budget_s=budget_s,
             graded=rule.graded,
+            early_slow=marker.backend.kind.early_slow,
         )
 
         def emitting() -> Iterator[Round]:
