@@ -1,7 +1,7 @@
 """Labs: one folder for each assignment, with everything that is specific to this assignment.
 
-The engine (`grader/`) has no import of a lab: `grader.assignment.labs` loads a lab by its name. A lab may import any
-module of the engine. A course may keep its own labs outside of the kit and name their folder.
+The engine (`grader/`) imports no lab: `grader.assignment.labs` loads a lab by its name. A lab may import any module of
+the engine. A course may keep its own labs in a folder outside of the kit, and name it with `--labs`.
 """
 
 MAIN = "attention"

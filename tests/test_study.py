@@ -198,7 +198,7 @@ def test_a_macro_without_effect_is_refused(tmp_path: Path, master: str) -> None:
     refuse_unchanged = partial(sweep.refuse_unchanged, "TILE_SIZE", Path("module.cpp"))
     refuse_unchanged([b"one", b"another"])
     refuse_unchanged([b"one"])
-    refused("the same whatever TILE_SIZE is", refuse_unchanged, [b"one", b"one"])
+    refused("the same code for all values of TILE_SIZE", refuse_unchanged, [b"one", b"one"])
 
 
 def test_commands_have_help_and_common_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ Requirements on graded inputs, with reasons. Q.K stands for any score, the produ
   place of exp(x), is far from the right one.
 - Outputs of order one: the error budget then limits the relative error, and an output of zeros never passes.
 
-"random", "onehot", "permuted_keys" and "rising" meet all requirements. "constant_rows", "dominant" and "offset" are
-probes: each shows one kind of mistake well but lacks the spread, so a part needs other inputs beside them. "ramp" has
-the inputs of the published assignment, which students know. They meet only the bound on |Q.K|.
+"random", "onehot", "permuted_keys" and "rising" meet all requirements. "constant_rows", "dominant" and "offset" each
+show one kind of mistake well but lack the spread, so a part also needs other inputs. "ramp" has the inputs of the
+published assignment, which students know. It meets only the bound on |Q.K|.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
     """Return the inputs of one case, by name.
 
     Attention distributions give float32 Q, K and V of shape (B, H, N, d), contiguous. "indices" and "some_indices" give
-    the inputs for the accessors: see `_indices`. `shape` needs B, H, N and d, each at least 1; other keys (Br, Bc,
-    threads) do not matter here. Raises UsageError for an unknown distribution or a shape without these.
+    the inputs for the accessors: see `_indices`. `shape` needs B, H, N and d, each at least 1; its other keys (Br, Bc,
+    threads) are ignored. Raises UsageError for an unknown distribution, or if one of the four sizes is missing.
     """
     maker = DISTRIBUTIONS.get(distribution)
     if maker is None:
@@ -53,15 +53,15 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
 
 
 def describe(distribution: str) -> str:
-    """Return one line that describes a distribution to people: the first line of its maker's docstring."""
+    """Return one line that describes a distribution: the first line of the docstring of the function that makes it."""
     return (DISTRIBUTIONS[distribution].__doc__ or "").strip().splitlines()[0]
 
 
 def _ramp(shape: Shape, draws: Draws) -> Inputs:
     """The published ramp: the same small slope over row and column in every head, Q.K of rank 2.
 
-    Re-created from its published description, weaknesses included: all heads are equal, and for small N the softmax is
-    nearly uniform.
+    These are the published assignment's inputs, with their weaknesses: all heads are equal, and for small N the softmax
+    is nearly uniform.
     """
     b, h, n, d = _sizes(shape)
     rows = np.arange(n, dtype=np.float32)[:, None]
@@ -79,7 +79,7 @@ def _random(shape: Shape, draws: Draws) -> Inputs:
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
     """Random Q and K; each row of V is a single 1, so the output shows the softmax weights themselves."""
     q, k = _random_qk(shape, draws, SCORE_SD)
-    # The 1 lies in each column equally often, in an order that differs from head to head.
+    # Each column gets equally many ones (up to one), in an order that differs from head to head.
     column = _orders(shape, draws) % shape["d"]
     v = np.zeros(_sizes(shape), np.float32)
     np.put_along_axis(v, column[..., None], 1.0, 3)
@@ -89,7 +89,7 @@ def _onehot(shape: Shape, draws: Draws) -> Inputs:
 def _constant_rows(shape: Shape, draws: Draws) -> Inputs:
     """All keys of a head are equal, so that every row of the output is the mean of V's rows of that head.
 
-    Scores are constant along a row but differ widely between rows: a row that is not normalised shows.
+    Scores are constant along a row but differ widely between rows. So a row that is not normalised is far off.
     """
     b, h, n, d = _sizes(shape)
     key = _uniform((b, h, 1, d), draws, 1.0)
@@ -115,7 +115,7 @@ def _rising(shape: Shape, draws: Draws) -> Inputs:
     position = np.linspace(-1.0, 1.0, n, dtype=np.float32)[:, None] if n > 1 else np.float32(1.0)
     sign = draws.below(2, (b, h, n, 1)).astype(np.float32) * 2 - 1
     steepness = 8 + 8 * draws.uniform((b, h, n, 1))
-    # Both parts of a score stay bounded: |slope| <= 16 and |noise| <= 4 * 2.
+    # Both parts of a score are bounded: |slope| <= 16, and |noise| <= 4 + 16 / 4 + 4 / 4.
     noise_q, noise_k = _bounded_noise(shape, draws, 4.0), _bounded_noise(shape, draws, 1.0)
     q = sign * steepness * direction + noise_q
     k = position * direction + noise_k / 4
@@ -123,7 +123,7 @@ def _rising(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _dominant(shape: Shape, draws: Draws) -> Inputs:
-    """Each row has one key, drawn at random, that takes nearly all of its weight."""
+    """In each row one key, drawn at random, has nearly all of the weight."""
     b, h, n, d = _sizes(shape)
     k = _normalized(_uniform((b, h, n, d), draws, 1.0))
     chosen = draws.below(n, (b, h, n, 1))
@@ -149,14 +149,14 @@ def _indices(shape: Shape, draws: Draws) -> Inputs:
     """Every index of a 4-D tensor, in random order, for the accessors.
 
     `tensor` float32 (B, H, N, d): the numbers 1 ... size shuffled, so that a value identifies the offset that was read.
-    `index` int64 (M, 4): rows (x, y, z, b) into the four dimensions in order. `values` float32 (M,): values for a write
-    test, each distinct and none of them in `tensor`. The accessor's sizeX, sizeY and sizeZ are H, N and d.
+    `index` int64 (M, 4): each row (x, y, z, b) has one index for each dimension of `tensor`. `values` float32 (M,):
+    distinct values to write, none of them in `tensor`. The accessor's sizeX, sizeY and sizeZ are H, N and d.
     """
     return _index_table(shape, draws, keep=1.0)
 
 
 def _some_indices(shape: Shape, draws: Draws) -> Inputs:
-    """Half of the indices of a 4-D tensor, in random order: a write must leave the others alone."""
+    """Half of the indices of a 4-D tensor, in random order: a write must leave the other elements alone."""
     return _index_table(shape, draws, keep=0.5)
 
 
@@ -199,12 +199,12 @@ def _normalized(rows: Array) -> Array:
 
 
 def _bounded_noise(shape: Shape, draws: Draws, bound: float) -> Array:
-    """Uniform rows (B, H, N, d) of Euclidean norm at most `bound`."""
+    """Return uniform random rows (B, H, N, d) of Euclidean norm at most `bound`."""
     return _uniform(_sizes(shape), draws, bound / math.sqrt(shape["d"]))
 
 
 def _random_values(shape: Shape, draws: Draws) -> Array:
-    """Draw V: uniform in [-1, 1] around a centre for each head, so that averages are not near zero."""
+    """Return V: uniform within 1 of a centre for each head and column, which keeps averages of rows away from zero."""
     b, h, n, d = _sizes(shape)
     return _uniform((b, h, n, d), draws, 1.0) + _uniform((b, h, 1, d), draws, 0.5)
 
@@ -212,7 +212,7 @@ def _random_values(shape: Shape, draws: Draws) -> Array:
 def _random_qk(shape: Shape, draws: Draws, score_sd: float) -> tuple[Array, Array]:
     """Return Q and K with uniform random entries. All |Q.K| are at most 60; if N > 1, max - min is at least 10."""
     b, h, n, d = _sizes(shape)
-    # A product of two uniform numbers in [-a, a] has standard deviation a^2 / 3, and d of them add.
+    # A product of two uniform numbers in [-a, a] has standard deviation a^2 / 3, a sum of d of them sqrt(d) a^2 / 3.
     bound = math.sqrt(3.0 * score_sd / math.sqrt(d))
     q, k = _uniform((b, h, n, d), draws, bound), _uniform((b, h, n, d), draws, bound)
     if 1 < n <= _EXACT_SPREAD_N:

@@ -1,6 +1,7 @@
-"""Search for the wrong step of an attention kernel: with the unit matrix as V its output is the softmax weights.
+"""Search for the wrong step of an attention kernel: with the unit matrix as V, its output is the softmax weights.
 
-The weights of a row determine the sum that it was divided by and, up to one number per row, its scores.
+The weights show the sum by which each row was divided. They show its scores, too, up to a constant that is added to all
+scores of the row.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from grader.core.arrays import Array, np
 from grader.core.draws import Draws
 from grader.explain.oracle import Ask, Dissected
 
-#: Numbers of keys in the calls. Each call has two columns more than keys (d = N + 2), so that no two sizes are equal.
+#: Number of keys in the first calls, and limit for the last ones. There are two columns more (d = N + 2), so that no
+#: two sizes are equal.
 KEYS, MOST_KEYS = 7, 45
+#: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
 #: Largest difference at which two scores, computed from weights, count as equal.
 SAME = 2e-3
@@ -22,17 +25,20 @@ SAME = 2e-3
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
 PRODUCT, PRODUCT_CLUES = "In the product with V", ("input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
-#: A quotient smaller than this (made weight / right weight) counts as 0, so it gives no divisor.
+#: A quotient (the kernel's weight / right weight) below this counts as 0: nothing can be divided by it.
 TINY = 1e-12
-#: Exponents of a size, with the text for each in a message.
+#: Powers of a size that students multiply scores by: the exponent, and its text in a message.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """Find the wrong step: implements `Oracle.dissect`. `sizes` has B, H and N, and for a kernel with tiles Br, Bc."""
+    """Return a finding about the wrong step, or None, as `Oracle.dissect` describes.
+
+    `sizes` has B, H and N, and for a kernel with tiles also Br and Bc.
+    """
     for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
         if keys < 2:
-            continue  # a row's only weight is in the right proportion, whatever it is
+            continue  # with one key, any weight is in the right proportion
         own = {**sizes, "N": keys, "d": keys + 2, **{name: tiles[name] for name in tiles if name in sizes}}
         shape = (own["B"], own["H"], keys, keys + 2)
         draws = Draws(17)
@@ -47,7 +53,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
         weights = ask(own, {"Q": q, "K": k, "V": unit})
         found = None if weights is None else _mistake(scores, weights[..., :keys], own)
         if weights is not None and (found is None or found.words.startswith(PROPORTIONS)):
-            # Scores of nearly 0: exp() of them is nearly linear, and finite even where it is applied twice.
+            # For scores near 0, exp() is nearly linear, and stays finite even if a kernel applies it twice.
             tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
             found = _channels(ask(own, tiny), q, k) or found
         if found is not None and found.words.startswith(PRODUCT):
@@ -68,8 +74,8 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
     """Return a finding if some channels count more often than others in Q K^T.
 
-    `output` is the kernel's output for scores of nearly 0, or None. Then log(weight) is a sum over channels, and least
-    squares give the factor of each channel.
+    `output` is the kernel's output for scores near 0, or None. For such scores log(weight) is a sum over channels.
+    Least squares give the factor of each channel in it.
     """
     keys, d = k.shape[2:]
     if output is None or not (output[..., :keys] > 0).all() or not np.isfinite(output).all():
@@ -94,20 +100,20 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
     )
     if abs(means[-1] - 1) < 0.1 and min(means[:-1]) > 1.5:
         words = (
-            "exp() is applied before the sum over all d channels is complete, and once more after each further block "
-            f"of them (with d={d} channels {listed} count): apply it once, after the last block"
+            "exp() is applied before the sum over all d channels is complete, and again after each further block of "
+            f"channels (with d={d}, channels {listed} count): apply it once, after the last block"
         )
         return Dissected(words, ("call:exp", "steps"))
     return Dissected(
-        f"The channels of Q K^T do not count alike: with d={d} channels {listed}",
+        f"Some channels of Q K^T count more often than others: with d={d}, channels {listed}",
         ("lanes", "steps", "input:Q"),
     )
 
 
 def _shows(output: Array, expected: Array, keys: int) -> bool:
-    """Return True if the first columns, which are the weights if V is the unit matrix, show the mistake.
+    """Return True if the first `keys` columns show the mistake. With the unit matrix as V, they are the weights.
 
-    These columns do not show it if they are right, or if only some columns were never stored.
+    They do not show it if they are right, or if the mistake is only that some columns were never stored.
     """
     wrong = (~(abs(output - expected) < CLOSE)).any((0, 1, 2))
     return bool(wrong[:keys].any()) and bool(wrong.all() or output[..., wrong].any())
@@ -130,8 +136,8 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
         return None
     if (abs(weights - right) < CLOSE).all():
         return Dissected(
-            "With the unit matrix as V the output is right: scores, exp() and sums are right, and the product with V "
-            "is where to look",
+            "With the unit matrix as V the output is right. So scores, exp() and sums are right: look at the product "
+            "with V",
             PRODUCT_CLUES,
         )
     rows = weights.any(3)
@@ -156,12 +162,12 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
         off = (weights - right)[:, ~keys]
         amount = "no" if not weights[:, ~keys].any() else "too much" if (off > -CLOSE).all() else "another"
         return Dissected(
-            f"{PRODUCT} {_listed(~keys)} has {amount} weight ({at}), and every other key its own{left}",
+            f"{PRODUCT} {_listed(~keys)} has {amount} weight ({at}), and every other key the right one{left}",
             ("loops", "text:\\bPij\\b", "input:V", "call:exp", "steps"),
         )
     if (abs(np.sort(weights, 1) - np.sort(right, 1)) < CLOSE).all():
         return Dissected(
-            f"The weights are right and belong to other keys' values{left}", ("input:V", "input:K")
+            f"The weights are right, but they multiply the values of other keys{left}", ("input:V", "input:K")
         )
     if (weights <= 0).any():
         return None
@@ -184,21 +190,21 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
 
 
 def _last_of_each(weights: Array) -> Dissected | None:
-    """Return a finding if the keys without any weight are the last key of each block of one length."""
+    """Return a finding if exactly the last key of each block has no weight, for some length of blocks."""
     keys = np.flatnonzero(~weights.any((0, 1, 2)))
     if not len(keys) or not (block := int(keys[0]) + 1) > 1:
         return None
     if len(keys) < 2 or not np.array_equal(keys, np.arange(block - 1, weights.shape[3], block)):
         return None
     return Dissected(
-        f"The last of each {block} is left out of a loop (indices {keys[0]}, {keys[1]}, ...): an end that < is "
-        "compared with is one past the last index",
+        f"The last of each {block} is left out of a loop (indices {keys[0]}, {keys[1]}, ...): a loop that runs while "
+        "index < end needs an end one past the last index",
         ("minus_one", "loops", "steps"),
     )
 
 
 def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
-    """Return a finding if only the keys with the lowest scores are wrong: a condition on the value skips them."""
+    """Return a finding if only the keys with the lowest scores are wrong, as if a condition on the value skips them."""
     finite = np.isfinite(weights).all(3)
     scores, weights, right = (each[finite] for each in (scores, weights, right))
     if not len(weights):
@@ -216,8 +222,8 @@ def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
         if low < high:
             amount = "no weight" if not weights[~kept].any() else "another weight"
             return Dissected(
-                f"Keys whose {what} is {low:.3g} or less have {amount}, and those from {high:.3g} on are right among "
-                "themselves: look for a condition (if, continue, break) that skips keys by their value",
+                f"Keys whose {what} is {low:.3g} or less have {amount}, and those from {high:.3g} on are in the right "
+                "proportions: look for a condition (if, continue, break) that skips keys by their value",
                 ("skips", "guards", "call:exp"),
             )
     return None
@@ -234,24 +240,24 @@ def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
         return None
     return Dissected(
         f"Within a block of Bc = {block} keys the weights are in the right proportions, between blocks they are not: "
-        "look at how O and L carry on from block to block. If a maximum is subtracted, both have to be multiplied by "
-        "exp(old maximum - new maximum)",
+        "look at how O and L are updated from block to block. If a maximum is subtracted, multiply both by exp(old "
+        "maximum - new maximum)",
         ("call:max", "text:\\b[Ll]i\\b", "text:\\bL\\b"),
     )
 
 
 def _listed(which: Array) -> str:
-    """Return the chosen keys in words, as a subject for a verb in the singular. `which`: bool (keys)."""
+    """Return the chosen keys in words, for a verb in the singular. `which` (keys,) is True for each chosen key."""
     keys = np.flatnonzero(which).tolist()
     if len(keys) == 1:
         return f"key {keys[0]} of {len(which)}"
     if keys[-1] - keys[0] == len(keys) - 1:
         return f"each of the keys {keys[0]} to {keys[-1]} of {len(which)}"
-    return f"each of {len(keys)} keys of {len(which)}, {keys[0]} the first,"
+    return f"each of {len(keys)} keys of {len(which)}, the first is {keys[0]},"
 
 
 def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
-    """Return a finding about the divisors `used` of rows with the right sums `sums`. `rows` is the number of a head."""
+    """Return a finding about rows that are divided by `used` and not by `sums`, the right ones. A head has `rows`."""
     worst = int(abs(used - sums).argmax())
     first = worst // rows * rows
     same = np.flatnonzero(abs(sums[first : first + rows] / used[worst] - 1) < CLOSE)
@@ -269,15 +275,15 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
     whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05
     kind = ", always a whole number" if whole else ""
     return Dissected(
-        "The weights of a row are right but for what they are divided by: scores and exp() are right, the row's sum is "
-        f"not ({shown}{kind})",
+        "The weights of a row have the right proportions, so scores and exp() are right, the row's sum is not "
+        f"({shown}{kind})",
         (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "divisor", "divide", "call:exp"),
     )
 
 
 def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return a finding about the kernel's scores `made`, or None. `wanted`: the right scores. Both are (rows, keys)
-    with row means of 0, because weights leave one number per row open."""
+    """Return a finding about the kernel's scores `made`, or None. `wanted` has the right scores. Both are (rows, keys)
+    with row means of 0, because weights show a row's scores only up to a constant."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
     if abs(slope - 1) > 5e-3 and abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
         return Dissected(
@@ -288,19 +294,19 @@ def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected |
     for first, which in ((0, ""), (1, " but the first")):
         if abs(made[:, first:] - made[:, first : first + 1]).max() < SAME:
             return Dissected(
-                f"All keys of a {of}{which} have the same weight: does exp() get the score of its own key, or always "
-                "one and the same",
+                f"All keys of a {of}{which} have the same weight: give exp() the score of each key, not always the "
+                "same score",
                 ("call:exp", "divide"),
             )
     if abs(steps - np.round(steps)).max() < SAME:
         return Dissected(
-            "All scores are whole numbers: an int holds them somewhere",
+            "All scores are whole numbers: look for a variable of type int that holds a score",
             ("casts", "text:\\bint\\s+\\w+\\s*=\\s*0\\s*;", "input:K"),
         )
     off = abs(made - wanted).max()
     if off < 0.1:
         return Dissected(
-            f"The scores are right within {off:.2g} and no closer: exp() or what it is given is inexact",
+            f"The scores are off by up to {off:.2g}: exp() or its argument is inexact",
             ("casts", "call:exp"),
         )
     return None

@@ -1,6 +1,6 @@
 """Kernels with known verdicts: the master, the starter, and the master with one named bug.
 
-Each bug stands for a kind that the published check accepts, or that students often make. `tests/wrong/` has many more.
+The published check accepts each bug, or students often make it. `tests/wrong/` has many more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FUNCTIONS = {
     "part3": "myFusedAttention",
     "part4": "myFlashAttention",
 }
-#: Small enough for a self-test in two minutes.
+#: Sizes small enough for a self-test in two minutes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 
 _OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
@@ -28,7 +28,7 @@ _COPY_HEAD_0 = """for (int b = 0; b < B; b++)
 
 
 def _in_half_precision() -> tuple[tuple[str, str], ...]:
-    """Return edits that round the inputs to the eleven bits of a float16, by Dekker's splitting."""
+    """Return edits (old, new) that round Q, K and V to the 11 significant bits of a float16, by Dekker's splitting."""
     given = [f"std::vector<float> {t} = formatTensor({t}Tensor);" for t in "QKV"]
     return tuple(
         (line, f"{line}\n    for (float &x : {t}) {{ volatile float c = x * 8193.0f; x = c - (c - x); }}")
@@ -38,7 +38,7 @@ def _in_half_precision() -> tuple[tuple[str, str], ...]:
 
 WRONG = (
     Mutation("reads with two sizes swapped", "4Dread", ((_OFFSET, _OFFSET.replace("sizeX + y", "sizeZ + y")),)),
-    Mutation("writes something else as well", "4Dwrite", (("    // END", "    tensor[0] = val;\n    // END"),)),
+    Mutation("writes something else, too", "4Dwrite", (("    // END", "    tensor[0] = val;\n    // END"),)),
     Mutation(
         "one head copied",
         "part1",

@@ -1,6 +1,6 @@
-"""The ladder (command `frontier`): compares a kernel's time with other kernels' and with the machine's limit.
+"""The ladder (command `frontier`): compares a kernel's time with the times of other kernels and the machine's limit.
 
-The other kernels, the ladder's rungs, are the naive kernel, the reference, PyTorch and the best kernels known here.
+The other kernels are called rungs: the naive kernel, the reference, PyTorch and the best kernels of this kit.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ if TYPE_CHECKING:
 
 #: The other kernels, usually from slowest to fastest. Each name is a field of `Standing`.
 RUNGS = ("naive", "reference", "rows", "plain", "pytorch", "expert")
-#: Part 3's reference with its last two loops exchanged: V is read row by row, and not one column after the other.
+#: Function of the rung "rows": part 3's reference with its last two loops exchanged, so that it reads V row by row.
 ROWS = "gpt149_ref_fused_rows"
 ROUNDS = 5
 CHECKED_ROWS = 24
 PEAK_THOUSANDS = 4000
 SHORTEST_SHARE = 0.2
-"""Each kernel must take longer than an empty call by this share at least; a smaller difference is mostly noise."""
+"""Each kernel must take at least this share longer than an empty call. A smaller difference is mostly noise."""
 
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Times of other kernels, and of the multiply-adds alone at the machine's peak, divided by the reference's time.
+    """Times of the rungs by name, and the time of the multiply-adds alone at the machine's peak speed.
 
-    All are medians over rounds. `cores` is the number of cores that the peak is for: 1 for a serial part.
+    All times are divided by the reference's time in the same round; the median over rounds is kept. The peak is that of
+    `cores` cores: 1 for a serial part.
     """
 
     against_reference: Mapping[str, float]
@@ -70,7 +71,7 @@ def measurable() -> bool:
 
 
 def kept(part: Part, shape: Mapping[str, int]) -> Yardsticks | None:
-    """Return the stored measurement for this part, shape and machine, or None. Measures and raises nothing."""
+    """Return the stored measurement for this part, shape and machine. Return None if it is missing or damaged."""
     if not applies(part):
         return None
     try:
@@ -180,15 +181,17 @@ def measure(
 
 
 def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, int], cores: int) -> Yardsticks:
-    """Return medians over rounds of the ratios to the reference in the same round.
+    """Return medians over rounds of each time / the reference's time in the same round.
 
-    Raises UsageError if the size is too small to time, KitError if the machine is too busy.
+    `rounds` has one dict for each round: seconds by rung, of an empty call ("nothing"), and "peak" in FLOP/s. Raises
+    UsageError if the size is too small to time, KitError if the machine is too busy.
     """
-    # Judge the size by each kernel's fastest call, because a busy machine makes calls longer.
+    # A busy machine makes calls longer, so compare each kernel's fastest call.
     fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}
     if min(fastest[rung] for rung in RUNGS) < (1 + SHORTEST_SHARE) * fastest["nothing"]:
         raise UsageError(
-            f"N = {shape['N']} is too small for a ladder: most of a call only passes its inputs; give a larger -N"
+            f"N = {shape['N']} is too small for a ladder: a call spends most of its time on passing its inputs; give "
+            "a larger -N"
         )
 
     def over_reference(name: str, one: dict[str, float]) -> float:
@@ -199,7 +202,8 @@ def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, in
     peak = middle.pop("peak")
     if not 0.0 < peak <= min(middle.values()):
         raise KitError(
-            "a kernel came out faster than multiply-adds alone: this machine is too busy; try again, or more --rounds"
+            "a kernel was timed faster than multiply-adds alone: this machine is too busy to measure. Try again, or "
+            "give more --rounds"
         )
     return Yardsticks(middle, peak, cores)
 
@@ -261,13 +265,13 @@ WORDS = {
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:
-    """Return the place of a kernel that takes `ratio` times as long as the part's reference."""
+    """Return the rank among the rungs of a kernel that takes `ratio` times as long as the part's reference."""
     times = {rung: known.against_reference[rung] / ratio for rung in RUNGS}
     return Standing(**times, peak_percent=100 * known.peak_against_reference / ratio, cores=known.cores)
 
 
 def standing(part: Part, shape: Mapping[str, int], ratio: float) -> Standing | None:
-    """Return the place of a part's kernel, if `gpt149.py frontier` has measured the others on this machine."""
+    """Return the rank of a part's kernel; None if `gpt149.py frontier` has not measured the rungs on this machine."""
     known = kept(part, shape)
     return stand(ratio, known) if known else None
 
@@ -277,20 +281,20 @@ LINE_RUNGS = ("naive", "reference", "pytorch", "expert")
 
 
 def line(place: Standing) -> str:
-    """Format a place as `12.3× naive · 1.9× reference · 0.41× PyTorch · ...`: speed as a multiple of theirs."""
+    """Format a rank as `12.3× naive · 1.9× reference · 0.41× PyTorch · ...`: 12.3 times as fast as naive, and so on."""
     parts = [f"{_times(getattr(place, rung))}× {WORDS[rung]}" for rung in LINE_RUNGS]
     return " · ".join([*parts, f"{_percent(place.peak_percent)} % of {_machine(place.cores)} peak"])
 
 
 def shares(place: Standing) -> dict[str, float]:
-    """Return the other kernels' shares of the peak, in per cent, by name."""
+    """Return the speed of each rung in per cent of the machine's peak, by the rung's printed name."""
     return {
         WORDS[rung]: place.peak_percent / getattr(place, rung) for rung in RUNGS if getattr(place, rung) > 0
     }
 
 
 def table(place: Standing, name: str) -> str:
-    """Return a table of all rungs and the kernel called `name`, the fastest first."""
+    """Return a table of all rungs and of the kernel, which is listed as `name`, the fastest first."""
     rows = [(getattr(place, rung), WORDS[rung]) for rung in RUNGS]
     rows += [
         (1.0, f"{name}  <---"),
@@ -303,16 +307,17 @@ def table(place: Standing, name: str) -> str:
 
 
 def hint(assignment: Assignment, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
-    """Return the command that measures the ladder for a result's timed parts; "" if it is measured, or cannot be.
+    """Return a sentence with the command that measures the ladder for the last timed part that lacks a rank.
 
-    `sizes` are the options that gave the result's shape: the ladder of another shape would not fit.
+    Return "" if no part lacks one, or if the ladder cannot be measured. `sizes` are the options that gave the result's
+    shape; the command repeats them, because a ladder is for one shape.
     """
     could = {part.id for part in assignment.parts if applies(part)}
     unplaced = [part.id for part in result.parts if part.id in could and part.time and part.frontier is None]
     if not unplaced or not measurable():
         return ""
     command = " ".join([f"{STUDENT_COMMAND} frontier", unplaced[-1], *sizes])
-    return f"\nHow far is this from the machine's limit? `{command}` measures it, for later runs as well."
+    return f"\nHow far is this from the machine's limit? `{command}` measures it, also for later runs."
 
 
 def _machine(cores: int) -> str:
@@ -328,8 +333,8 @@ def _percent(value: float) -> str:
 
 
 # ---- `python gpt149.py frontier PART`: times the student's kernel and the rungs, each relative to the reference.
-# The rungs' ratios to the reference depend on machine, shape and threads. They are cached. So a later verdict gets its
-# place from the student's ratio to the reference, without further timing.
+# The rungs' ratios to the reference depend on machine, shape and threads, and are cached. So a later verdict computes
+# the student's rank from the student's ratio to the reference, without timing the rungs again.
 
 TIME_BUDGET_S = 15.0
 MOST_ROUNDS = 1000
@@ -338,19 +343,19 @@ MOST_ROUNDS = 1000
 def parser(arguments: list[str]) -> Parser:
     parse = Parser(
         prog=f"{STUDENT_PROGRAM} frontier",
-        description="Your kernel between the naive one, the reference, the best kernels known here, and the machine.",
+        description="Compare your kernel with the naive kernel, the reference, the best kernels and machine's limit.",
         epilog="The other kernels' times are stored: later verdicts on this machine and shape show your kernel's rank.",
     )
     parse.add_argument("part", metavar="PART", help="part1 to part4")
     commandline.add_sizes(parse, chosen_options(arguments))
     parse.path("--module", "the file to judge, or its folder (module.cpp)", "PATH")
-    parse.add_argument("--rounds", metavar="n", default="7", help="how often each is measured (%(default)s)")
-    parse.path("--config", "another assignment", default=PUBLIC_CONFIG)
+    parse.add_argument("--rounds", metavar="n", default="7", help="times to time each kernel (%(default)s)")
+    parse.path("--config", "another assignment file (YAML)", default=PUBLIC_CONFIG)
     return parse
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print the ladder. Return 1 if the kernel has no time, else 0. Raises UsageError and KitError."""
+    """Measure and print the ladder. Return 0, or 1 if the kernel is wrong or failed. Raises UsageError and KitError."""
     from grader.assignment.loading import load
 
     given = parser(arguments).parse_args(arguments)
@@ -380,8 +385,8 @@ def main(arguments: list[str]) -> int:
     print(f"{part.id}: {part.title}, {sizes}, {known.cores} core{'s' if known.cores > 1 else ''}\n")
     if result.time is None:
         why = f": {result.diagnosis.message}" if result.diagnosis else ""
-        print(f"Your kernel is not on the ladder yet, its verdict is '{result.verdict}'{why}\n")
-        print(table(stand(1.0, known), "(the reference stands in for yours)"))
+        print(f"Your kernel is not on the ladder yet: its verdict is '{result.verdict}'{why}\n")
+        print(table(stand(1.0, known), "(the reference, in place of your kernel)"))
         return EXIT_SUBMISSION
     standing = stand(result.time.ratio, known)
     print(table(standing, "yours"))

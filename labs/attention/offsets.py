@@ -1,6 +1,6 @@
 """Explains a wrong 4-D accessor: the offsets that it used, and the formula that gives them.
 
-The tensors of these cases hold every value once. So a value shows the offset from which it was read, or to which it was
+In the tensors of these cases all values differ. So a value shows the offset from which it was read, or to which it was
 written.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from grader.core.arrays import Array, first_of, np
 from grader.core.results import Diagnosis
 
-#: (sizeX, sizeY, sizeZ, length of the first dimension) -> the factors of x, y, z, b and 1.
+#: (sizeX, sizeY, sizeZ, length of the first dimension) -> (factor of x, of y, of z, of b, constant).
 Strides = Callable[[int, int, int, int], "tuple[int, ...]"]
 
 RIGHT = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
@@ -62,7 +62,7 @@ FORMULAS: tuple[tuple[str, str, Strides], ...] = (
 def diagnose_read(
     inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
 ) -> Diagnosis:
-    """Explain wrong reads. `expected`, `actual` and `wrong`: (M,), an element for each row of the index table."""
+    """Explain wrong reads. `expected`, `actual` and the mask `wrong` have an element for each row of the indices."""
     (first,) = first_of(wrong)
     index = tuple(inputs["index"][first].tolist())
     if not actual.any():
@@ -75,14 +75,14 @@ def diagnose_read(
             right = flat_offsets(inputs["index"], shape)[first]
             why = f"It read offset {where[0]} where {right} is right. {why}"
         elif code == "wrong_offset":
-            why = f"The value is nowhere in the tensor, so the read was outside of it. {why}"
+            why = f"The value is not in the tensor, so fourDimRead read outside of it. {why}"
     return _report("fourDimRead", code, why, index, expected[first], actual[first], wrong, inputs, shape)
 
 
 def diagnose_write(
     inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
 ) -> Diagnosis:
-    """Explain wrong writes. `expected`, `actual` and `wrong`: the tensor after all writes, B * H * N * d elements."""
+    """Explain wrong writes. `expected` and `actual` are the tensor after all writes, `wrong` masks wrong elements."""
     before, after = inputs["tensor"].reshape(-1).astype(np.float64), actual.reshape(-1)
     flat_wrong, wanted = wrong.reshape(-1), expected.reshape(-1)
     (at,) = first_of(flat_wrong)
@@ -98,16 +98,16 @@ def diagnose_write(
         which = "The last element keeps" if flat_wrong.sum() == flat_wrong[-1] else "These elements keep"
         code, why = (
             "element_skipped",
-            (f"{which} what stood there before, as it is never written: look for a condition on the offset."),
+            (f"{which} the old value, because it is never overwritten: look for a condition on the offset."),
         )
     elif (both := flat_wrong & named).any() and np.array_equal((before + wanted)[both], after[both]):
-        code, why = "wrong_value", "`val` is added to what stands there: write it with = and not +=."
+        code, why = "wrong_value", "`val` is added to the old value: write it with = and not +=."
     elif not both.any():
-        code, why = "extra_write", "The right places are written, but other elements are changed as well."
+        code, why = "extra_write", "The right elements are written, but other elements are changed, too."
     elif flat_wrong.sum() <= len(inputs["index"]) // 4:
         code, why = (
             "extra_write",
-            "Most places are written right, but a few are changed again by other writes.",
+            "Most elements are written correctly, but other writes change a few of them again.",
         )
     else:
         code, why = _explain_writes(inputs, shape, before, after)
@@ -120,10 +120,11 @@ def _explain(
     wrong: Array,
     holds: Callable[[Array, Array], Array],
 ) -> tuple[str, str]:
-    """Return code and words of the first formula that explains the values which were read.
+    """Return code and words of the first wrong formula that explains the values that were read.
 
-    `holds(offsets, rows)` says for each row if the value at its offset was read. It must be true of all rows for which
-    the formula's offset lies in the tensor. These must be at least a quarter of all rows, with a wrong one among them.
+    `holds(offsets, rows)` returns True for each row in which the value at the given offset was read. A formula explains
+    the values if that is True for all rows whose offset lies in the tensor. These must be at least a quarter of all
+    rows, and one of them must be wrong.
     """
     size = inputs["tensor"].size
     for code, words, strides in FORMULAS:
@@ -148,7 +149,7 @@ def _explain_writes(
         if np.array_equal(replayed, after):
             return code, f"{words}. The offset is {RIGHT}."
     if not np.isin(after, np.concatenate([before, inputs["values"]])).all():
-        return "wrong_value", "Other values than `val` are stored."
+        return "wrong_value", "The stored values are not those of `val`."
     return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
 
 

@@ -1,15 +1,15 @@
 """Expected values in float64, the tolerance of each, and relations that explain wrong outputs.
 
-Theory of the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). A kernel that
-computes O in float32 (u = 2^-24) makes three kinds of error. None of them is proportional to |O|:
+Theory of the tolerance, the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). A
+kernel that computes O in float32 (u = 2^-24) makes three kinds of error. None of them is proportional to |O|:
 
 - A score is a sum of d products; its rounding error is up to d u |q||k| and typically sqrt(d) u |q||k|. An
-  error e in a score is a relative error e in its weight exp(score), and so is the rounding of score -
-  maximum.
+  error e in a score is a relative error e in its weight exp(score). The rounding of score - maximum is another
+  such error.
 - A sum over N keys rounds N times. Errors of random sign grow as sqrt(N), but equal addends round the same
   way for thousands of steps, so the growth may be linear. The published flash update also rounds O in each
   block.
-- A constant number of roundings: exp, products, the division.
+- exp, products and the division round a constant number of times.
 
 Let A[i, c] = sum_j P[i, j] |V[j, c]|. A relative error of the weights, or of the products P V, changes O[i, c] by at
 most the same fraction of A[i, c]. Where values of both signs cancel, |O| is far smaller than A, and every float32
@@ -17,9 +17,9 @@ kernel has a large relative error. Where all values have one sign, A = |O|. So t
 
     tolerance = ABSOLUTE + u A (CONSTANT + PER_KEY N + PER_SCORE sqrt(d) |q_i| max_j |k_j|)
 
-The budget is ten times the largest error measured with honest kernels (`tests/test_oracle.py` repeats the measurement).
-On random inputs at N = 1024, d = 32 it is 1.9e-4 A. Inputs rounded to float16 cause an error of ten times the budget,
-inputs rounded to bfloat16 of seventy times.
+The budget is ten times the largest error measured with right kernels (`tests/test_oracle.py` repeats the measurement).
+On random inputs at N = 1024, d = 32 it is 1.9e-4 A. If a kernel rounds its inputs to float16, its error is ten times
+the budget; with bfloat16 it is seventy times.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 
 def another_layout(seen: Deviation) -> Found | None:
+    """Find outputs whose values are right but stored with the four dimensions in another order."""
     b, h, n, d = seen.expected.shape
     actual, wrong = seen.actual, seen.wrong
     layouts: list[tuple[str, Callable[[Array], Array]]] = [
@@ -154,7 +155,7 @@ def another_layout(seen: Deviation) -> Found | None:
 
 
 def copied_heads(seen: Deviation) -> Found | None:
-    """Find outputs in which each head is the expected output of some head, and at least one is that of another head."""
+    """Find outputs in which each head has the expected values of some head, and at least one those of another head."""
     b, h = seen.expected.shape[:2]
     heads, got, allowed, bad = (
         t.reshape(b * h, *t.shape[2:]) for t in (seen.expected, seen.actual, seen.slack, seen.wrong)
@@ -177,7 +178,7 @@ def copied_heads(seen: Deviation) -> Found | None:
     if len(set(source)) == 1:
         return "heads_copied", (
             f"Every head holds the result of batch {source[0] // h}, head {source[0] % h}. "
-            "Each (b, h) has inputs of its own; check that b and h are used wherever Q, K, V and O are indexed."
+            "Each (b, h) has its own inputs: check that b and h are used wherever Q, K, V and O are indexed."
         )
     if source == [g // h * h for g in range(count)]:
         return "heads_copied", "Every head holds the result of head 0 of its batch: the index h is not used."
@@ -189,12 +190,12 @@ def copied_heads(seen: Deviation) -> Found | None:
             "The heads are right but in the wrong order: check how b and h enter the indices.",
         )
     pairs = [f"({g // h}, {g % h}) holds ({s // h}, {s % h})" for g, s in enumerate(source) if g != s]
-    return "heads_copied", f"Heads (b, h) hold the results of others: {', '.join(pairs[:3])}."
+    return "heads_copied", f"Some heads (b, h) hold the results of other heads: {', '.join(pairs[:3])}."
 
 
 _FACTORS = (
     "The rows of the softmax do not sum to 1: rows of the output are {low} to {high} times what they should be. Look "
-    "at the sum that each row is divided by, and at where it starts from zero."
+    "at the sum that divides each row, and check that it is set to zero for each row."
 )
 
 Shape = Mapping[str, int]
@@ -204,14 +205,14 @@ ABSOLUTE = 1e-7
 CONSTANT = 40.0
 PER_KEY = 2.5
 PER_SCORE = 5.0
-#: Largest exponent of float32's exp.
+#: Largest argument for which exp() is finite in float32.
 EXP_LIMIT = 88.0
 
-#: Scores that a thread computes at once: 512 KiB, which stay in its core's cache until they are multiplied by V.
+#: Number of scores that a thread computes at once: 512 KiB, which stay in the core's cache until they multiply V.
 _CHUNK_SCORES = 1 << 16
 #: A call with at least this many scores starts threads. Smaller calls take only a few milliseconds.
 _SHARED_SCORES = 1 << 20
-#: With more threads than this, threads mostly wait for Python's lock.
+#: Limit on the number of threads. More threads mostly wait for Python's lock.
 _MOST_THREADS = 8
 
 
@@ -289,12 +290,12 @@ class Attention(Oracle):
             )
         return "not_finite", (
             f"NaN or infinity in {amount}. Scores are at most {largest:.0f} here, so exp() of a right score is finite. "
-            "Is a row divided by a sum that is still 0, is a score added to something that was left behind, or is "
-            "memory read that was never written?"
+            "Is a row divided by a sum that is still 0, is a score added to an old value, or is memory read that was "
+            "never written?"
         )
 
     def flops(self, shape: Shape) -> int:
-        """Return the operations of the two matrix products, which no exact computation can leave out."""
+        """Return the operations of the two matrix products: no exact computation needs fewer."""
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
     def _for_queries(self, inputs: Inputs, queries: Array) -> Expected:
@@ -309,13 +310,13 @@ class Attention(Oracle):
         return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
 
 
-#: Largest numbers of heads, and of scores in a head, that `_holds_exponentials` computes.
+#: Limits for `_holds_exponentials`: it computes the first heads only, and only heads with at most this many scores.
 _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 
 
 def _holds_exponentials(seen: Deviation) -> bool:
-    """Return True if just those rows are not finite that overflow when scores are added to the previous head's exp()
-    values."""
+    """Return True if the rows with NaN or infinity are those that a known mistake makes overflow: scores are added to
+    the previous head's exp() values."""
     q, k = (seen.inputs[name].astype(np.float64).reshape(-1, *seen.inputs[name].shape[2:]) for name in "QK")
     heads = slice(0, min(_REPLAYED_HEADS, len(q)))
     if len(q) < 2 or k.shape[1] ** 2 > _REPLAYED_SCORES:
@@ -349,8 +350,8 @@ def _norms(rows: Array) -> Array:
 def _weighted(q: Array, k: Array, values: Array) -> Array:
     """Return softmax(Q K^T) times `values`, float64 (B, H, R, D).
 
-    Shapes: q (B, H, R, d), k (B, H, N, d), values (B, H, N, D). Large calls are shared by threads, because NumPy
-    computes without holding Python's lock.
+    Shapes: q (B, H, R, d), k (B, H, N, d), values (B, H, N, D). Large calls use several threads: NumPy releases
+    Python's lock while it computes.
     """
     b, h, rows, d = q.shape
     keys, width = values.shape[2:]
@@ -360,7 +361,7 @@ def _weighted(q: Array, k: Array, values: Array) -> Array:
     chunks = iter(_chunks(b * h, rows, keys))
 
     def work() -> None:
-        # Inputs may hold any numbers. An infinity or NaN shows in the output, so no warning is needed.
+        # Inputs may hold any numbers. Infinity and NaN are visible in the output, so NumPy need not warn of them.
         with np.errstate(all="ignore"):
             for heads, some in chunks:
                 scores = q[heads, some] @ k_transposed[heads]
@@ -382,7 +383,7 @@ def _weighted(q: Array, k: Array, values: Array) -> Array:
 
 
 def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
-    """Split the work into ranges of heads and rows with at most `_CHUNK_SCORES` scores each, but one row at least."""
+    """Split the work into ranges of heads and rows with about `_CHUNK_SCORES` scores each, but at least one row."""
     some_heads = max(1, _CHUNK_SCORES // max(1, rows * keys))
     some_rows = max(1, _CHUNK_SCORES // max(1, keys))
     return [
@@ -393,14 +394,14 @@ def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
 
 
 def _threads() -> int:
-    """Return the number of threads set for a class's worker, else the number of cores."""
+    """Return the number of threads: OMP_NUM_THREADS, which a class's worker sets, else the number of cores."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     cores = int(setting) if setting.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
     return max(1, min(cores, _MOST_THREADS))
 
 
 class Read4D(Oracle):
-    """Oracle of fourDimRead: the value that is read for each row of `index`, float64 (M,), exact."""
+    """Oracle of fourDimRead. Expects the value that each row of `index` reads: float64 (M,), exact."""
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         flat = inputs["tensor"].reshape(-1).astype(np.float64)
@@ -414,9 +415,9 @@ class Read4D(Oracle):
 
 
 class Write4D(Oracle):
-    """Oracle of fourDimWrite: the tensor after `values[m]` is written at row m of `index`, float64 (B, H, N, d), exact.
+    """Oracle of fourDimWrite. Expects the tensor after `values[m]` is written at row m of `index`: float64, exact.
 
-    Elements that no index names must keep their value, so a write to a wrong or additional place shows.
+    Elements that no index names must keep their value. So a write to a wrong or additional place is found.
     """
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:

@@ -1,4 +1,4 @@
-"""Inputs from which a suspected bug of an attention kernel predicts its wrong output."""
+"""Data from which a suspect, a possible bug of an attention kernel, predicts the wrong output that it would give."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def softmax(scores: Array, axis: int) -> Array:
 
 @dataclass(frozen=True)
 class Scene:
-    """Inputs of a wrong output, and intermediate results of the right computation, all float64.
+    """Inputs of a call with a wrong output, and intermediate results of the right computation, all float64.
 
     `q`, `k`, `v` (G, N, d) are the heads `first` ... `first + G - 1` of all B * H heads. `truth_all` (G, N, d) is their
-    expected output. `rows`, int64 (R,), are the rows for which suspects predict the output.
+    expected output. `rows`, int64 (R,), are the rows for which suspects predict the output. `inputs` has all heads.
     """
 
     q: Array
@@ -43,12 +43,12 @@ class Scene:
 
     @cached_property
     def scores(self) -> Array:
-        """Q K^T of the sampled rows, (G, R, N)."""
+        """Q K^T for the rows in `rows`, (G, R, N)."""
         return self.q[:, self.rows] @ self.k.mT
 
     @cached_property
     def weights(self) -> Array:
-        """exp(scores): not normalised, (G, R, N)."""
+        """exp(scores), not yet divided by the row sums: (G, R, N)."""
         return np.exp(self.scores)
 
     @cached_property
@@ -75,7 +75,7 @@ class Scene:
         return softmax(scores, 2) @ (self.v if v is None else v)
 
     def some_keys(self, keys: slice) -> Array:
-        """Return the attention over these keys alone."""
+        """Return the attention (G, R, d) that uses only these keys and their values."""
         return self.attend(self.scores[:, :, keys], self.v[:, keys])
 
     @cached_property
@@ -85,9 +85,9 @@ class Scene:
 
     @cached_property
     def blocks(self) -> tuple[Array, Array] | None:
-        """Sums of the weights over each block of Bc keys, and their products with V.
+        """Sums of the weights over each block of Bc keys, and the products of the block's weights with V.
 
-        Shapes (blocks, G, N, 1) and (blocks, G, N, d). None if they would be large.
+        Shapes (blocks, G, N, 1) and (blocks, G, N, d). None without Bc, or if the arrays would be large.
         """
         every, block = self.all_weights, self.shape.get("Bc", 0)
         if every is None or block < 1 or -(-self.keys // block) * self.v.size > 1 << 22:
@@ -109,9 +109,9 @@ class Scene:
         return self.head_of("Q", head)[:, self.rows] @ self.head_of("K", head).mT
 
     def up_to_here(self, heads: Array, *, of_batch: bool = False) -> Array | None:
-        """Return for each head the sum of `heads` (G, ...) over it and all earlier heads, or those of its batch.
+        """Return for each head the sum of `heads` (G, ...) over this head and all earlier ones.
 
-        None if the scene lacks an earlier head.
+        `of_batch`: add only heads of the same batch. None if the scene lacks one of the earlier heads.
         """
         if self.first % self.shape["H"] if of_batch else self.first:
             return None

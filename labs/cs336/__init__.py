@@ -1,7 +1,7 @@
 """Flash attention as in CS336's assignment: in PyTorch and in Triton, forward and backward.
 
-q, O and their gradients are (B, N, d), k and v are (B, M, d), L is (B, N). B is the number of heads in all batches
-together. Oracles, suspects, inputs and reference are those of the lab `gpu`.
+q, O and their gradients are (B, N, d), k and v are (B, M, d), L is (B, N). B is the total number of heads in all
+batches. This lab uses the oracles, suspects, inputs and reference of the lab `gpu`.
 """
 
 from __future__ import annotations

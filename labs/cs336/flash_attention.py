@@ -1,8 +1,8 @@
 """Flash attention as two classes of torch.autograd.Function: one in PyTorch, one with a Triton kernel.
 
-q is (batch, queries, d); k and v are (batch, keys, d). With `is_causal`, query i sees only the keys 0 to i. There are
+q is (batch, queries, d); k and v are (batch, keys, d). With `is_causal`, query i uses only the keys 0 to i. There are
 as many queries as keys, a multiple of the tile's length. forward returns O and saves q, k, v, O and L. L is
-the log-sum-exp of each query's scaled scores, float32 (batch, queries). handout.md describes the judging.
+the log-sum-exp of each query's scaled scores, float32 (batch, queries). handout.md describes how it is judged.
 """
 
 import math
@@ -17,7 +17,7 @@ NEVER = float("-inf")
 
 
 def _backward(q, k, v, out, L, dO, is_causal):
-    """Return dQ, dK and dV. The weights are recomputed, for one tile of queries after the other."""
+    """Return dQ, dK and dV. One tile of queries after the other, recompute the softmax weights and add to the sums."""
     scale = 1.0 / math.sqrt(q.shape[-1])
     dQ, dK, dV = (torch.zeros_like(t, dtype=torch.float32) for t in (q, k, v))
     delta = (out.float() * dO.float()).sum(-1)
@@ -43,7 +43,7 @@ def _forward(
     q_batch, q_row, q_column, k_batch, k_row, k_column, v_batch, v_row, v_column, o_batch, o_row, o_column,
     l_batch, l_row, N, M, scale, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """Compute O and L of a tile of ROWS queries of one batch, in one program."""
+    """Compute O and L of one tile of ROWS queries of one batch. Each Triton program computes one tile."""
     tile, batch = tl.program_id(0), tl.program_id(1).to(tl.int64)
     rows, lanes, columns = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, D)
     q = tl.load(q_ptr + batch * q_batch + rows[:, None] * q_row + columns[None, :] * q_column)

@@ -161,7 +161,7 @@ FUSED = [
     bug("threads within a row", "part3", "race", "race", "rowSum: ", (PRAGMA + "\n", ""),
         (ROW_SUM, f"float rowSum = 0.0f;\n#pragma omp parallel for  /*!*/\n{J_LOOP}"),
         ("rowSum += weight;", "rowSum += weight;  /*!*/")),
-    bug("exponentials by bits", "part3", "precision", "low_precision", "exp() or what it is given is inexact",
+    bug("exponentials by bits", "part3", "precision", "low_precision", "exp() or its argument is inexact",
         ("float weight = std::exp(score);",
          "int bits = (int)(12102203.0f * score) + 1064866805;  /*!*/\nfloat weight = (float &)bits;  /*!*/")),
     bug("maximum in the weights alone", "part3", "formula", "maximum_only_above",

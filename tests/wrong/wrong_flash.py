@@ -59,9 +59,9 @@ FLASHED += [
         ("L and O", (L_READ_AT_I, L_STORED_AT_I, O_READ_AT_I, O_STORED_AT_I), "flash_tile_row",
          "L and O are read and written at the row"),
         ("Q", (Q_AT_I,), "q_tile_row", "Q is read at the row"),
-        ("K", (K_AT_J,), "k_tile_row", "K is read at the place"),
-        ("V", (V_AT_J,), "v_tile_row", "V is read at the place"),
-        ("K and V", (K_AT_J, V_AT_J), "k_v_tile_row", "K and V are read at the place"),
+        ("K", (K_AT_J,), "k_tile_row", "K is read at the row"),
+        ("V", (V_AT_J,), "v_tile_row", "V is read at the row"),
+        ("K and V", (K_AT_J, V_AT_J), "k_v_tile_row", "K and V are read at the row"),
     )
 ]  # fmt: skip
 

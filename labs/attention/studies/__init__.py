@@ -1,1 +1,1 @@
-"""Studies of attention's loops: sweeps over their tiles and rows, the cache lines they move, their roofline."""
+"""Studies of the attention kernels: times over tiles and rows, cache lines that they move, and their roofline."""

@@ -1,18 +1,18 @@
 """`cache`: counts the cache lines that each part moves between a cache and memory, for several cache sizes.
 
-Theory of operation. native/cachesim.cpp runs through the loops of a part as the assignment describes them. It applies
-every access to a tensor to a model of one cache. The least recently used line leaves first. A written line is fetched
-first, and written back when it leaves. By default the cache is fully associative, as the formulas assume, so only its
-size matters. With `ways`, an address chooses a set as in a real cache; rows that lie a power of two apart compete for
-the same lines. There is one level. Prefetching is left out: it changes when a line is fetched, but not how many are.
+Theory of operation. native/cachesim.cpp runs through the loops of a part as the assignment describes them. Each access
+to a tensor goes to a model of one cache. It evicts the least recently used line. A write first fetches its line, which
+is written back when it is evicted. By default the cache is fully associative, as the formulas assume, so only its size
+matters. With `ways`, an address selects a set as in a real cache: rows that lie a power of two apart compete for the
+same lines. There is one level, without prefetching, which changes when lines are fetched but not how many.
 
-The formulas count lines of L floats for Q * transpose(K) of one head, where rows are far larger than the cache:
+The formulas count lines of L floats for S = Q * transpose(K) of one head, if two rows do not fit into the cache:
 
     part 1            2 N^2 d / L       each of the N^2 scores fetches a row of Q and one of K
-    part 2            2 N^2 d / (L T)   a T x T tile of scores fetches T rows of each
+    part 2            2 N^2 d / (L T)   a T x T tile of scores fetches T rows of Q and T of K
     part 2, rewritten 3 N^2 d / (L T)   the same, but all of S is read and written again for every tile of d
 
-So the ratios to part 1 are 1 / T and 3 / (2 T). If the cache holds all of a head's K, each line is fetched once and the
+So the ratios to part 1 are 1 / T and 3 / (2 T). If a head's K fits into the cache, each line is fetched once and the
 ratio is 1.
 
 With --cachegrind, valgrind also counts the lines that the student's own kernels fetch.
@@ -68,7 +68,7 @@ Walk = tuple[str, Model, Shape]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Lines of one head between the cache and memory, and the accesses that caused them."""
+    """Lines moved between the cache and memory for one head, and the number of accesses that caused this."""
 
     accesses: int
     fetched: int
@@ -80,7 +80,7 @@ class Traffic:
 
 
 def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]:
-    """Simulate several walks, as many at a time as there are cores. `scores_only`: only Q * transpose(K)."""
+    """Return the traffic of each walk; one simulation runs on each core. `scores_only`: only Q * transpose(K)."""
     tail = "-scores" if scores_only else ""
     found = helpers.simulated(
         SIMULATOR, [((f"{name}{tail}", s.N, s.d, s.tile, s.Br, s.Bc), model) for name, model, s in walks]
@@ -92,7 +92,7 @@ def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]
 
 
 def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:
-    """Return the lines by the formulas in this module's docstring; None for parts 3 and 4, which have no formula."""
+    """Return the number of lines by the formulas in this module's docstring; None for parts 3 and 4."""
     per_line = line_bytes / FLOAT_BYTES
     whole = shape.N**2 * shape.d / per_line
     return {
@@ -110,7 +110,7 @@ def compulsory_bytes(shape: Shape, line_bytes: int) -> int:
 
 PARTS = ("part1", "part2")
 LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)
-#: N and d of the case that the formulas are for: a row has 16 KB, as much as the smallest cache of LADDER.
+#: N and d of a shape for which the formulas hold: a row has 16 KB, like the smallest cache of LADDER.
 FAR_LARGER = (192, 4096)
 LARGEST_SIDE = 1 << 14
 MOST_ACCESSES = 1 << 37
@@ -118,8 +118,8 @@ MOST_ACCESSES = 1 << 37
 
 @dataclass(frozen=True)
 class CacheStudy:
-    """Traffic of some of the KERNELS in some caches, for some shapes. `counted` has the lines that the student's own
-    kernels fetched under cachegrind, None for other kernels.
+    """Traffic of some of the KERNELS in some caches, for some shapes. `scores_only`: only of Q * transpose(K).
+    `counted` has the lines that the student's own kernels fetched under cachegrind, None for other kernels.
     """
 
     kernels: tuple[str, ...]
@@ -140,7 +140,7 @@ class CacheStudy:
         ]
 
     def ratio(self, walk: Walk) -> float:
-        """Return this kernel's lines divided by those of the first kernel in the same cache."""
+        """Return the walk's number of lines divided by that of the first kernel in the same cache."""
         return self.found[walk].lines / self.found[(self.kernels[0], *walk[1:])].lines
 
     def table(self) -> Table:
@@ -173,7 +173,7 @@ class CacheStudy:
         return tuple(row)
 
     def caption(self) -> str:
-        """Return the simulated kernels and caches, and the range of the formula, as text."""
+        """Return sentences on the simulated kernels and caches, and on when the formulas hold."""
         model, shape = self.models[0], self.shapes[0]
         tiles = f"T={shape.tile}" + (f" Br={shape.Br} Bc={shape.Bc}" if "part4" in self.kernels else "")
         rows = " ".join(
@@ -183,13 +183,13 @@ class CacheStudy:
         )
         formulas = "The formulas are for a cache that cannot hold two rows. " if self.scores_only else ""
         counted = (
-            " cachegrind counts what the student's own kernels fetch, in one cache of that size."
+            " cachegrind counts the lines that the student's own kernels fetch, in one cache of that size."
             if self.counted
             else ""
         )
         return (
-            f"{self.about}. Simulated with {tiles}: one level, {model.kind}, lines of {model.line_bytes} bytes, the "
-            f"least recently used out first. {formulas}{rows}{counted}"
+            f"{self.about}. Simulated with {tiles}: one level, {model.kind}, lines of {model.line_bytes} bytes, "
+            f"evicts the least recently used line. {formulas}{rows}{counted}"
         )
 
     def figures(self) -> tuple[Figure, ...]:
@@ -221,7 +221,10 @@ class CacheStudy:
 def measure(
     kernels: Sequence[str], models: Sequence[Model], shapes: Sequence[Shape], *, scores_only: bool, about: str
 ) -> CacheStudy:
-    """Simulate every kernel in every cache. Raises KitError where the simulator cannot be built."""
+    """Simulate every kernel in every cache for every shape. Raises KitError if the simulator cannot be built.
+
+    `scores_only`: only Q * transpose(K). `about`: words on file, machine and flags for the captions.
+    """
     study = CacheStudy(tuple(kernels), tuple(models), tuple(shapes), scores_only, {}, about)
     return replace(study, found=simulate(study.walks(), scores_only=scores_only))
 
@@ -232,15 +235,15 @@ def main(arguments: list[str]) -> int:
         arguments, "cache", "Cache lines that the parts' loops move, simulated over the size of the cache."
     )
     parse.value("kernels", "PART", f"of {', '.join(KERNELS)} (part1 part2)", nargs="*", default=[])
-    parse.value("--cache", "SIZE,...", "sizes of the cache, as 16K,512K (some, and this machine's own)")
+    parse.value("--cache", "SIZE,...", "sizes of the cache, as 16K,512K (4 usual ones and this machine's)")
     parse.value("--ways", "n", "associativity of the cache, 0 for full (%(default)s)", default="0")
     parse.add_argument("--tile", metavar="n", default="16", help="T of part 2 (%(default)s)")
     parse.add_argument("--br", metavar="n", default="256", help="Br of part 4 (%(default)s)")
     parse.add_argument("--bc", metavar="n", default="256", help="Bc of part 4 (%(default)s)")
-    parse.flag("--whole", "the whole kernel, not its Q * transpose(K) alone")
+    parse.flag("--whole", "simulate the whole kernel, not only Q * transpose(K)")
     parse.flag(
         "--cachegrind",
-        "also count the student's own kernels, with valgrind; whole ones, so implies --whole. Slow",
+        "also count the lines that the student's own kernels fetch, with valgrind (slow); implies --whole",
     )
     given = parse.parse_args(arguments)
     settings = options.settings(given)
@@ -271,7 +274,7 @@ def caches(text: str | None, ways: str) -> tuple[Model, ...]:
 
 
 def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[int, int]]:
-    """Return pairs (N, d): the given one, else FAR_LARGER and the assignment's own."""
+    """Return pairs (N, d): the one of the command line, else FAR_LARGER and the assignment's default."""
     chosen = {
         name: whole_number(text, f"-{name}", 1, LARGEST_SIDE)
         for name in ("N", "d")
@@ -283,21 +286,21 @@ def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[i
 
 
 def refuse_endless(shapes: Sequence[Shape], kernels: Sequence[str], models: Sequence[Model]) -> None:
-    """Raise UsageError for a simulation of many minutes."""
+    """Raise UsageError if the simulation would take many minutes."""
     accesses = sum(4 * shape.N**2 * shape.d for shape in shapes) * len(kernels) * len(models)
     if accesses > MOST_ACCESSES:
         raise UsageError(
-            f"this makes about {accesses:.1g} accesses in {len(models)} caches: choose a smaller -N or -d, or fewer "
-            "sizes with --cache"
+            f"this simulates about {accesses:.1g} accesses in {len(models)} caches, which takes too long: choose a "
+            "smaller -N or -d, or fewer sizes with --cache"
         )
 
 
 # ---- lines that a student's own kernel fetches, counted by valgrind's cachegrind.
-# The kernel runs in a program of its own (`grader.study.standalone`), optimised as usual, on one head and one thread.
-# cachegrind simulates two levels. The first gets the size of the simulated cache, and only its misses are read. The
-# misses of the rest of the program are subtracted: a second run without the call counts them.
+# The kernel runs in a separate program (`grader.study.standalone`), optimised as usual, on one head and one thread.
+# cachegrind simulates two levels. The first one gets the size of the simulated cache, and only its misses are used. A
+# second run, without the call of the kernel, counts the misses of the rest of the program. They are subtracted.
 
-#: Build the program with the flags of judged programs. It needs no debug information, as only a total is read.
+#: Build the program with the flags of judged programs. Only a total is read, so debug information is not needed.
 KIT = Kit(flags=nativebuild.OWN_FLAGS)
 TIMEOUT_S = 900.0
 EVENTS = re.compile(r"^events: (.*)$", re.MULTILINE)
@@ -307,7 +310,7 @@ MOST_WAYS = 1 << 14
 
 
 def valgrind() -> str:
-    """Return the path of valgrind. Raises UsageError without it, with the way to install it."""
+    """Return the path of valgrind. If it is missing, raise UsageError that explains how to install it."""
     program = shutil.which("valgrind")
     if program is None:
         raise UsageError(
@@ -317,7 +320,7 @@ def valgrind() -> str:
 
 
 def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
-    """Count each walk of a kernel that is one of the student's parts; None for any other kernel."""
+    """Return for each walk the lines that cachegrind counts; None if its kernel is not a part of the student's file."""
     program = valgrind()
     parts = {part.id: part for part in settings.assignment.parts if part.reference}
     counted: dict[Walk, int | None] = {}
@@ -331,7 +334,10 @@ def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
 
 
 def count(program: str, part: Part, shape: Shape, model: Model, settings: Settings) -> int:
-    """Return the lines fetched by one call. Raises UsageError if the file cannot be run alone, or the kernel fails."""
+    """Return the number of lines that one call of a part fetches.
+
+    `program` is valgrind. Raises UsageError if the file cannot be run outside of the kit, or the kernel fails.
+    """
     try:
         built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})
     except Unsuitable as why:
@@ -377,13 +383,16 @@ def count(program: str, part: Part, shape: Shape, model: Model, settings: Settin
 
 
 def _tool_files(program: str) -> list[Path]:
-    """Return the files that valgrind needs to run. On Debian `valgrind` is a script that starts `valgrind.bin`."""
+    """Return the files that valgrind needs. On Debian `valgrind` is a script that starts `valgrind.bin`."""
     folders = [Path(place, "valgrind") for place in ("/usr/libexec", "/usr/lib", "/usr/local/libexec")]
     return [Path(program), Path(f"{program}.bin"), *folders]
 
 
 def data_misses(text: str) -> int:
-    """Return the first-level data misses of a cachegrind file, reads and writes. Raises KitError without a summary."""
+    """Return the number of first-level data misses, of reads and writes, from the text of a cachegrind file.
+
+    Raises KitError if it has no summary.
+    """
     events, summary = EVENTS.search(text), SUMMARY.search(text)
     if events is None or summary is None:
         raise KitError("cachegrind wrote no summary: is its version older than 3.0?")

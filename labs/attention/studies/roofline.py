@@ -2,12 +2,12 @@
 
 A kernel with I operations per byte moved cannot be faster than the smaller of two limits: the peak, and I times the
 bandwidth. Peak and bandwidth are measured (`grader.study.facts`), for one thread and for all cores. Every kernel counts
-as 4 N^2 d operations per head, which attention needs besides the exponentials. Further operations do not count.
+as 4 N^2 d operations per head: the two matrix products. Other operations do not count.
 
 Bytes are counted in two ways. Compulsory bytes are those that every kernel moves: Q, K and V read once, O written once.
-Simulated bytes are those that the part's loops move in the simulator (`labs.attention.studies.cache`). It computes one
-head after the other, with a cache as large as this machine's last-level cache. The figure uses simulated bytes, but
-compulsory bytes for PyTorch, whose loops are unknown.
+Simulated bytes are those that the part's loops move in the simulator (`labs.attention.studies.cache`). It simulates one
+head, and a cache as large as this machine's last-level cache. The figure uses compulsory bytes for PyTorch, whose loops
+are unknown, and simulated bytes for all other kernels.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel in the figure. `flops` and the bytes are those of a whole call. `simulated_bytes` is None if the
-    kernel's loops are unknown.
+    """One kernel in the figure. `flops` and both numbers of bytes are for a whole call. `simulated_bytes` is None if
+    the kernel's loops are unknown.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Roofline:
         return min(self.speed.peak(level or self.level, threads), intensity * self.speed.bandwidth(threads))
 
     def cores(self, point: Point) -> int:
-        """Return the number of cores that a kernel had."""
+        """Return the number of cores that a kernel could use."""
         return min(point.threads, self.speed.cores)
 
     def table(self) -> Table:
@@ -123,7 +123,7 @@ class Roofline:
         return 1 if self.cores(point) == 1 else self.speed.cores
 
     def caption(self) -> str:
-        """Return the measured limits, and how bytes were counted, as text."""
+        """Return sentences on the measured limits and on how bytes were counted."""
         speed, last = self.speed, self.machine.last
         limits = " and ".join(
             f"{speed.peak(self.level, count) / 1e9:.3g} GFLOP/s and {speed.bandwidth(count) / 1e9:.3g} GB/s on "
@@ -132,7 +132,7 @@ class Roofline:
         )
         return (
             f"{self.about}. Medians over {self.rounds} interleaved rounds. Measured roof ({self.level}): {limits}; "
-            f"without multiply-add, as the build's flags have it ({self.flag_level}), "
+            f"without multiply-add, which the build's flags exclude ({self.flag_level}), "
             f"{speed.peak(self.flag_level, 1) / 1e9:.3g} GFLOP/s on one thread. "
             f"Simulated bytes pass between memory and a cache of {helpers.size_text(last.size_bytes)}, which is empty "
             "at the start of each head. Compulsory bytes are those of Q, K, V and O, once each."
@@ -141,7 +141,7 @@ class Roofline:
     def figures(self) -> tuple[Figure, ...]:
         known = [point for point in self.points if point.flops_per_s is not None]
         xs = [point.intensity for point in known] or [1.0]
-        # The x axis begins where memory limits the speed, and ends beyond the last point.
+        # The x axis begins left of all ridges, where memory limits the speed, and ends beyond the last point.
         ridges = [self.speed.peak(self.level, n) / self.speed.bandwidth(n) for n in (1, self.speed.cores)]
         low, high = min([*xs, *ridges]) / 8, max([*xs, *ridges]) * 4
         roofs = [
@@ -190,7 +190,7 @@ def _points(label: str, points: Sequence[Point]) -> Series:
 
 
 def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
-    """Measure the machine, simulate the parts' traffic and time everything in turn."""
+    """Measure the machine, simulate the parts' traffic, and time all kernels in interleaved rounds."""
     sizes = laboratory.settings.sizes
     machine = facts.describe()
     show_progress("Measuring peak and bandwidth")
@@ -211,7 +211,7 @@ def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     outcomes = laboratory.timed(variants, laboratory.settings.rounds)
     points = []
     for name, variant, one in zip(names, variants, outcomes, strict=True):
-        # All variants are timed in turn. Each is reported by the clock (CPU or wall) that judges its part.
+        # Report each variant by the clock (CPU or wall) that judges its part.
         alone = compared([one], rivals=())
         moved = lines.get((variant.part.id, model, one_head))
         points.append(

@@ -1,4 +1,4 @@
-"""`sweep`: times a part while one thing is varied: the tile of part 2, the two tiles of part 4, or the rows N."""
+"""`sweep`: times a part for several tile sizes of part 2, for several pairs of tiles of part 4, or for several N."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ ROWS = (128, 256, 512, 1024, 2048)
 class Scaling:
     """Times of a part for several N.
 
-    `comparison` has the student's lines, `reference` the reference's, each in the order of `sizes`. `exponent` is p in
-    time ~ N^p: p is fitted to each round, and the median over rounds is kept with its interval. It is None with fewer
-    than two sizes.
+    `comparison` has the student's times, `reference` the reference's, and `ratios` student / reference, in the order of
+    `sizes`. `exponent` is p in time ~ N^p, the median of the fits to each round, with its interval. It is None with
+    fewer than two sizes.
     """
 
     part: Part
@@ -81,7 +81,7 @@ class Scaling:
     def law(self) -> str:
         """Return a sentence about the fitted power law."""
         if self.exponent is None:
-            return "Two sizes or more would show how time grows."
+            return "To see how time grows, give two sizes or more."
         fit = self.exponent
         return f"Time grows as N^{shown(fit.middle)} (fitted round by round: {shown(fit.low)} to {shown(fit.high)})."
 
@@ -106,7 +106,7 @@ class Scaling:
         )
 
     def model(self) -> tuple[float, ...]:
-        """Return the fitted times in ms at each size; the geometric mean of fitted and measured times is the same."""
+        """Return the fitted times in ms at each size, scaled to the same geometric mean as the measured times."""
         known = [
             (math.log(n), math.log(line.time_ms.middle))
             for n, line in zip(self.sizes, self.comparison.lines, strict=True)
@@ -122,7 +122,7 @@ class Scaling:
 def exponents(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> list[float]:
     """Fit log(time) = p log(N) + c by least squares in each round, and return the p of each round.
 
-    `rounds[k]` are the times of round k at `sizes`. There must be two different sizes at least.
+    `rounds[k]` has the times of round k, in the order of `sizes`. `sizes` needs two different numbers at least.
     """
     logs = [math.log(n) for n in sizes]
     mean_x = sum(logs) / len(logs)
@@ -136,7 +136,7 @@ def exponents(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> list[f
 
 
 def measure_sizes(laboratory: Laboratory, part: Part, sizes: Sequence[int]) -> Scaling:
-    """Time the part and its reference at all sizes in turn."""
+    """Time the part and its reference at all sizes (values of N), in interleaved rounds."""
     shapes = [{**laboratory.settings.sizes, "N": n} for n in sizes]
     mine = [Variant(f"N={shape['N']}", part, shape) for shape in shapes]
     theirs = [Variant(f"reference, N={shape['N']}", part, shape, reference=True) for shape in shapes]
@@ -261,7 +261,10 @@ class BlockSweep:
 
 
 def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
-    """Build the file with each tile and time all builds in turn. Raises UsageError if all builds are the same."""
+    """Build the file with each value of the macro, and time all builds in interleaved rounds.
+
+    Raises UsageError if all builds are the same.
+    """
     settings, shape = laboratory.settings, laboratory.settings.sizes
     recipes = [BuildFlags(((macro, str(tile)),)) for tile in tiles]
     laboratory.prepare(recipes)
@@ -280,7 +283,7 @@ def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macr
 
 
 def measure_blocks(laboratory: Laboratory, part: Part, brs: Sequence[int], bcs: Sequence[int]) -> BlockSweep:
-    """Time every pair of tile sizes in turn. The file is built once, because Br and Bc are arguments."""
+    """Time all pairs of tile sizes in interleaved rounds. The file is built once, because Br and Bc are arguments."""
     shape, pairs = laboratory.settings.sizes, [(br, bc) for br in brs for bc in bcs]
     students = [Variant(f"{br} x {bc}", part, {**shape, "Br": br, "Bc": bc}) for br, bc in pairs]
     variants = [Variant("reference", part, shape, reference=True), *students]
@@ -299,7 +302,7 @@ def measure(
     sizes: Sequence[int] = (),
     macro: str = MACRO,
 ) -> TileSweep | BlockSweep | Scaling:
-    """Measure one part over `tiles`, `blocks` (Br, Bc) or `sizes` (N); only one is given."""
+    """Measure one part for several `tiles`, `blocks` (values of Br, values of Bc) or `sizes` (N). Give one of them."""
     if tiles:
         return measure_tiles(laboratory, part, tiles, macro)
     return measure_blocks(laboratory, part, *blocks) if blocks else measure_sizes(laboratory, part, sizes)
@@ -313,7 +316,7 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments,
         "sweep",
-        "Time a part over its tile (part2 --tile), its two tiles (part4 --br --bc) or the number of rows (part3 -N).",
+        "Time a part for several tiles (part2 --tile), pairs of tiles (part4 --br --bc) or numbers of rows (part3 -N).",
         lists=("N",),
     )
     parse.add_argument("part", metavar="PART", help="part1, part2, part3 or part4")
@@ -345,9 +348,9 @@ class Plan:
 
 
 def planned(given: argparse.Namespace, settings: Settings) -> Plan:
-    """Return the sweep that the command line requests. Raises UsageError.
+    """Return the sweep that the command line requests. Raises UsageError for options that exclude each other.
 
-    By default both tiles are varied if the part has Br and Bc, the tile in part 2, and N in other parts.
+    The default varies Br and Bc if the part has them, the tile in part 2, and N in other parts.
     """
     part, maxima = options.part(settings, given.part), settings.assignment.maxima
     rows = () if given.N is None else options.numbers(given.N, "-N", 1, maxima.get("N", 1 << 20))
@@ -358,7 +361,7 @@ def planned(given: argparse.Namespace, settings: Settings) -> Plan:
     if not asked:
         return Plan(settings, part, f"scaling-{part.id}", sizes=rows or ROWS)
     if len(rows) > 1:
-        raise UsageError(f"sweep varies one thing at a time: either -N or --{asked[0]}")
+        raise UsageError(f"sweep varies one thing at a time: give either several -N or --{asked[0]}")
     if rows:
         settings = replace(settings, shape={**settings.shape, "N": rows[0]})
     if "tile" in asked:
@@ -377,19 +380,20 @@ def planned(given: argparse.Namespace, settings: Settings) -> Plan:
 
 
 def refuse_absent(macro: str, settings: Settings) -> None:
-    """Raise UsageError if the source does not use the macro: all its values would give the same program."""
+    """Raise UsageError if the source does not use the macro, so that all its values would give the same program."""
     if not macro.isidentifier():
         raise UsageError(f"--macro takes a macro's name, not '{macro}'")
     if not re.search(rf"\b{macro}\b", settings.source.read_text(errors="replace")):
         raise UsageError(
-            f"{settings.source} does not use {macro}: make the tile a macro, with #ifndef {macro} around its #define, "
-            "or name yours with --macro"
+            f"{settings.source} does not use {macro}: make the tile size a macro, with #ifndef {macro} around its "
+            "#define, or name your macro with --macro"
         )
 
 
 def refuse_unchanged(macro: str, source: Path, objects: Sequence[bytes]) -> None:
-    """Raise UsageError where all objects, built with different values of the macro, are the same."""
+    """Raise UsageError if several object files, built with different values of the macro, are all the same."""
     if len(objects) > 1 and len(set(objects)) == 1:
         raise UsageError(
-            f"{source} is the same whatever {macro} is: put #ifndef {macro} and #endif around its #define"
+            f"{source} compiles to the same code for all values of {macro}: put #ifndef {macro} and #endif around its "
+            "#define"
         )

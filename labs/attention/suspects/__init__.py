@@ -1,15 +1,15 @@
 """Suspects of an attention kernel: each is a function that predicts the output of a kernel with one bug.
 
 When an output is wrong, `fitting` tries the suspects in the order of `all_suspects`. A suspect explains the output if
-its prediction agrees with it. A suspect that explains one wrong output but not another is dropped. The remaining ones
-are shown to the student, all together if there are several.
+its prediction agrees with it. If the kernel has several wrong outputs, a suspect that explains only some of them is
+dropped. The student sees all remaining suspects.
 
 To add a suspect, write a row (or a function under `@suspect(code, words)`) in the module of its subject. Its prediction
 is float64 (G, R, d), or None where the bug cannot occur (for example without a second block). Put the simpler bug
-first: where several suspects explain the same output, as most do with a single key, they are shown in this order.
+first: if several suspects explain the same output, they are shown in this order.
 
 A `Scene` holds the inputs of the predictions: G heads (b, h) that follow one another in memory, and a sample of R rows.
-So all suspects together take well under a second at N = 1024.
+Because it is small, all suspects together take well under a second at N = 1024.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def all_suspects(scene: Scene) -> Iterator[Suspect]:
     """Yield every suspect that applies to the scene, simpler ones first."""
     for module in (formula, heads, bounds):
         yield from module.SUSPECTS
-    # For blocks of Bc keys, some suspects of `flash` and of `blocks` predict the same output: name those of `flash`.
+    # For blocks of Bc keys, some suspects of `flash` and `blocks` predict the same output. Those of `flash` come first.
     yield from flash.suspects(scene)
     yield from blocks.suspects(scene)
     yield from blocks.SUSPECTS
 
 
-# ---- the suspects that explain an output: each prediction is compared with it on a few rows, then on more
+# ---- search for the suspects that explain an output: compare each prediction with it on a few rows, then on more
 
 #: Limit on the elements of a scene's scores (G, R, N).
 _SCENE_SCORES = 1 << 17
@@ -46,7 +46,8 @@ _PROBE_ROWS, _SCENE_ROWS = 3, 40
 
 @dataclass(frozen=True)
 class Sight:
-    """A wrong output in the rows of a scene: values, tolerances, and a mask of wrong elements, each (G, R, d)."""
+    """A wrong output in the rows of a scene: its values `got`, the tolerances `allowed`, and the mask `bad` of wrong
+    elements. Each is (G, R, d)."""
 
     scene: Scene
     got: Array
@@ -63,7 +64,7 @@ class Sight:
 
     @cached_property
     def _nearer(self) -> Array:
-        """Largest distance of a prediction from each wrong element: a quarter of its distance from the right value."""
+        """Allowed distance of a prediction from each wrong element: a quarter of the element's error."""
         return 0.25 * abs(self._got_bad - self.scene.truth.reshape(-1)[self._bad_at])
 
     @cached_property
@@ -71,7 +72,7 @@ class Sight:
         return _root_mean_square(self.scene.truth)
 
     def agrees(self, predicted: Array) -> tuple[bool, bool]:
-        """Return two booleans: `predicted` agrees with nearly all wrong elements, and with nearly all right ones."""
+        """Return two bools: `predicted` agrees with nearly all wrong elements, and also with nearly all right ones."""
         if not len(self._bad_at):
             return False, False
         predicted_bad = predicted.reshape(-1)[self._bad_at]
@@ -82,7 +83,7 @@ class Sight:
             return False, False
         if int(unknown.sum()) > (1 - KNOWN) * len(miss):
             return False, False
-        # Scale the tolerance down for predictions far smaller than the right output: else zeros would agree with them.
+        # If a prediction is far smaller than the right output, reduce the tolerance: else zeros would agree with it.
         scale = np.minimum(_root_mean_square(predicted) / self._size, 1.0)
         slack = 8 * self.allowed * scale + 1e-4 * np.minimum(abs(predicted), abs(self.got))
         close = abs(self.got - predicted) <= slack
@@ -94,10 +95,10 @@ class Sight:
 
 
 def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
-    """Return the suspects that explain the whole output, else those that explain its wrong elements.
+    """Return the suspects that explain the whole output; without such, those that explain its wrong elements.
 
     Simpler suspects come first. All tensors are (B, H, N, d). `likely` names suspects that explain other outputs of the
-    kernel. If some of these explain the whole output, the others are not tried.
+    kernel. If one of these explains the whole output, the other suspects are not tried.
     """
     heads = _window(seen.wrong, seen.expected.shape[2])
     enough = int(_heads(seen.wrong)[heads].sum()) >= FEWEST_PARTIAL
@@ -138,8 +139,9 @@ def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[lis
 
 
 def _window(wrong: Array, keys: int) -> slice:
-    """Return a range of consecutive heads for the suspects. It begins at head 0 if it then contains the first wrong
-    head, because a bug may depend on the heads before. Otherwise it begins one head before the first wrong one."""
+    """Return a range of consecutive heads for the suspects, which contains the first wrong head.
+
+    It begins at head 0 if possible, because a bug may depend on earlier heads; else one head before the wrong one."""
     heads = np.asarray(_heads(wrong).any((1, 2)))
     count = max(2, min(8, _SCENE_SCORES // (keys * 8)))
     first_wrong = int(heads.argmax())
@@ -148,7 +150,7 @@ def _window(wrong: Array, keys: int) -> slice:
 
 
 def _sample_rows(wrong: Array, count: int) -> Array:
-    """Return row numbers: the first wrong row, `count` wrong rows and a quarter as many right ones, spread over N."""
+    """Return row numbers: the first wrong row, `count` wrong rows and `count // 4` right ones, both spread over N."""
     hit = wrong.any(2).any(0)
     bad, good = np.flatnonzero(hit), np.flatnonzero(~hit)
     return np.unique(np.concatenate([bad[:1], _spread(bad, count), _spread(good, count // 4)]))

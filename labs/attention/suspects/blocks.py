@@ -1,7 +1,7 @@
 """Suspected bugs of loops over blocks: a last, shorter block is dropped, or blocks overwrite each other's results.
 
-The student's tile length is unknown, so all usual lengths are tried. Several lengths can leave the same remainder and
-so give the same prediction: these are one suspect, and its message names the likely lengths.
+The student's tile length is unknown, so all usual lengths are tried. Several lengths can leave the same remainder, and
+so give the same prediction. They are one suspect, whose message names the likely lengths.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _tiles(s: Scene) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Return the indices at which the full tiles can end before the end of `size`, the most likely first; never 0."""
-    # A cut of 0 means that full tiles are missing: the output is empty, which simpler suspects explain.
+    """Return the indices below `size` at which the last full tile can end, the most likely first; never 0."""
+    # With a cut at 0 no full tile exists and nothing gets computed. Simpler suspects explain such an output.
     cuts = {size // t * t for t in (*tiles, *USUAL_TILES)} - {size, 0}
     found = [(cut, likely_tiles(cut, size, tiles)) for cut in cuts]
     order = [*tiles, 16, 32, 8, 64, 4]
@@ -43,7 +43,7 @@ def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Named:
-    """Names of a suspect, one for each tile length that fits, and the tile length of each name as text."""
+    """Names of a suspect, one for each tile length that gives its prediction. `tiles` maps names to these lengths."""
 
     names: tuple[str, ...]
     tiles: Mapping[str, str]
@@ -51,7 +51,7 @@ class _Named:
 
 @functools.lru_cache(maxsize=4096)
 def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool) -> _Named:
-    """Return a name for each tile length whose remainder (with `last`, whose last block) begins at `start`.
+    """Return a name for each tile length whose remainder begins at `start`; with `last`, whose last block begins there.
     The lengths in `own` (Bc, Br) change from case to case, so names have "Bc" or "Br" in place of the number."""
 
     def fits(tile: int) -> bool:
@@ -85,7 +85,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
     for cut in _cuts(_tiles(s), n):
         count = "key" if n - cut == 1 else f"{n - cut} keys"
         where = f"The last {count} of {n}, from {cut} on, beyond the last full tile,"
-        hint = "Let the loop over tiles reach N (N / tile rounds down), and the last tile's bounds end there."
+        hint = "Let the loop over tiles reach N (N / tile rounds down), and let the last tile end at N."
         yield _suspect(
             "remainder_keys",
             f"{where} are left out of the product with V (they are in the row sum). {hint}",
@@ -104,8 +104,8 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
             lambda s, c=cut: s.weights @ s.v / s.weights[:, :, :c].sum(2, keepdims=True),
             _beyond("remainder of keys not in the sum", s, cut, n),
         )
-        held = "what QK_t holds for them (0, or weights of the previous head) counts as one"
-        no_scores = f"{where} get no score, as Q K^T is not computed for them: {held}. {hint}"
+        held = "the old values in QK_t (0, or weights of the previous head) count as their scores"
+        no_scores = f"{where} get no score, because Q K^T is not computed for them: {held}. {hint}"
         yield _suspect(
             "remainder_keys",
             no_scores,
@@ -127,7 +127,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
     for cut in _cuts(_tiles(s), d):
         count = "channel" if d - cut == 1 else f"{d - cut} channels"
         which = f"The last {count} of {d}, from {cut} on, beyond the last full tile,"
-        hint = "Let the loop over tiles reach d (d / tile rounds down), and the last tile's bounds end there."
+        hint = "Let the loop over tiles reach d (d / tile rounds down), and let the last tile end at d."
 
         def scores(s: Scene, c: int = cut) -> Array:
             return s.q[:, s.rows, :c] @ s.k[:, :, :c].mT
@@ -147,8 +147,8 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
 
 
 def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
-    """Predict the output if keys outside `scored` (N,) get no new score, so the previous head's weights (at first 0)
-    serve as their scores. `in_product`: these keys count in the product with V."""
+    """Predict the output if keys with False in `scored` (N,) get no new score: the previous head's weights (at first 0)
+    count as their scores. `in_product`: the product with V includes these keys."""
     if s.first:
         return None
     out, left = [], np.zeros_like(s.scores[0])
@@ -159,7 +159,7 @@ def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
 
 
 def _stale_places(s: Scene, tile: int) -> Array:
-    """Predict products whose last tile along the sum, if it is not full, still has the end of the tile before."""
+    """Predict the output of two products over tiles whose last, shorter tile still has the end of the previous tile."""
 
     def again(size: int) -> slice:
         full = size // tile * tile
@@ -177,14 +177,14 @@ def _all_but_the_last(s: Scene, tile: int) -> Array:
 
 
 def _in_tiles(values: Array, tile: int, reduce: Callable[..., Array]) -> Array:
-    """Return for each key the reduction of `values` (G, R, N) over its tile. `reduce`: such as `np.add.reduceat`."""
+    """Return for each key the reduction of `values` (G, R, N) over its tile. `reduce`: for example np.add.reduceat."""
     keys = values.shape[2]
     each = reduce(values, np.arange(0, keys, tile), axis=2)
     return np.repeat(each, tile, axis=2)[:, :, :keys]
 
 
 def _carried_on(s: Scene, tile: int) -> Array:
-    """Return scores (G, R, N) in which each also contains the scores of all earlier keys of its tile."""
+    """Return scores (G, R, N) to which the scores of all earlier keys of the same tile are added."""
     sums = s.scores.cumsum(2)
     before = (sums - s.scores)[:, :, ::tile]
     return sums - np.repeat(before, tile, axis=2)[:, :, : s.keys]
@@ -198,8 +198,8 @@ def _each_tile(s: Scene) -> Iterator[Suspect]:
             continue
         yield Suspect(
             "tile_normalised",
-            f"Each tile of {t} keys is divided by its own sum, as if it were the whole row: add up the sum over all "
-            "tiles of the row, and divide after the last one.",
+            f"Each tile of {t} keys is divided by its own sum, as if it were the whole row: add the weights of all "
+            "tiles of the row, and divide after the last tile.",
             lambda s, t=t: s.weights / _in_tiles(s.weights, t, np.add.reduceat) @ s.v,
             (f"tiles of {which} normalised",),
         )
@@ -210,11 +210,11 @@ def _each_tile(s: Scene) -> Iterator[Suspect]:
             (f"score kept in tiles of {which}",),
         )
         last = f"The last key of each tile of {t}"
-        hint = "Compare each loop's end with its test: with < it is one behind the last."
+        hint = "Check the end of each loop: for a test with <, it is the last index plus 1."
         yield Suspect(
             "tile_end",
-            f"{last} gets no score, as a loop of Q K^T ends one too early: what QK_t holds for it (0, or a weight of "
-            f"the head before) counts as one. {hint}",
+            f"{last} gets no score, because a loop of Q K^T ends one too early: the old value in QK_t (0, or a weight "
+            f"of the previous head) counts as its score. {hint}",
             lambda s, t=t: _stale(s, _all_but_the_last(s, t), in_product=True),
             (f"last of tiles of {which} stale",),
         )
@@ -239,14 +239,14 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
         yield _suspect(
             "block_overwritten",
             f"Only the last block of keys, from {start} on, is in the product with V: each block overwrites the sum "
-            "of those before, or begins it anew, in place of adding to it.",
+            "of earlier blocks, or sets it to zero, in place of adding to it.",
             lambda s, c=start: s.probabilities[:, :, c:] @ s.v[:, c:],
             _last("last block in the product", s, start, n),
         )
         yield _suspect(
             "last_block_only",
-            f"Only the last block of keys, from {start} on, is used: is what is summed up over the "
-            "blocks set to zero, or overwritten, inside the loop over them?",
+            f"Only the last block of keys, from {start} on, is used: are the sums over blocks set to zero, or "
+            "overwritten, inside the loop over blocks?",
             lambda s, c=start: s.some_keys(slice(c, None)),
             _last("last block alone", s, start, n),
         )
@@ -291,8 +291,8 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
     for t in (4, 8, 16, 32, 64):
         yield Suspect(
             "tile_not_cleared",
-            f"The last tile of {t} is not full, yet all its places are multiplied: what the tile before left there "
-            "counts again. Set the tile to zero before it is filled, or end its loops at what is left.",
+            f"The last tile of {t} is not full, yet all its places are multiplied: old values from the previous tile "
+            "count again. Set the tile to zero before it is filled, or end its loops at the last element.",
             lambda s, t=t: _stale_places(s, t),
             (f"stale places in tiles of {t}",),
         )
@@ -343,6 +343,6 @@ SUSPECTS = [
 ]
 SUSPECTS += [
     row("whole_scores", "low_precision",
-        "The scores or weights are stored as whole numbers somewhere: an int in the place of a float?",
+        "The scores or weights are stored as whole numbers somewhere: look for an int that should be a float.",
         lambda s: s.attend(np.trunc(s.scores))),
 ]  # fmt: skip

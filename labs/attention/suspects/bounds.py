@@ -15,12 +15,12 @@ suspect = registering(SUSPECTS)
 
 SUSPECTS += [
     row("causal", "causal_mask",
-        "Each row sees the keys up to its own only: a causal mask. This assignment has no mask.",
+        "Row i uses only the keys up to key i: a causal mask. This assignment has no mask.",
         lambda s: s.attend(np.where(_key_index(s) > s.rows[:, None], -np.inf, s.scores))),
     row("anti_causal", "causal_mask",
-        "Each row sees the keys from its own on only, as under a mask. This assignment has no mask.",
+        "Row i uses only the keys from key i on, as under a mask. This assignment has no mask.",
         lambda s: s.attend(np.where(_key_index(s) < s.rows[:, None], -np.inf, s.scores))),
-    row("without_itself", "causal_mask", "Each row leaves out its own key.",
+    row("without_itself", "causal_mask", "Row i leaves out key i.",
         lambda s: s.attend(np.where(_key_index(s) == s.rows[:, None], -np.inf, s.scores))),
 ]  # fmt: skip
 
@@ -59,8 +59,8 @@ SUSPECTS += [
 
 
 def _head_by_head(s: Scene, step: Callable[[Array, Array], tuple[Array, Array]]) -> Iterator[Array]:
-    """Yield the output (R, d) of each head, if all heads use one workspace (R, N) that is not cleared between them.
-    `step(scores, old content)` returns a head's weights and the new content, all (R, N).
+    """Yield the output (R, d) of each head, if all heads use one workspace (R, N) that is not cleared between heads.
+    `step(scores, old content)` returns a head's weights and the workspace's new content, all (R, N).
     """
     left = np.zeros_like(s.scores[0])
     for g in range(s.q.shape[0]):
@@ -126,19 +126,19 @@ def scores_added_to_last_weights_of_batch(s: Scene) -> Array | None:
 
 SUSPECTS += [
     row("scores_added_to_last_scores", "stale_scores",
-        "Scores are added to those of earlier heads. Set each score (or clear the workspace) for each (b, h).",
+        "Scores are added to the scores of earlier heads. Set each score (or clear the workspace) for each (b, h).",
         lambda s: s.attend(s.scores.cumsum(0)) if s.first == 0 else None),
     row("score_not_reset", "stale_scores",
-        "The score is not set back to zero for the next key: it goes on growing along the row.",
+        "The score is not set back to zero for the next key: it contains the scores of all earlier keys.",
         lambda s: s.attend(s.scores.cumsum(2))),
     row("row_sum_not_reset", "stale_sum",
-        "The row sum is not set back to zero for the next row: it holds all rows before.",
+        "The row sum is not set back to zero for the next row: it contains all earlier rows.",
         lambda s:
             None if s.all_weights is None else s.weights @ s.v / s.all_weights.sum(2).cumsum(1)[:, s.rows, None]),
 ]  # fmt: skip
 
 
-@suspect("stale_sum", "The row sum is not set back to zero for the next row or head: it holds all before.")
+@suspect("stale_sum", "The row sum is never set back to zero: it contains all earlier rows and heads.")
 def row_sum_never_reset(s: Scene) -> Array | None:
     every = s.all_weights
     if every is None or s.first:
@@ -149,7 +149,7 @@ def row_sum_never_reset(s: Scene) -> Array | None:
 
 @suspect(
     "stale_sum",
-    "The row sum is reset to zero only for each batch: it also holds all earlier rows and heads of its batch.",
+    "The row sum is reset to zero only for each batch: it also contains all earlier rows and heads of its batch.",
 )
 def row_sum_reset_for_each_batch(s: Scene) -> Array | None:
     if s.all_sums is None:
@@ -164,13 +164,13 @@ def row_sum_reset_for_each_batch(s: Scene) -> Array | None:
 
 SUSPECTS += [
     row("value_not_reset", "stale_value",
-        "The output's value is not set back to zero for the next channel: it holds all channels before.",
+        "The output's value is not set back to zero for the next channel: it contains all earlier channels.",
         lambda s: s.truth.cumsum(2)),
     row("row_not_reset", "stale_value",
-        "The output's value is not set back to zero for the next row: it holds all rows before.",
+        "The output's value is not set back to zero for the next row: it contains all earlier rows.",
         lambda s: s.truth_all.cumsum(1)[:, s.rows]),
     row("value_never_reset", "stale_value",
-        "The output's value is never set back to zero: it holds all channels and rows before.",
+        "The output's value is never set back to zero: it contains all earlier channels and rows.",
         lambda s: s.truth_all.reshape(len(s.truth_all), -1).cumsum(1).reshape(s.truth_all.shape)[:, s.rows]),
 ]  # fmt: skip
 
@@ -198,7 +198,7 @@ def l_reset_for_each_batch(s: Scene) -> Array | None:
 
 #: Code of every suspect of this section.
 CODE = "wrong_stride"
-#: Limit on the rows for which `stride_d_everywhere` repeats the kernel's steps row by row.
+#: Limit on N for `stride_d_everywhere`, which repeats the kernel's steps row by row.
 _MOST_REPLAYED = 300
 _RIGHT = "A row of QK_t has N elements: element (i, j) lies at i * N + j."
 
@@ -214,10 +214,10 @@ def weights_read_with_stride_d(s: Scene) -> Array | None:
 
 
 def _written(s: Scene, places: Array) -> tuple[Array, Array]:
-    """Return the score that each place holds if rows of scores are written with stride d in the place of N.
+    """Return the scores at some offsets of the workspace if rows of scores are written with stride d in place of N.
 
-    Rows then overlap, and the last write to a place counts. `places` (R, N) are offsets into a head's workspace. Return
-    the scores (G, R, N), and a mask (R, N) of places to which a score was written.
+    Rows then overlap, and the last write to an offset counts. `places` (R, N) are the offsets. Return the scores
+    (G, R, N), and a mask (R, N) of the offsets to which a score was written.
     """
     i = np.minimum(places // s.d, s.keys - 1)
     j = places - i * s.d
@@ -268,8 +268,8 @@ def _register_exchanged_sizes() -> None:
             return s.attend(read["Q"][:, s.rows] @ read["K"].mT, read["V"])
 
         words = (
-            f"{name} is read with d and N exchanged, at ((b * H + h) * d + j) * N + k, which leaves the tensor for the "
-            "last heads. Its sizes are (H, N, d): element (b, h, j, k) lies at ((b * H + h) * N + j) * d + k."
+            f"{name} is read with d and N exchanged, at ((b * H + h) * d + j) * N + k, which is outside of the tensor "
+            "for the last heads. Its sizes are (H, N, d): element (b, h, j, k) lies at ((b * H + h) * N + j) * d + k."
         )
         SUSPECTS.append(Suspect(CODE, words, predict, (f"{name} with d and N exchanged",)))
 

@@ -14,11 +14,11 @@ Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
 
 
 _L = r"\bL\b"
-"""Pattern that occurs in a function with the published update. A kernel with rows in the outer loop needs no L."""
+"""Pattern for the source of functions with the published update, which uses L. Other flash kernels need no L."""
 
 
 def _replay(s: Scene, update: Update) -> Array:
-    """Return the output (G, R, d) if `update` is applied to one block of Bc keys after the other."""
+    """Return the output (G, R, d) of a kernel that applies `update` to one block of Bc keys after the other."""
     out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
     for start in range(0, s.keys, block):
         weights = s.weights[:, :, start : start + block]
@@ -61,8 +61,8 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
     (
         "not_carried",
         "flash_l_not_carried",
-        "L is not carried on from one block of keys to the next: store lnew in L, read it as li in the next block, and "
-        "let L be set to zero before the loop over blocks, not inside",
+        "L is lost from one block of keys to the next: store lnew in L, and read it as li in the next block. L must be "
+        "set to zero before the loop over blocks, not inside",
         lambda o, li, lij, pv: (pv / lij, li),
     ),
     (
@@ -74,7 +74,7 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
     (
         "o_not_loaded",
         "flash_not_rescaled",
-        "the old O is not carried on: read Oi from O before each update",
+        "the old O is lost: read Oi from O before each update",
         lambda o, li, lij, pv: (pv / (li + lij), li + lij),
     ),
     (
@@ -104,8 +104,8 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
 )
 
 
-#: Name, words and update for kernels that subtract a running maximum. lij and PV are relative to the new maximum. The
-#: update's last argument is exp(old maximum - new maximum).
+#: Rows for kernels that subtract a running maximum: name, words, and the update with the mistake. lij and PV are
+#: relative to the new maximum. The update's last argument is exp(old maximum - new maximum).
 _GROWTH = "is not multiplied by exp(old maximum - new maximum) when the maximum grows"
 _MAXIMUM_BUGS: tuple[tuple[str, str, Callable[..., tuple[Array, Array]]], ...] = (
     (
@@ -145,9 +145,9 @@ _KEPT = {"old_l_kept": "l", "old_o_kept": "o", "nothing_rescaled": "lo"}
 
 
 def _key_by_key(s: Scene, kept: str) -> Array:
-    """Return the output of an online softmax without blocks, for any part.
+    """Return the output of an online softmax without blocks, whose maximum grows from key to key.
 
-    The maximum grows from key to key. The sums in `kept` ("o", "l") are not rescaled then.
+    When it grows, the sums in `kept` ("o" for the output, "l" for the row sum) are not rescaled.
     """
     running = np.maximum.accumulate(s.scores, 2)
     of_o, of_l = (np.exp(s.scores - (running if name in kept else running[:, :, -1:])) for name in "ol")
@@ -216,7 +216,7 @@ def suspects(s: Scene) -> Iterator[Suspect]:
     for since, reset in (("all", "is never set to zero"), ("head", "is set to zero for each head only")):
         yield Suspect(
             "flash_pv_kept",
-            f"PV {reset}: Pij Vj is added to what the blocks before have left there. Begin each of its sums at zero.",
+            f"PV {reset}: Pij Vj is added to the old values of earlier blocks. Set PV to zero for each block.",
             lambda s, since=since: _pv_kept(s, since),
             (f"PV kept since {since}",),
         )
@@ -231,25 +231,25 @@ _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     (
         "flash_l_tile_row",
         "L is read and written at the row within the tile: all blocks of rows share its first Br places and add to "
-        "each other's sums. L has a place for each of the N rows: use the row of the matrix in both",
+        "each other's sums. L has a place for each of the N rows: use the row of the matrix for both",
         "lL",
     ),
     (
         "flash_l_tile_row",
         "L is written at the row within the tile and read at the row of the matrix: blocks of rows overwrite each "
-        "other's sums, and those of all rows but the first Br are never stored. Write lnew to the row of the matrix",
+        "other's sums in the first Br places, the others stay empty. Write lnew to the row of the matrix",
         "L",
     ),
     (
         "flash_l_tile_row",
         "L is read at the row within the tile and written at the row of the matrix: every block of rows gets the sums "
-        "of the first one as its li. Read li from the row of the matrix",
+        "of the first block as its li. Read li from the row of the matrix",
         "l",
     ),
     (
         "flash_o_tile_row",
-        "O is read at the row within the tile: every block of rows gets the first one's rows as its Oi. Read Oi from "
-        "the row of the matrix",
+        "O is read at the row within the tile: every block of rows gets the rows of the first block as its Oi. Read Oi "
+        "from the row of the matrix",
         "o",
     ),
     (
@@ -261,17 +261,17 @@ _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     (
         "flash_o_tile_row",
         "O is read and written at the row within the tile: all blocks of rows share its first Br rows. Use the row of "
-        "the matrix in both",
+        "the matrix for both",
         "oO",
     ),
     (
         "flash_tile_row",
         "L and O are read and written at the row within the tile: all blocks of rows share their first Br rows. Use "
-        "the row of the matrix in all four",
+        "the row of the matrix for all four accesses",
         "lLoO",
     ),
 )
-_BEGINS = "A block begins at its number times {0}, not at its number."
+_BEGINS = "Block number k begins at k * {0}, not at k."
 #: Limit on the iterations of the two loops over blocks that `_shared_rows` repeats.
 _MOST_TURNS = 512
 
@@ -279,7 +279,7 @@ _MOST_TURNS = 512
 def _rows_of_tile() -> Iterator[Suspect]:
     for rows_outside, order in ((False, "keys outside"), (True, "rows outside")):
         for code, words, at_tile in _AT_TILE_ROW:
-            # With rows in the outer loop, "lL" is the same as an L that is not reset, a suspect of `_rows_outside`.
+            # With rows in the outer loop, "lL" is the same mistake as an L that is not reset: see `_rows_outside`.
             if not (rows_outside and at_tile == "lL"):
                 yield Suspect(
                     code,
@@ -292,14 +292,14 @@ def _rows_of_tile() -> Iterator[Suspect]:
                 )
     yield Suspect(
         "q_tile_row",
-        "Q is read at the row within the tile: every block of rows is computed from the first one's queries. Read it "
-        "at the row of the matrix (i0 + i in a block that begins at i0).",
+        "Q is read at the row within the tile: every block of rows is computed from the queries of the first block. "
+        "Read it at the row of the matrix (i0 + i in a block that begins at i0).",
         lambda s: s.truth_all[:, s.rows % s.shape["Br"]],
         ("Q at the row of the tile",),
     )
     yield Suspect(
         "q_tile_row",
-        f"Q is read at the block's number plus the row in it. {_BEGINS.format('Br')}",
+        f"Q is read at the block's number plus the row within the block. {_BEGINS.format('Br')}",
         lambda s: s.truth_all[:, s.rows // s.shape["Br"] + s.rows % s.shape["Br"]],
         ("Q at the number of the tile",),
     )
@@ -336,14 +336,14 @@ def _keys_of_tile() -> Iterator[Suspect]:
     ):
         yield Suspect(
             code,
-            f"{names} read at the place within the tile: every block of keys is the first one again. Read at the row "
+            f"{names} read at the row within the tile: every block of keys is the first block again. Read at the row "
             "of the matrix (j0 + j in a block that begins at j0).",
             lambda s, of_k=of_k, of_v=of_v: _other_keys(s, of_k, of_v, 0),
             (f"{names} at the place in the tile",),
         )
         yield Suspect(
             code,
-            f"{names} read at the block's number plus the place in it. {_BEGINS.format('Bc')}",
+            f"{names} read at the block's number plus the row within the block. {_BEGINS.format('Bc')}",
             lambda s, of_k=of_k, of_v=of_v: _other_keys(s, of_k, of_v, 1),
             (f"{names} at the number of the tile",),
         )
@@ -368,7 +368,7 @@ def _from_second_block(s: Scene, used: str, meant: str) -> Array:
 
 
 def _other_keys(s: Scene, of_k: bool, of_v: bool, step: int) -> Array:
-    """Return the attention if blocks of K (`of_k`) or of V (`of_v`) begin `step` rows apart, not Bc rows."""
+    """Return the attention if blocks of K (`of_k`) and of V (`of_v`) are read `step` rows apart, not Bc rows."""
     number, place = np.divmod(np.arange(s.keys), s.shape["Bc"])
     place = step * number + place
     return s.attend(s.scores[:, :, place] if of_k else s.scores, s.v[:, place] if of_v else s.v)
@@ -381,40 +381,40 @@ def _padded(s: Scene, block: int) -> Iterator[Suspect]:
     places = f"The last block has only {s.keys % block} of Bc = {block} keys, yet"
     yield Suspect(
         "padded_keys",
-        f"{places} the row sum counts all Bc places: a padded key has a score of 0 and adds exp(0) = 1. Let its loop "
-        "end at the last key, or leave padded keys out of the sum.",
+        f"{places} the row sum counts all Bc places: a padded key has a score of 0 and adds exp(0) = 1. End the sum's "
+        "loop at the last key, or leave padded keys out of the sum.",
         lambda s: s.weights @ s.v / (s.row_sum + block - s.keys % block),
         ("padded keys in the sum",),
     )
     yield Suspect(
         "flash_stale_tail",
-        f"{places} all rows of Kj and Vj are used: what the block before left there is counted again.",
+        f"{places} all rows of Kj and Vj are used: rows of the previous block, which are still there, count again.",
         _stale_tail,
         ("stale rows of Kj and Vj",),
     )
     yield Suspect(
         "flash_stale_tail",
-        f"{places} the row sum adds up all of Pij's row: what the block before left there is counted again.",
+        f"{places} the row sum adds up all of Pij's row: weights of the previous block, still there, count again.",
         lambda s: s.weights @ s.v / (s.row_sum + s.weights[:, :, _stale_keys(s)].sum(2, keepdims=True)),
         ("stale places of Pij",),
     )
     yield Suspect(
         "flash_stale_tail",
-        f"{places} the row sum takes exp() of all of Sij's row: the scores that other rows and blocks left there are "
-        "counted as well.",
+        f"{places} the row sum takes exp() of all of Sij's row: old scores of other rows and blocks, which are still "
+        "there, count as well.",
         lambda s: s.weights @ s.v / (s.row_sum + np.exp(_stale_scores(s)).sum(2, keepdims=True)),
         ("stale places of Sij",),
     )
 
 
 def _stale_keys(s: Scene) -> slice:
-    """Return the keys of the last full block, if any, that are still in the tile once the shorter block is loaded."""
+    """Return the keys of the last full block that are still in the tile after the shorter last block is loaded."""
     block, full = s.shape["Bc"], s.keys // s.shape["Bc"] * s.shape["Bc"]
     return slice(full - block + s.keys % block, full) if full else slice(0, 0)
 
 
 def _untouched(s: Scene) -> int:
-    """Return the number of places of the tile that no block has written to. They still hold their first zeros."""
+    """Return the number of places of the tile that no block has written to. They still have their initial zeros."""
     return max(0, s.shape["Bc"] - s.keys)
 
 
@@ -426,9 +426,9 @@ def _stale_tail(s: Scene) -> Array:
 
 
 def _stale_scores(s: Scene) -> Array:
-    """Return the stale scores (G, R, places) that Sij holds behind the last keys.
+    """Return the old scores (G, R, places) that Sij still has behind the last keys.
 
-    These scores were written for the last full block of keys, by the last row with the same place in its block of rows.
+    The last full block of keys wrote them, in the last block of rows that has a row at this place.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile
@@ -440,7 +440,7 @@ def _stale_scores(s: Scene) -> Array:
 
 
 def _rows_outside(s: Scene) -> Iterator[Suspect]:
-    """Predict sums Oi and Li that are not reset for each block of rows: they add up over the blocks of keys."""
+    """Yield the suspects that Oi and Li are not reset for each block of rows, so that sums of earlier blocks remain."""
     for names, o, li in (
         ("Oi and Li are", True, True),
         ("Oi is", True, False),
@@ -453,8 +453,8 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
         ):
             yield Suspect(
                 "stale_sum",
-                f"{names} set to zero {reset}: rows get a share of those that "
-                "had their place in the tile before.",
+                f"{names} set to zero {reset}: each row also gets the sums of earlier rows at the same place of the "
+                "tile.",
                 lambda s, o=o, li=li, since=since: _kept_over_rows(s, o, li, since),
                 (f"{names} kept since {since}",),
             )
@@ -472,10 +472,10 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
 
 
 def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
-    """Return for each row the sum of `terms` (G, N, ...) over it and earlier rows at the same place of a block of Br.
+    """Return for each row the sum of `terms` (G, N, D) over it and earlier rows at the same place of a block of Br.
 
-    `since`: the earlier rows are those of the same "head", of the same "batch", or of "all" heads. None if the scene
-    lacks an earlier head.
+    `since`: which earlier rows count: those of the same "head", of the same "batch", or of "all" heads. None if the
+    scene lacks an earlier head.
     """
     tile, rows = s.shape["Br"], terms.shape[1]
     padded = np.pad(terms, ((0, 0), (0, -rows % tile), (0, 0)))

@@ -1,8 +1,8 @@
-"""Threats: attempts of student code to cheat or to escape its sandbox, each a small submission with its required end.
+"""Threats: attempts of student code to cheat or to escape its sandbox, each with the verdict that it must get.
 
 `THREATS` has a row for each attempt. `CONTROLS` has right and wrong kernels that must never be flagged. `submissions`
 turns rows into source files; similar rows share a file, because a compile takes seconds. `judge` judges a file, and
-`faults` lists deviations from the required end. The tests and the kit's selftest use these.
+`faults` lists differences from the required verdict and flags. The tests and the kit's selftest use these.
 """
 
 from .rows import CONTROLS, THREATS

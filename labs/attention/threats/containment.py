@@ -1,6 +1,7 @@
-"""Threats C1 to F1: attempts that the sandbox stops (C1 to D2, E3), and texts that the judge must read safely (E, F1).
+"""Threats C1 to F1: attempts that the sandbox stops (C1 to D2, E3), and files that the judge must read safely (E, F1).
 
-Tier D limits time and memory and filters system calls. Threats that it cannot stop have an `open_end`.
+Tier D, the weakest sandbox, limits time and memory and filters system calls. Threats that it cannot stop have an
+`open_end`, another required end in this tier.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ EXHAUSTION = [
     Threat(
         "D1",
         "two threads that sleep in each repeated call",
-        # A kernel whose threads share work is called some 40 times more, which would take 80 s.
+        # The judge calls kernels with threads some 40 times more. With this kernel's sleep, that would take 80 s.
         End(("pass",)),
         """
         #pragma omp parallel for
@@ -236,8 +237,8 @@ NESTED = [
 CONTAINMENT = [*PRETENCE, *SECRETS, *EXHAUSTION, *NESTED]
 
 
-# ---- threats C1 against an accessor's part, whose runner replies with a table of numbers: forged tables. The controls
-# are a right and a wrong accessor.
+# ---- threats C1 against part 4Dread, whose runner replies with a table of numbers: forged tables. The controls are a
+# right and a wrong accessor.
 
 _FILE = """
 #include <torch/extension.h>
@@ -278,10 +279,11 @@ ACCESSOR_CONTROLS = [
 ]
 
 
-# ---- threats E1, E2, E4, E5 and F1: files that would make the judge read for very long, misread them, or make the
-# compilers read forbidden files. The sandbox alone does not stop these: the judge's readers have to.
+# ---- threats E1, E2, E4, E5 and F1: files that would take the judge very long to read, that it would misread, or that
+# make the compiler read forbidden files. The judge's own readers must handle them, because the sandbox does not.
 
-#: An object with more sections than this has their number outside of its header, so a simple reader misses it.
+#: With more sections than this, an object file stores their number outside of its header, where a simple reader does
+#: not look.
 SECTIONS = 65_400
 NO_ASSEMBLER = "g++: fatal error: cannot execute 'as': execvp: Permission denied"
 
@@ -303,7 +305,7 @@ READING = [
     Threat(
         "E2",
         "Python by pybind11, which needs a runner with Python",
-        # Without evidence the verdict stands; the flag asks a person to look.
+        # This alone does not prove cheating, so the part passes, and the flag asks a person to look.
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,
@@ -333,7 +335,7 @@ READING = [
     Threat("E5", "a compile error that imitates a compiler without memory",
            End(("compile_error",), silent=("4 GB",), says="out of memory"), source="#error out of memory\n"),
     *(
-        # If the judge took such an error for a fault of the machine, one file could leave a whole class without grades.
+        # If the judge mistook such an error for a fault of the machine, one file could stop the grading of a class.
         Threat(
             "E5",
             f"a compile error that imitates a compiler that does not start, by {how}",

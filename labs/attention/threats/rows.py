@@ -1,6 +1,6 @@
-"""All threats and controls. Threats A1 to B5 and E6 are in this module.
+"""All threats and controls. This module has the threats A1 to B5 and E6.
 
-`containment` has C1 to F1 but E6, `same_work` has F2.
+`containment` has C1 to F1 except E6, `same_work` has F2.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ CONTROLS = [
     *SAME_WORK_CONTROLS,
 ]
 
-#: A data race without effect: all threads write to one shared number, but each then stores its own value. Results are
-#: right, so only a search for races finds it.
+#: A data race without effect: all threads write to one shared number, but each then stores its own value. The results
+#: are right, so only the search for data races finds it.
 RACED = End(("pass",), ("data_race",))
 RACE = """
         #pragma omp parallel for
@@ -101,7 +101,7 @@ RACE = """
         }
 """
 
-#: Turns disguised bytes into a text, so that a search of the object's texts does not find it.
+#: Turns disguised bytes (XOR 0x55) into a text, so that a search of the object file for the text does not find it.
 REVEAL = """
 static std::string reveal(std::vector<unsigned char> bytes) {
     std::string text;
@@ -116,7 +116,7 @@ CALL_REFERENCE = """
     }
 """
 
-#: The library code that the attempt calls is missing: the file does not compile or does not link.
+#: End of attempts to call library code that judged programs lack: the file does not compile or does not link.
 NOT_THERE = End(("compile_error",))
 
 BORROWED = [
@@ -155,8 +155,8 @@ BORROWED = [
     Threat(
         "A2",
         "the reference, its name disguised",
-        # In tiers that hide files, the library cannot be loaded, so the result is wrong. In other tiers it is loaded
-        # and shows in the runner's memory map.
+        # In tiers that hide files, the library cannot be loaded, so the result is wrong. In other tiers it is loaded,
+        # and the judge finds it in the runner's memory map.
         End(("wrong", "rejected"), ("calls_the_loader", "loaded_a_library")),
         "void *library = dlopen(reveal({{reference:hidden}}).c_str(), RTLD_NOW);"
         "std::string symbol = reveal({{symbol:hidden}}); const char *name = symbol.c_str();" + CALL_REFERENCE,
@@ -249,7 +249,7 @@ GUESSED = [
     Threat(
         "A10",
         "the last answer for the same address",
-        # If no address repeats, as in a process with few timed calls, every result is computed: a pass is right.
+        # Addresses may all differ, as in a process with few timed calls. Then each result is computed, and passes.
         End(("wrong", "pass")),
         f"""
         static std::map<float *, torch::Tensor> known;
@@ -401,7 +401,7 @@ CLOCKS = [
             return all;
         }();
         static std::thread *disturber = new std::thread([] { for (volatile bool on = made; on;) {} });
-        // A stop takes a signal with it that has not arrived yet, so one of several comes later.
+        // Stopping a process discards a SIGCONT that is still pending. So set several timers: one fires later.
         for (int k = 0; made && k < 5; k++) {
             itimerspec once{{0, 0}, {0, 1000000 << k}};
             timer_settime(wakers[k], 0, &once, nullptr);
@@ -416,7 +416,7 @@ CLOCKS = [
         End(("rejected",), ("works_while_stopped",)),
         HONEST
         + """
-        // Several: one that waits for a core when the stop comes is within such a call all the same.
+        // With several threads, one is always within mmap when the judge stops the process.
         static std::vector<std::thread> *hidden = [] {
             auto *all = new std::vector<std::thread>;
             for (int k = 0; k < 4; k++)

@@ -1,10 +1,10 @@
-"""Threats F2: one function handed in as several parts. The controls are honest and wrong files of the same form."""
+"""Threats F2: one function handed in as several parts. The controls have different kernels, right or wrong."""
 
 from __future__ import annotations
 
 from .sources import End, Threat, function
 
-#: Part 1, and a function `attention` that other parts may call: one naive loop over rows, without tiles.
+#: A function `attention` that any part may call, with a naive loop over rows, and part 1, which calls it.
 NAIVE = """
 #include <torch/extension.h>
 #include <algorithm>
@@ -78,7 +78,7 @@ def with_part_4(text: str, name: str) -> str:
 
 
 BOUND = function("row0")
-#: Part 4 made by a macro that could make every part.
+#: Part 4 defined by a macro that could define each part.
 BY_A_MACRO = f"""
 #define PART(name, ...) torch::Tensor name(__VA_ARGS__) {{ {CALL} }}
 PART({BOUND}, torch::Tensor Q, torch::Tensor K, torch::Tensor V, {NAMED}, int B, int H, int N, int d)
@@ -86,7 +86,7 @@ PART({BOUND}, torch::Tensor Q, torch::Tensor K, torch::Tensor V, {NAMED}, int B,
 
 
 def on_one_line(text: str) -> str:
-    """Return the same text with all functions on the line after the last #include."""
+    """Return the source with all functions on one line, after the last #include."""
     head, last, functions = text.rpartition("#include <vector>\n")
     return f"{head}{last}{' '.join(functions.split())}\n"
 
@@ -106,7 +106,7 @@ BLOCKED = """
     }
     return O;
 """
-#: Helpers that honest parts may share: the product of two rows, and softmax of a row with its weighted sum of V.
+#: Helpers that parts may honestly share: the product of two rows, and the softmax of a row times V.
 SHARED = """
 static float product(const float *a, const float *b, int d) {
     float sum = 0;
@@ -122,7 +122,7 @@ static void add_rows(float *s, const float *v, float *o, int N, int d) {
 }
 """
 NAIVE_OF_SHARED = BLOCKED.replace("j0 += 16", "j0 += N").replace("j0 + 16", "j0 + N")
-#: A loop over heads that calls a function for each head, and two functions for it: naive and blocked.
+#: A loop over heads that calls a given function for each head, and two such functions: naive and blocked.
 HEADS = """
 template <class Head>
 static torch::Tensor heads(torch::Tensor Q, torch::Tensor K, torch::Tensor V, int B, int H, int N, int d, Head head) {
@@ -168,13 +168,13 @@ def _in_common(first: str, second: str = BLOCKED, helpers: str = SHARED) -> str:
 
 
 def _bound(other: str) -> str:
-    """Return the binding table of a file: function `other` and the row's function."""
+    """Return the binding table of a file with function `other` and the threat's function, BOUND."""
     table = f'    m.def("{other}", &{other});\n    m.def("{BOUND}", &{BOUND});\n'
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
 
 
 def _body(body: str) -> str:
-    """Return the whole file with this body of part 4."""
+    """Return a whole file with part 1 and with a part 4 that has this body."""
     return with_part_4(flash(body, BOUND), BOUND)
 
 
@@ -185,7 +185,7 @@ WRAPPED = "return wrapper(Q, K, V, QK_t, B, H, N, d);"
 
 
 def _second(body: str, helper: str = "") -> str:
-    """Return a file with part 1, a function `wrapper` if `helper` has its body, and part 2 with the body `body`."""
+    """Return a file with part 1 and a part 2 with this body. If given, `helper` is the body of a function `wrapper`."""
     before = _blocked(helper, "wrapper") if helper else ""
     return f"{NAIVE}\n{before}{_blocked(body)}{_bound('myNaiveAttention')}"
 

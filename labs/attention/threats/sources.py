@@ -1,4 +1,4 @@
-"""Makes source files from rows of threats, judges them, and checks how they ended.
+"""Makes source files from rows of threats, judges them, and checks verdicts and flags.
 
 A file has a prelude that all files share, one function for each row, and the binding table.
 """
@@ -24,57 +24,57 @@ from grader.study import watch_races
 
 @dataclass(frozen=True)
 class End:
-    """Required end of a row: its verdict, flags and texts.
+    """Required end of a row: the verdict, flags and texts that its result must have.
 
     Without `flags`, the part must have no flag for people, unless `any_flag` allows all.
     """
 
-    #: The row must end in one of these verdicts.
+    #: Allowed verdicts.
     verdicts: tuple[str, ...]
-    #: Codes of flags, of which the part must have one.
+    #: Codes of flags. The part must have at least one of them.
     flags: tuple[str, ...] = ()
     any_flag: bool = False
-    #: Texts that must not be in the result.
+    #: Texts that must not be in the part's result, as JSON.
     silent: tuple[str, ...] = ()
-    #: Text that must be in the result.
+    #: Text that must be in it.
     says: str = ""
 
 
 @dataclass(frozen=True)
 class Threat:
-    """One attempt or control. In its texts, `{name}` is replaced by the values of `places`."""
+    """One attempt or control, a row of the tables. In its source texts, `{name}` stands for a value of `places`."""
 
     #: The kind of attempt, such as "C1"; "" for a control.
     row: str
     name: str
     end: End
-    #: Statements of the kernel; PRELUDE has the names that they may use.
+    #: Statements of the kernel. They may use the names that PRELUDE describes.
     body: str = ""
     #: Text before all functions.
     top: str = ""
-    #: Text after the file's other bindings.
+    #: Statements at the end of the file's binding table.
     binds: str = ""
-    #: Replaces the whole file.
+    #: Text of the whole file, in place of the one made from `body`, `top` and `binds`.
     source: str = ""
     #: The kernel is judged as this part of the assignment.
     part: str = "part1"
     timed: bool = False
-    #: Required end in tier D, where a compiler sees the judge's files; None if it is `end`.
+    #: Required end in tier D, where the compiler can read the judge's files; None if it is `end`.
     open_end: End | None = None
-    #: Files beside module.cpp.
+    #: Files beside module.cpp: text by name.
     files: Mapping[str, str] = field(default_factory=dict)
-    #: Kind of functions that the row calls and no kernel needs. Rows of one kind share files, because an object is
-    #: flagged as a whole.
+    #: Kind of forbidden functions that the row calls, or "". Only rows of one kind share a file, because the flag for
+    #: such calls is for a whole file.
     calls: str = ""
     #: Limit of the build, in s.
     build_s: float = 60.0
-    #: The row shares its file with no other.
+    #: True: no other row is in the same file.
     alone: bool = False
-    #: A further part of the file, judged first under its own name.
+    #: Another part of the assignment, which is in `source` under its own name and is judged first; "" for none.
     beside: str = ""
     #: Limit of the time to judge the file, in s; 0 for none.
     wall_s: float = 0.0
-    #: The kernel is searched for data races.
+    #: True: the judge searches the kernel for data races.
     watched: bool = False
 
     def end_in(self, tier: str) -> End:
@@ -86,7 +86,7 @@ class Threat:
 
     @property
     def depends_on_tier(self) -> bool:
-        """Return True if only a sandbox stops the attempt."""
+        """Return True if the attempt's end depends on the sandbox's tier."""
         return self.row >= "C" or self.open_end is not None
 
 
@@ -139,7 +139,7 @@ static void attention(const float *q, const float *k, const float *v, float *o, 
         attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
 }
 
-// Numbers with so many bits of the mantissa fewer: 13 leave those of half precision, 16 those of bfloat16.
+// Rounds off the last `bits` bits of each mantissa: 13 to get half precision, 16 to get bfloat16.
 [[maybe_unused]] static torch::Tensor rounded_to(const torch::Tensor &given, int bits) {
     torch::Tensor made = given.clone();
     float *numbers = made.data_ptr<float>();
@@ -166,7 +166,7 @@ _TENSORS = ", ".join(f"torch::Tensor {name}" for name in ("QT", "KT", "VT", "wor
 
 @dataclass(frozen=True)
 class Submission:
-    """One source file. `threats` has its rows by the id of the part that each row is; all rows are timed, or none."""
+    """One source file. `threats` has its rows by the part id under which each is judged. All are timed, or none."""
 
     threats: Mapping[str, Threat]
     text: str
@@ -182,7 +182,7 @@ class Submission:
 
 
 def submissions(rows: Iterable[Threat]) -> list[Submission]:
-    """Return source files that contain all rows. Rows that are judged in the same way share a file, unless `alone`."""
+    """Return source files that contain all rows. Rows that are judged with the same options may share a file."""
     files: dict[object, list[Threat]] = {}
     for row in rows:
         alike = (row.timed, row.calls, row.depends_on_tier, row.watched)
@@ -191,7 +191,7 @@ def submissions(rows: Iterable[Threat]) -> list[Submission]:
 
 
 def function(part_id: str) -> str:
-    """Return the name of a row's kernel."""
+    """Return the name of the kernel that is judged as this part."""
     return f"kernel_{part_id}"
 
 
@@ -220,22 +220,22 @@ torch::Tensor {function(part_id)}({_TENSORS}, int B, int H, int N, int d) {{
 """
 
 
-# ---- judging a file: it is written to a folder, built and run like any submission, with short limits
+# ---- judge a file: write it to a folder, build it and run it like any submission, with short limits
 
 SECRET = "SEEN-the-hidden-answers"
 SHAPE = {"B": 1, "H": 2, "N": 128, "d": 32, "Br": 32, "Bc": 32}
-#: Limits of a call: enough for a kernel of this size on a busy machine. They are short: some threats reach them.
+#: Limits of a call: enough for a kernel of this size on a busy machine, and short because some threats reach them.
 CALL_S, MEMORY_GIB = 3.0, 1.0
 TIME_BUDGET_S = 10.0
 CASES = 3
-"""The first cases of a part: the ramp, random values, and a ragged shape with several batches. They suffice here."""
+"""Number of cases: only a part's first ones (ramp, random values, a ragged shape with several batches) are judged."""
 
 
 def places(folder: Path) -> dict[str, str]:
-    """Return the values for `{name}` in the texts of rows, and write the secret file that no kernel may read.
+    """Return the values for `{name}` in the texts of rows, and write the `secret` file that no kernel may read.
 
-    `reference` is the path of the reference library, `symbol` a function of it. `marker` is the name of files that a
-    row tries to leave behind.
+    `reference` is the path of the reference library, `symbol` the name of one of its functions. `marker` is a name for
+    files that a row tries to leave behind.
     """
     from module_ref_stub import library_path
 
@@ -252,8 +252,8 @@ def places(folder: Path) -> dict[str, str]:
 
 
 def filled(text: str, named: Mapping[str, str]) -> str:
-    """Return the text with each `{name}` replaced by its value, and `{name:hidden}` by its bytes as disguised numbers.
-    A search of the object for the value then finds nothing."""
+    """Return the text with each `{name}` replaced by its value, and each `{name:hidden}` by numbers: the value's bytes
+    XOR 0x55. So a search of the object file for the value finds nothing."""
     for name, value in named.items():
         text = text.replace(f"{{{name}}}", value)
         hidden = ", ".join(str(byte ^ 0x55) for byte in [*value.encode(), 0])
@@ -267,7 +267,7 @@ def course() -> Assignment:
 
 
 def asked(threat: Threat, part_id: str) -> Part:
-    """Return the part that a threat attacks, under the id that it has in its file."""
+    """Return the assignment's part that a threat attacks, with the id `part_id` and the name of the threat's kernel."""
     part = course().part(threat.part)
     return replace(part, id=part_id, function=function(part_id), cases=part.cases[:CASES])
 
@@ -281,8 +281,8 @@ def judge(
     table: bool = True,
     **confinement: object,
 ) -> SubmissionResult:
-    """Judge a file in `folder`. With `table`, right kernels are profiled in a process with torch, as in a student's
-    own run; a class's run does not. `named`: values from `places`. `confinement`: `evaluate`'s sandbox arguments."""
+    """Judge a file in `folder`. `table`: profile right kernels in a process with torch, as when students call the kit;
+    grading a class does not. `named`: values from `places`. `confinement`: `evaluate`'s sandbox arguments."""
     first = submission.first
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "module.cpp"
@@ -308,21 +308,21 @@ def judge(
     return replace(result, parts=tuple(part for part in result.parts if part.id in submission.threats))
 
 
-# ---- check that a row ended as it must
+# ---- compare a row's result with its required end
 
 LONGEST_FLAG = 1000
-"""Most characters of a flag's message: a file with long names must not make it long."""
+"""Limit on the characters of a flag's message, also for files with very long names."""
 
 
 def flag_codes(result: SubmissionResult, part: PartResult) -> set[str]:
-    """Return the codes of the flags that people have to look at: the part's, and those of the file as a whole."""
+    """Return the codes of the flags that people have to look at: flags of the part, and flags of the whole file."""
     of_others = {flag for other in result.parts for flag in other.flags}
     of_file = [flag for flag in result.flags if flag not in of_others]
     return {flag.code for flag in (*of_file, *part.flags) if flag.level != "note"}
 
 
 def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult) -> list[str]:
-    """Return how a part's result differs from the row's required end, in words; [] if it does not."""
+    """Return the differences between a part's result and the row's required end, in words; [] without any."""
     end, found = threat.end_in(tier), []
     if part.verdict not in end.verdicts:
         found.append(f"ended as {part.verdict}, not {' or '.join(end.verdicts)}: {part.diagnosis}")

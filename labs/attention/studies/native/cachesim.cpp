@@ -1,5 +1,5 @@
-// Counts the cache-line traffic of the course's kernels. The accesses of a kernel's loops, element by element and in
-// order, go through a simulated cache of a given size. Lines that come from memory and go back to it are counted.
+// Counts the cache lines that the course's kernels move. The accesses of a kernel's loops, element by element and in
+// order, go through a simulated cache of a given size. Lines fetched from memory and written back to it are counted.
 //
 //   program KERNEL N d TILE BR BC CACHE_BYTES WAYS LINE_BYTES
 //
@@ -7,8 +7,8 @@
 // back. WAYS 0 makes it fully associative, as the formulas of a blocked product assume.
 //
 // Numbers that the compiler keeps in a register (loop counters, a running sum) cause no accesses. The kernel computes
-// one head, with an empty cache at first. KERNEL "script" reads accesses from the standard input: "r" or "w", and an
-// element's index.
+// one head, and the cache is empty at the start. KERNEL "script" reads accesses from the standard input instead: "r" or
+// "w", and an element's index.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,14 +28,14 @@ struct Shape {
 
 int smaller(int a, int b) { return a < b ? a : b; }
 
-// Returns how many elements before column `to` lie in one line of A from (i, k) on, and also in one line of B from
-// (j, k) on; 1 if the cache cannot keep two lines.
+// Returns how many elements from column k on, before `to`, lie in one cache line both in row i of A and in row j of B.
+// Returns 1 if the cache cannot keep two lines.
 int together(const Matrix &A, int i, const Matrix &B, int j, int k, int to) {
   if (!A.cache->keeps_two()) return 1;
   return smaller(to - k, smaller(A.left_in_line(i, k), B.left_in_line(j, k)));
 }
 
-// score += A[i][k] * B[j][k] for k in [from, to).
+// The accesses of score += A[i][k] * B[j][k] for k in [from, to). The same for the next functions.
 void dot(const Matrix &A, int i, const Matrix &B, int j, int from, int to) {
   for (int k = from, run; k < to; k += run) {
     run = together(A, i, B, j, k, to);
@@ -76,7 +76,7 @@ void softmax_row(const Matrix &S, int row, int columns) {
   }
 }
 
-// Tensors and workspaces of all kernels. Those that a kernel does not use stay out of the cache.
+// Tensors and workspaces of all kernels. A kernel accesses only those that it uses.
 struct Memory {
   Matrix Q, K, V, O, S, row, Qi, Oi, PV, Kj, Vj, Sij, Pij, sums;
 };
