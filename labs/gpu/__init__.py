@@ -1,8 +1,8 @@
 """Kernels for a GPU in Triton and CUDA: GELU, softmax, a tiled product, flash attention forward and backward.
 
 x and y are (R, C); in the softmax of long rows they are (lines, width). In c = a b, a is (rows, inner) and b is (inner,
-columns). In attention q, O and their gradients are (B, N, d), k and v are (B, M, d), and L is (B, N). B is the number
-of heads in all batches together.
+columns). In attention q, O and their gradients are (B, N, d), k and v are (B, M, d). L, the log-sum-exp of each query's
+scores, is (B, N). B is the total number of heads in all batches.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Gpu(Lab):
         "B": ("-B", "heads of all batches in attention"),
         "N": ("-N", "queries of a head"),
         "M": ("-M", "keys of a head"),
-        "d": ("-d", "numbers of a query"),
-        "causal": ("--causal", "1: query i sees the keys 0 ... i alone"),
+        "d": ("-d", "length of a query"),
+        "causal": ("--causal", "1: query i uses only the keys 0 ... i"),
         "precision": ("--precision", "24 float32, 11 float16, 8 bfloat16"),
-        "layout": ("--layout", "of inputs: 0 contiguous, 1 turned, 2 with gaps"),
+        "layout": ("--layout", "of inputs: 0 contiguous, 1 by columns or heads, 2 with gaps"),
     }
     claim = "your result == the float64 result"
     denial = "YOUR KERNEL PRODUCED INCORRECT RESULTS"
@@ -58,13 +58,13 @@ class Gpu(Lab):
         "R": 2048, "C": 2048, "lines": 64, "width": 65536, "rows": 1024, "inner": 1024, "columns": 1024,
         "B": 16, "N": 1024, "M": 1024, "d": 64,
     }  # fmt: skip
-    #: `known` has the kernels with known verdicts, which other labs keep in kernels.py. Only the staff get `tuned.py`.
+    #: Files that students do not get. `known` has the kernels with known verdicts, which other labs keep in kernels.py.
     staff: ClassVar = ("known.py", "tuned.py")
     studies: ClassVar = {
-        "profile": (".studies.profile", "which kernels five ways to write GELU launch, with traces"),
-        "ladder": (".studies.ladder", "your kernel's speed between the naive kernel's and the GPU's limit"),
-        "roofline": (".studies.roofline", "your kernels under the roofline of this GPU"),
-        "waves": (".studies.waves", "throughput of your product over its size, and its cliffs"),
+        "profile": (".studies.profile", "kernels that five ways to write GELU launch, with traces"),
+        "ladder": (".studies.ladder", "your kernel's time beside the naive kernel's and the GPU's limit"),
+        "roofline": (".studies.roofline", "your kernels' speed compared with this GPU's limits"),
+        "waves": (".studies.waves", "throughput of your product over its size, and where it drops"),
         "attention-memory": (".studies.memory", "memory of naive and of flash attention over N"),
     }
     growth: ClassVar = ("N", (512, 1024, 2048, 4096))

@@ -9,11 +9,11 @@ from grader.core.arrays import Array, np
 
 CUBIC, ROOT = 0.044715, (2.0 / np.pi) ** 0.5
 SCORES_AT_ONCE = 1 << 20
-"""Scores that are computed at once: 8 MiB."""
+"""Limit on the number of scores that are computed at once: 8 MiB in float64."""
 
 
 def gelu(x: Array) -> Array:
-    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, computed without cancellation for x far below 0.
+    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, by a formula that is exact also for x far below 0.
 
     Source: Hendrycks and Gimpel, 2016.
     """
@@ -34,12 +34,15 @@ def scores(q: Array, k: Array, scale: float | None = None) -> Array:
 
 
 def visible(rows: Array, keys: Array) -> Array:
-    """Return the causal mask (n, m), True where a key's number is at most the query's. `rows`: the queries' numbers."""
+    """Return the causal mask (n, m): True if a key's number is at most the query's.
+
+    `rows` (n,) and `keys` (m,) are the numbers of queries and keys.
+    """
     return np.asarray(keys[None, :] <= rows[:, None])
 
 
 def masked(s: Array, rows: Array, keys: Array, *, causal: bool) -> Array:
-    """Return the scores (B, n, m), with -inf where a query does not see a key."""
+    """Return the scores (B, n, m). With `causal`, those of keys beyond the query's number are -inf."""
     return np.where(visible(rows, keys)[None], s, -np.inf) if causal else s
 
 
@@ -54,9 +57,10 @@ def log_sum_exp(s: Array) -> Array:
 def attention(
     q: Array, k: Array, v: Array, *, causal: bool, rows: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return O (B, n, d) and the log-sum-exp L (B, n) for `rows` of q, by default all, in float64.
+    """Return O (B, n, d) and the log-sum-exp L (B, n), float64, for the given row numbers of q, by default all.
 
-    Few rows are computed at a time, so that their scores stay in the processor's cache. Threads share many rows.
+    `causal`: query i uses only the keys 0 ... i. Threads compute a few rows at a time, so that their scores stay in
+    the processor's cache.
     """
     rows = np.arange(q.shape[1]) if rows is None else rows
     values = v.astype(np.float64)

@@ -1,6 +1,6 @@
-"""Inputs of the cases: float32 arrays whose numbers the case's type represents exactly.
+"""Inputs of the cases: float32 arrays whose numbers the case's type can represent exactly.
 
-The same distribution, sizes and seed give the same bits. `shape["precision"]` names the type by the bits of its
+The same distribution, sizes and seed give the same bits. `shape["precision"]` names the case's type by the bits of its
 significand: 24 for float32, 11 for float16, 8 for bfloat16.
 """
 
@@ -17,21 +17,20 @@ Shape = Mapping[str, int]
 LONG = "long_"
 """Prefix of distributions whose rows have the sizes `lines` and `width`."""
 LARGEST = 1e4
-"""Logits lie within about +-LARGEST."""
+"""Largest absolute value, about, of the logits of `large` and `huge`."""
 BELOW = 9000.0
-"""All logits of the distribution `below` are about -BELOW: their exp() is 0, and a padded key's score of 0 is
-larger."""
+"""The logits of the distribution `below` are about -BELOW: their exp() is 0, and a padded key's score, 0, is larger."""
 PEAK = 30.0
-"""Logit of the one large key of each query in the distribution `dominant`."""
+"""Logit of the dominant key of each query in the distribution `dominant`."""
 CLIMB = 20.0
 """The logits of `increasing` go from -CLIMB to CLIMB."""
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
-    """Make the float32 arrays of a case.
+    """Return the float32 arrays of a case by name.
 
-    Distributions of ROWS give x (R, C), or x (lines, width) with the prefix `long_`; those of PRODUCTS give a and b.
-    Those of HEADS give q (B, N, d) and k, v (B, M, d). The suffix `_gradient` adds dO, O (B, N, d) and L (B, N).
+    Distributions in ROWS give x (R, C); with the prefix `long_`, x (lines, width). Distributions in PRODUCTS give a
+    and b, those in HEADS q (B, N, d) and k, v (B, M, d). The suffix `_gradient` adds dO, O (B, N, d) and L (B, N).
     """
     draws, precision = Draws(seed), shape.get("precision", 24)
     if distribution.startswith(LONG):
@@ -62,12 +61,12 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
 
 
 def _random(draws: Draws, rows: int, columns: int) -> Array:
-    """Usual logits: in each row within +-6 of a centre, which is within +-2 and differs from row to row."""
+    """Return usual logits: within +-6 of a centre for each row, which lies within +-2."""
     return draws.uniform((rows, columns), -6.0, 6.0) + draws.uniform((rows, 1), -2.0, 2.0)
 
 
 def _wide(draws: Draws, rows: int, columns: int) -> Array:
-    """Numbers of all sizes: from 2^-12 to 2^6, positive and negative."""
+    """Return numbers of very different sizes, from 2^-12 to 2^6, positive and negative."""
     sizes = np.exp2(draws.uniform((rows, columns), -12.0, 6.0))
     return np.where(draws.uniform((rows, columns)) < 0.5, -sizes, sizes)
 
@@ -77,13 +76,13 @@ def _large(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _far(draws: Draws, rows: int, columns: int) -> Array:
-    """Rows around +9000 and -9000 in turn. Rounded to 16 bits, many numbers of a row are equal."""
+    """Return rows around +9000 and -9000 in turn. After rounding to 16 bits, many numbers of a row are equal."""
     middle = np.where(np.arange(rows)[:, None] % 2, np.float32(-BELOW), np.float32(BELOW))
     return middle + draws.uniform((rows, columns), -8.0, 8.0)
 
 
 def _masked(draws: Draws, rows: int, columns: int) -> Array:
-    """Many elements are -inf, in every other row its whole first half; at least one element of each row is finite."""
+    """Return logits of which many are -inf, also the first half of every other row. Each row has a finite element."""
     x = _random(draws, rows, columns)
     hidden = draws.uniform((rows, columns)) < 0.4
     hidden[::2, : columns // 2] = True
@@ -93,7 +92,7 @@ def _masked(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _increasing(draws: Draws, rows: int, columns: int) -> Array:
-    """Each row is sorted, smallest first, so that each block of it has a new maximum."""
+    """Return rows sorted in ascending order, so that each block of a row has a new maximum."""
     return np.sort(draws.uniform((rows, columns), -CLIMB, CLIMB), 1)
 
 
@@ -115,7 +114,7 @@ def _matrices(draws: Draws, rows: int, inner: int, columns: int) -> tuple[Array,
 
 
 def _positive(draws: Draws, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
-    """Numbers from 0.5 to 1.5: sums keep growing, so the last terms are small compared with the sum."""
+    """Return a and b with numbers from 0.5 to 1.5. Sums keep growing, so the last terms are relatively small."""
     return draws.uniform((rows, inner), 0.5, 1.5), draws.uniform((inner, columns), 0.5, 1.5)
 
 
@@ -133,14 +132,14 @@ def _sizes(shape: Shape) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
 
 
 def _heads(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Logits with a standard deviation of 3, for any d."""
+    """Return q and k whose logits have a standard deviation of 3, for any d, and v within +-1."""
     queries, keys = _sizes(shape)
     q, k = draws.uniform(queries, -3.0, 3.0), draws.uniform(keys, -3.0, 3.0)
     return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}
 
 
 def _heads_dominant(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """One key of each query has a logit of about PEAK, the others have small ones."""
+    """Return inputs with one key of each query at a logit of about PEAK, and small logits for its other keys."""
     _, keys = _sizes(shape)
     k = draws.uniform(keys, -1.0, 1.0)
     rows, visible = np.arange(shape["N"]), shape["M"]
@@ -152,7 +151,7 @@ def _heads_dominant(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 
 def _heads_increasing(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """The logits of each query climb from the first key to the last, so that every block has a new maximum."""
+    """Return inputs whose logits climb from the first key to the last, so that every block has a new maximum."""
     queries, keys = _sizes(shape)
     climb = (
         np.linspace(-CLIMB, CLIMB, shape["M"], dtype=np.float32)
@@ -170,7 +169,7 @@ def _heads_decreasing(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 
 def _heads_equal(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """All logits are 0 and all values within 1 to 2: the output is a mean, and its sum grows with every key."""
+    """Return inputs with logits of 0 and values from 1 to 2: the output is a mean, and its sum grows with every key."""
     queries, keys = _sizes(shape)
     return {
         "q": np.zeros(queries, np.float32),
@@ -180,15 +179,16 @@ def _heads_equal(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 
 def _heads_large(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Logits up to about +-LARGEST. All numbers of q and k are whole and below 96, so all types and TF32 hold them
-    exactly. Products and their sums are exact in float32. So the case tests the steps after the scores."""
+    """Return inputs with logits up to about +-LARGEST. All numbers of q and k are whole and below 96, so all types and
+    TF32 represent them exactly, and scores are exact in float32. So the case tests the steps after the scores."""
     queries, keys = _sizes(shape)
     q, k = (np.round(draws.uniform(size, -95.0, 95.0)) for size in (queries, keys))
     return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}
 
 
 def _heads_below(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Logits of about -BELOW that differ by tens. q and k are quarters below 64, so their products are exact."""
+    """Return inputs with logits of about -BELOW that differ by tens. q and k are multiples of 1/4 below 64, so that
+    their products are exact."""
     queries, keys = _sizes(shape)
     far = np.round((BELOW / shape["d"] ** 0.5) ** 0.5)
     q, k = (np.round(draws.uniform(size, -2.0, 2.0)) / 4 for size in (queries, keys))

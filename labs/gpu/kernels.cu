@@ -1,7 +1,7 @@
-// GELU in CUDA: write the kernel and what launches it.
+// GELU in CUDA: write the kernel and the function `gelu`, which launches it.
 //
 // y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 for R x C numbers, which are contiguous in the GPU's memory.
-// gelu() returns cudaGetLastError(), or an earlier error's code; it does not wait for the GPU.
+// gelu() returns cudaGetLastError(), or the code of an earlier error. It does not wait for the GPU.
 
 #include <cuda_runtime.h>
 
@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 constexpr int kVector = 4;  // a thread reads 16 bytes at once
 
 __device__ float gelu_of(float x) {
-    // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which has no cancellation where u is far below 0.
+    // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)). The second form has no cancellation if u is far below 0.
     const float u = 0.7978845608f * (x + 0.044715f * x * x * x);
     return x / (1.0f + expf(-2.0f * u));
 }

@@ -1,10 +1,9 @@
 """Kernels of the lab `gpu`, in Triton: write the bodies of the functions below.
 
 gelu, softmax, softmax_long and matmul write into the output that they are given; flash_forward and flash_backward
-return new tensors. Inputs need not be contiguous: use their strides. handout.md has the types, sizes and accuracy for
-all.
+return new tensors. Inputs need not be contiguous: use their strides. handout.md has the types, sizes and accuracy.
 
-    TRITON_INTERPRET=1 python ...     runs the same file without a GPU, slowly: for results, not for time
+    TRITON_INTERPRET=1 python ...     runs this file without a GPU, slowly: use it for results, not for times
 """
 
 import torch
@@ -15,22 +14,22 @@ import triton.language as tl
 # The formatter is off, so that long lists of arguments stay on few lines.
 # fmt: off
 LOG2_E = tl.constexpr(1.4426950408889634)
-"""exp(x) = exp2(x LOG2_E). Kernels use exp2, because the hardware has an instruction for it."""
+"""Factor for exp2: exp(x) = exp2(x LOG2_E). The kernels use exp2, because the hardware has an instruction for it."""
 
 
 def _power_of_two(n: int, least: int = 16) -> int:
-    """Return the smallest power of two that is at least n, and at least 16, as tl.dot requires."""
+    """Return the smallest power of two that is at least n and at least `least`; tl.dot requires 16."""
     return max(least, triton.next_power_of_2(n))
 
 
 @triton.jit
 def _gelu(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, blocks, BLOCK: tl.constexpr):
-    """Compute BLOCK numbers of one row in one program."""
+    """Compute BLOCK numbers of one row. Each program computes one of the `blocks` blocks of a row."""
     row, block = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
     column = block * BLOCK + tl.arange(0, BLOCK)
     inside = column < C
     x = tl.load(x_ptr + row * x_row + column * x_column, mask=inside, other=0.0).to(tl.float32)
-    # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which does not cancel if u is far below 0.
+    # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)). The second form has no cancellation if u is far below 0.
     u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
     y = x / (1.0 + tl.exp2(u * (-2.0 * LOG2_E)))
     tl.store(out_ptr + row * out_row + column * out_column, y.to(out_ptr.dtype.element_ty), mask=inside)
@@ -38,7 +37,7 @@ def _gelu(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, blocks, BLOCK
 
 @triton.jit
 def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
-    """Compute one row in one program. The row stays in registers from the load to the store."""
+    """Compute one row; each program computes one. The row stays in registers from the load to the store."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < C
@@ -50,11 +49,11 @@ def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK:
 
 @triton.jit
 def _softmax_blocks(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
-    """Compute one row in one program, in two passes over its blocks. In the first pass each lane keeps its own maximum
-    and sum. So a block needs no reduction, and no sum has more than C / BLOCK terms."""
+    """Compute one row in two passes over its blocks; each program computes one row. In the first pass each lane has its
+    own maximum and sum. So a block needs no reduction, and no sum has more than ceil(C / BLOCK) terms."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
-    # A finite start: for a lane with only -inf so far, the difference of two maxima is then 0 and not NaN.
+    # Start at a finite number: if a lane has only seen -inf, the difference of two maxima is then 0 and not NaN.
     most = tl.full([BLOCK], -3.0e38, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, C, BLOCK):
@@ -77,8 +76,8 @@ def _matmul(
     a_ptr, b_ptr, out_ptr, a_row, a_column, b_row, b_column, out_row, out_column, M, N, K,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GROUP: tl.constexpr,
 ):
-    """Compute a tile of ROWS x COLUMNS numbers of the product in one program. GROUP rows of tiles are computed at about
-    the same time: the L2 cache then still holds the columns of B that they share."""
+    """Compute a tile of ROWS x COLUMNS numbers of the product; each program computes one. GROUP rows of tiles are
+    computed at about the same time. So columns of B that they share are still in the L2 cache."""
     row_tiles, column_tiles = tl.cdiv(M, ROWS), tl.cdiv(N, COLUMNS)
     tile = tl.program_id(0)
     first = tile // (GROUP * column_tiles) * GROUP
@@ -103,12 +102,12 @@ def _matmul(
     tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-# ---- attention: `rows` are numbers of queries, `keys` numbers of keys. Strides are (head, row); a row is contiguous.
+# ---- attention: `rows` are indices of queries, `keys` indices of keys. Strides are (head, row); a row is contiguous.
 
 
 @triton.jit
 def _load_tile(ptr, stride, first, count, ROWS: tl.constexpr, D: tl.constexpr, d: tl.constexpr):
-    """Return a tile (ROWS, D): the rows from `first` on of a tensor of `count` rows of d numbers; zeros beyond them."""
+    """Return a tile (ROWS, D): the rows from `first` on of a tensor of `count` rows of d numbers, padded with zeros."""
     rows, columns = tl.arange(0, ROWS), tl.arange(0, D)
     inside = (rows < count - first)[:, None]
     if d < D:
@@ -133,8 +132,8 @@ def _forward_tiles(
     acc, total, m, q, k_ptr, v_ptr, k_stride, v_stride, rows, first, last, M, scale,
     d: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """Continue the online softmax over the keys from `first` to before `last`, with scores s in units of log2. m is the
-    maximum so far, total the sum of exp2(s - m), acc the sum of exp2(s - m) v. MASKED: hide keys that are not seen."""
+    """Continue the online softmax over the keys from `first` to before `last`. Scores s are in units of log2. m is the
+    maximum so far, total the sum of exp2(s - m), acc the sum of exp2(s - m) v. MASKED: the range has keys to mask."""
     for start in range(first, last, KEYS):
         keys = start + tl.arange(0, KEYS)
         k = _load_tile(k_ptr, k_stride, start, M, KEYS, D, d)
@@ -159,8 +158,8 @@ def _forward(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_strides, k_strides, v_strides, o_strides, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
-    """Compute O and L for ROWS queries of one head in one program. `scale` is log2(e) / sqrt(d)."""
-    # With a causal mask the last rows see the most keys. Their long programs start first; short ones fill the end.
+    """Compute O and L for ROWS queries of one head; each program computes one tile. `scale` is log2(e) / sqrt(d)."""
+    # With a causal mask the last rows see the most keys. Start their long programs first, so that short ones end last.
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1).to(tl.int64)
     rows = tile * ROWS + tl.arange(0, ROWS)
@@ -189,7 +188,7 @@ def _forward(
 
 @triton.jit
 def _row_sums(o_ptr, do_ptr, delta_ptr, o_strides, do_strides, N, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
-    """Store delta = rowsum(dO * O), which equals rowsum(P * dP)."""
+    """Store delta = rowsum(dO * O), which equals rowsum(P * dP), for ROWS queries of one head."""
     head, first = tl.program_id(1).to(tl.int64), tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
     o = _load_tile(o_ptr + head * o_strides[0], o_strides[1], first, N, ROWS, D, d).to(tl.float32)
@@ -202,8 +201,8 @@ def _key_tiles(
     dk, dv, k, v, q_ptr, do_ptr, lse_ptr, delta_ptr, q_stride, do_stride, keys, first, last, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """Add the share of the queries from `first` to before `last` to the gradients of one tile of keys. Scores are
-    transposed: a row for each key. Queries beyond N add nothing, because their q, dO and delta are loaded as 0."""
+    """Add the contribution of the queries from `first` to before `last` to dk and dv of one tile of keys. Scores are
+    transposed: a row for each key. Queries beyond N add 0, because their q, dO and delta are loaded as 0."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = _load_tile(q_ptr, q_stride, start, N, ROWS, D, d)
@@ -230,7 +229,7 @@ def _backward_keys(
     q_strides, k_strides, v_strides, do_strides, dk_strides, dv_strides, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
-    """Compute dK and dV of KEYS keys of one head in one program, summed over all queries that see them."""
+    """Compute dK and dV of KEYS keys of one head, as sums over all queries that see them; each program one tile."""
     tile, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys = tile * KEYS + tl.arange(0, KEYS)
     q_ptr += head * q_strides[0]
@@ -265,7 +264,7 @@ def _query_tiles(
     dq, q, do, lse, delta, k_ptr, v_ptr, k_stride, v_stride, rows, first, last, M, scale,
     d: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """Add the share of the keys from `first` to before `last` to the gradient of one tile of queries."""
+    """Add the contribution of the keys from `first` to before `last` to dq of one tile of queries."""
     for start in range(first, last, KEYS):
         keys = start + tl.arange(0, KEYS)
         k = _load_tile(k_ptr, k_stride, start, M, KEYS, D, d)
@@ -288,7 +287,7 @@ def _backward_queries(
     q_strides, k_strides, v_strides, do_strides, dq_strides, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
-    """Compute dQ of ROWS queries of one head in one program, summed over all keys that they see."""
+    """Compute dQ of ROWS queries of one head, as a sum over all keys that they see; each program one tile."""
     tile, head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     rows = tile * ROWS + tl.arange(0, ROWS)
     k_ptr += head * k_strides[0]
@@ -314,7 +313,7 @@ def _backward_queries(
     _store_tile(dq_ptr + head * dq_strides[0], dq_strides[1], tile * ROWS, N, dq * (scale / LOG2_E), ROWS, D, d)
 
 
-# ---- sizes of blocks: (rows, keys, warps, stages), chosen by D (d, rounded up to a power of two) and a number's bytes
+# ---- sizes of blocks: (rows, keys, warps, stages). D is d rounded up to a power of two, `size` the bytes of a number
 
 
 def _forward_blocks(D: int, size: int, causal: bool) -> tuple[int, int, int, int]:
@@ -347,7 +346,7 @@ def gelu(x, y):
     # END STARTER
     # BEGIN SOLUTION
     R, C = x.shape
-    # A program computes 4096 bytes: two loads of 16 bytes for each of its 128 threads.
+    # A program computes 4096 bytes: each of its 128 threads loads 16 bytes twice.
     block = min(4096 // x.element_size(), _power_of_two(C))
     blocks = triton.cdiv(C, block)
     _gelu[(R * blocks,)](x, y, *x.stride(), *y.stride(), C, blocks, BLOCK=block, num_warps=4)
@@ -355,7 +354,7 @@ def gelu(x, y):
 
 
 def softmax(x, y):
-    """y = the softmax of each row of x. x, y: (R, C), C at most 16384: one program for each row, held in registers."""
+    """y = the softmax of each row of x. x, y: (R, C), C at most 16384. One program for each row, which fits a block."""
     # BEGIN STARTER
     # raise NotImplementedError("softmax is not written yet")
     # END STARTER
@@ -368,7 +367,7 @@ def softmax(x, y):
 
 
 def softmax_long(x, y):
-    """y = the softmax of each row of x, for rows of any length: one program for each row, block after block."""
+    """y = the softmax of each row of x, for rows of any length. One program for each row, one block after the other."""
     # BEGIN STARTER
     # raise NotImplementedError("softmax_long is not written yet")
     # END STARTER
@@ -402,7 +401,7 @@ def flash_forward(q, k, v, causal):
     """o = softmax(q k^T / sqrt(d)) v and lse = log(sum(exp(q k^T / sqrt(d)))), for each head. Returns o, lse.
 
     q, o: (B, N, d), k, v: (B, M, d), with B heads of all batches. Each row of d numbers is contiguous. o has q's type,
-    lse (B, N) is float32. With `causal`, query i sees only the keys 0 ... i.
+    lse (B, N) is float32. With `causal`, query i uses only the keys 0 ... i.
     """
     # BEGIN STARTER
     # raise NotImplementedError("flash_forward is not written yet")
@@ -426,7 +425,8 @@ def flash_forward(q, k, v, causal):
 def flash_backward(q, k, v, o, lse, do, causal):
     """Returns dq, dk, dv: the gradients of q, k and v. do is the gradient of o; o and lse are flash_forward's results.
 
-    do, dq: as q; dk, dv: as k. Nothing of size (N, M) is stored: the weights are computed again from lse.
+    do and dq have the shape and type of q; dk and dv have those of k. Nothing of size (N, M) is stored: the weights are
+    computed again from lse.
     """
     # BEGIN STARTER
     # raise NotImplementedError("flash_backward is not written yet")

@@ -1,7 +1,8 @@
 """Kernels with known verdicts: the master with named edits. Only for the staff; a handout lacks this file.
 
-Each kernel of WRONG names the code of its expected diagnosis. Kernels of RIGHT are correct ways to write the same, and
-must pass. SLOW is correct but takes longer. Other labs keep these in `kernels`, but here that is the students' file.
+Each kernel of WRONG names the codes of its expected diagnosis. Kernels of RIGHT are correct variants that must pass.
+SLOW is correct but takes longer. Other labs have a module `kernels` for these, but here kernels.py is the students'
+file.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ EQUAL_BLOCKS = "    rows, keys, warps, stages = 16, 16, 4, 2\n"
 
 
 def _ds(old: str, new: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return an edit of dS in the kernel for keys, and the same edit in the kernel for queries."""
+    """Return two edits that replace `old` by `new` in dS: one of the kernel for keys, one of the kernel for queries."""
     return (KEY_DS, KEY_DS.replace(old, new)), (
         QUERY_DS,
         QUERY_DS.replace(old.replace("[None, :]", "[:, None]"), new.replace("[None, :]", "[:, None]")),
@@ -365,7 +366,7 @@ SLOW = Mutation(
 
 
 def side_by_side(master: str, made: Sequence[Mutation]) -> str:
-    """Return one file with all of these edits. Each edit has its own copy of the kernels."""
+    """Return the text of one file with a variant of the master for each edit. Each has its own copy of the kernels."""
     source = mutations.without_starter(master)
     variants = ""
     for number, mutation in enumerate(made):

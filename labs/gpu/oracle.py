@@ -1,20 +1,20 @@
-"""Expected outputs of this lab in float64, with the error that a kernel may have.
+"""Expected outputs of this lab in float64, each with its tolerance: the error that a right kernel may have.
 
-Three roundings make the error budget:
+Three kinds of rounding are allowed:
 
 - `u` = 2^-p, the roundoff of the case's type (p = 24, 11, 8). Every result is rounded to this type once. The weights
   that enter a second product (P, dS) may also be rounded to it, because the tensor cores take only operands of this
   type.
 - TF32: the tensor cores cut operands of float32 to 10 bits after the binary point. This is the default of tl.dot, and
   it is allowed. The relative error of an operand is then at most 2^-10. An operand that fits into 10 bits has no error.
-  Logits of 10,000 are made of such operands, so they have to be right in float32 as well.
+  Logits of 10,000 are products of such operands, so they must be right also for float32 inputs.
 - `e` = 2^-24: all sums are kept in float32. The error of a sum of n products may be (2 sqrt(n) + 32) e times the sum of
   their absolute values. (See Higham, Accuracy and Stability of Numerical Algorithms, section 4.2: n e at worst, sqrt(n)
-  e usually.) The constant 32 is for tensor cores, whose adders cut bits where others round. The relative error of exp()
+  e usually.) The constant 32 is for tensor cores, whose adders cut bits and do not round. The relative error of exp()
   of a score s may be 4 e (|s| + |m| + 4): s and its row's maximum m are scaled by log2(e), rounded, and subtracted.
 
-From there on errors are propagated to first order, by absolute values. An error in a score is a relative error of its
-weight; weights give the errors of O, L, dQ, dK and dV. Only the square roots above are statistical.
+The code propagates these errors to first order, with absolute values. An error in a score is a relative error of its
+weight. Errors of weights give the errors of O, L, dQ, dK and dV. Only the square roots above are not worst cases.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PRODUCTS = r"line:\b(?:tl\.dot|matmul|bmm|einsum)\s*\(|\w\s@\s\w"
 _LOOPS = r"line:^\s*(?:for|while)\b"
 _DIVISIONS = r"line:[\w\])]\s*/(?!/)"
 _SCALES = r"line:\bscale\b\s*=(?!=)|\bsqrt\s*\(|\*\*\s*-?\s*0?\.5"
-#: A sum of products: x = x + a @ b, x += tl.dot(a, b), tl.dot(a, b, acc).
+#: Finds sums of products: x = x + a @ b, x += tl.dot(a, b), tl.dot(a, b, acc).
 _RUNNING = (
     r"line:\b(\w+)\s*=\s*\1\b.*(?:\bdot\s*\(|\w\s@\s\w)|\+=.*(?:\bdot\s*\(|\w\s@\s\w)|\bdot\s*\([^=]*\bacc"
 )
@@ -90,16 +90,16 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 E = 2.0**-24
 TF32 = 2.0**-10
-"""The largest relative error of an operand that is cut to TF32."""
+"""Largest relative error of an operand that is cut to TF32."""
 FLUSHED = {24: 1e-36, 11: 2.0**-25, 8: 1e-36}
-"""Largest error of a tiny result that is flushed to 0, by precision: half of the smallest positive number of float16.
+"""Largest error of a tiny result that is rounded to 0, by precision. For float16, half of its smallest positive number.
 The smallest numbers of float32 and bfloat16 are so small that this error does not matter."""
 COLUMNS_LOOKED_AT = 64
-"""Columns checked in each sampled row of a product, so that only these columns of b are needed in float64."""
+"""Number of columns that are checked in sampled rows of a product. Only these columns of b are needed in float64."""
 HEADS_LOOKED_AT = 4
-"""Most heads from which rows of a large output are checked."""
+"""Limit on the heads from which rows of a large output are checked."""
 MOST_SCORES = 1 << 28
-"""Most scores of the checked heads together, as many as one head of N = M = 16,384 has: some seconds in float64."""
+"""Limit on the scores of all checked heads: one head of N = M = 16,384, which takes some seconds in float64."""
 
 
 def unit(shape: Shape) -> float:
@@ -117,21 +117,21 @@ def weights_unit(shape: Shape) -> float:
 
 
 def cut(t: Array) -> Array:
-    """Return the largest error of each number if tensor cores cut it to TF32; 0 if it fits, as 16-bit numbers do."""
+    """Return the largest error of each number if tensor cores cut it to TF32; 0 for numbers that fit into TF32."""
     kept = (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(kept == t, 0.0, abs(t.astype(np.float64)) * TF32)
 
 
 def summed(terms: int) -> float:
-    """Return the error of a float32 sum, relative to the sum of its terms' absolute values."""
+    """Return the allowed error of a float32 sum, relative to the sum of its terms' absolute values."""
     return (2 * terms**0.5 + 32) * E
 
 
-# ---- element by element, row by row
+# ---- functions of single elements or rows
 
 
 class Rows(Oracle):
-    """Oracle of a function from x to y; `dims` names the sizes of both."""
+    """Oracle of a function from x to y, which have the same shape. `dims` names its two sizes."""
 
     dims = ("R", "C")
     axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
@@ -165,7 +165,7 @@ class Gelu(Rows):
 
     def of(self, x: Array, shape: Shape) -> Expected:
         y = arithmetic.gelu(x)
-        # A kernel may compute (1 + tanh(u)) / 2, which cancels for u far below 0: its error E is then multiplied by x.
+        # A kernel may compute (1 + tanh(u)) / 2. If u is far below 0, this is nearly 0 with an error of E, times x.
         return Expected(y, flushed(shape) + 1.01 * unit(shape) * abs(y) + 16 * E * abs(x))
 
     def flops(self, shape: Shape) -> int:
@@ -191,7 +191,7 @@ class Softmax(Rows):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
             f"NaN or infinity in {amount}. Does exp() overflow (above 88.7) because the row's maximum is not "
-            "subtracted, or is -inf subtracted from -inf: a block in which all is masked, or beyond the row's end?"
+            "subtracted? Or is -inf subtracted from -inf, in a block that is all masked or beyond the row's end?"
         )
 
 
@@ -254,7 +254,7 @@ class Propagated:
 
     @classmethod
     def of(cls, inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array) -> Propagated:
-        """Take these rows and keys of these heads."""
+        """Return a Propagated for these rows and keys of these heads. `inputs` has all of them."""
         q, k, v = inputs["q"][heads][:, rows], inputs["k"][heads][:, keys], inputs["v"][heads][:, keys]
         return cls(q, k, v, rows, keys, shape)
 
@@ -270,10 +270,10 @@ class Propagated:
 
     @cached_property
     def weight_error(self) -> Array:
-        """The largest relative error of each weight, (B, n, m)."""
+        """The largest allowed relative error of each weight, (B, n, m)."""
         d = self.q.shape[2]
         q, k = abs(self.q.astype(np.float64)), abs(self.k.astype(np.float64))
-        # If all numbers are multiples of 1/4, scores are exact: sums of integers below 2^24 (`inputs._heads_large`).
+        # If all numbers are multiples of 1/4, as in `inputs._heads_large`, scores are sums of small integers: exact.
         exact = all(np.array_equal(t * 4, np.round(t * 4)) for t in (self.q, self.k))
         found = np.zeros(self.scores.shape) if exact else summed(d) * d**-0.5 * (q @ k.swapaxes(1, 2))
         if self.shape.get("precision", 24) == 24 and not exact:
@@ -302,9 +302,9 @@ def forward_of(p: Propagated) -> dict[str, Expected]:
 def gradients_of(
     p: Propagated, o: Array, lse: Array, upstream: Array, *, own: bool, wanted: Sequence[str]
 ) -> dict[str, Expected]:
-    """Return the `wanted` outputs: dQ (B, n, d) of these rows, and their shares of dK and dV (B, m, d).
+    """Return the `wanted` outputs: dQ (B, n, d) of the rows of `p`, and the rows' contribution to dK and dV (B, m, d).
 
-    With `own`, the hand-in's own forward pass computed O and L. L then has the error of a weighted mean of scores.
+    `own`: the submission's own forward pass computed O and L. Then L has the error of a weighted mean of scores.
     D = sum of dO O has the errors of the weights and values in O.
     """
     u, w, scale = unit(p.shape), weights_unit(p.shape), p.q.shape[2] ** -0.5
@@ -327,7 +327,7 @@ def gradients_of(
     if is_single:
         dp_off += cut(upstream) @ abs(v_t) + do_size @ cut(p.v).swapaxes(1, 2)
     delta = (do * out).sum(2, keepdims=True)
-    # A kernel may take D from an O that is not rounded yet.
+    # A kernel may compute D from O before or after rounding, so one roundoff u is allowed.
     delta_off = (summed(d) + u) * (do_size * abs(out)).sum(2, keepdims=True)
     if own:
         rounding = w + 2 * summed(p.shape["M"])
@@ -356,7 +356,7 @@ def gradients_of(
 
 
 class Flash(Oracle):
-    """Shared part of the oracles of attention's two passes. `mistakes` are suspects that take a `Heads`."""
+    """Base of the oracles of attention's two passes. The predictions of its `mistakes` take a `Heads`."""
 
     output = "O"
     clues = CLUES
@@ -365,7 +365,7 @@ class Flash(Oracle):
     weak_relations = (elements.half_accumulator, simple.imprecise)
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        """Return the suspects that explain the output. NaN and infinities in it are left out of the comparison."""
+        """Return the suspects that explain the output. Elements with NaN or infinity are not compared."""
         if not seen.finite():
             lost = seen.wrong & ~np.isfinite(seen.actual)
             seen = replace(
@@ -382,13 +382,13 @@ class Flash(Oracle):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount}. Is -inf subtracted from -inf (a row that sees no key of a tile has no "
-            f"maximum yet), "
-            "does exp() overflow because a maximum, or L, is not subtracted, or is a row divided by a sum of 0?"
+            f"NaN or infinity in {amount}. Is -inf subtracted from -inf (a row that has not seen a key yet has the "
+            "maximum -inf), does exp() overflow because a maximum, or L, is not subtracted, or is a row divided by a "
+            "sum of 0?"
         )
 
     def flops(self, shape: Shape) -> int:
-        """Return the operations of two products of N x M x d, or half of them with a causal mask."""
+        """Return the operations of two products of N x M x d. With a causal mask, only visible keys count."""
         seen = shape["N"] * shape["M"]
         if shape["causal"]:
             n, m = shape["N"], shape["M"]
@@ -402,7 +402,7 @@ class Flash(Oracle):
 
 
 def _reading(suspect: Suspect, scene: Heads, output: str):  # type: ignore[no-untyped-def]
-    """Return a function that predicts one output by `suspect`; it returns None if the suspect does not predict it."""
+    """Return a function that returns the suspect's prediction of one output, or None if there is not any."""
 
     def predict(_: object) -> Array | None:
         found = suspect.predicted(scene)
@@ -467,9 +467,9 @@ class FlashBackward(Flash):
     def _gradients(
         inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array, wanted: Sequence[str]
     ) -> Mapping[str, Expected]:
-        """Return the shares of these rows and keys in the `wanted` gradients.
+        """Return the `wanted` gradients, summed over these rows and keys only.
 
-        dQ is complete if `keys` are all keys, dK and dV if `rows` are all rows.
+        So dQ is complete if `keys` are all keys, and dK and dV if `rows` are all rows.
         """
         own = "L" not in inputs
         if not own:

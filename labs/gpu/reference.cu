@@ -1,4 +1,4 @@
-// Reference for the time of GELU in CUDA: one thread for each number.
+// Reference for the time of GELU in CUDA. Each thread computes one number.
 
 #include <cuda_runtime.h>
 

@@ -1,7 +1,7 @@
-"""Reference kernels, which students' times are compared with: plain versions of the same functions.
+"""Reference kernels, plain versions of the students' functions, with whose times the students' times are compared.
 
 The reference kernels have one loop for all tiles, a mask in every tile, and one size of blocks. A student can be faster
-by a second loop without a mask, by better blocks or by the GPU's copy engine. Students do not get this file.
+with a second loop without a mask, with better blocks or with the GPU's copy engine. Students do not get this file.
 """
 
 import torch
@@ -252,7 +252,7 @@ def flash_backward(q, k, v, o, lse, do, causal):
 
 
 class Attention(torch.autograd.Function):
-    """Reference for the times of students' files that are written as an autograd.Function."""
+    """Reference for the times of student files that define an autograd.Function."""
 
     @staticmethod
     def forward(ctx, q, k, v, causal=False):

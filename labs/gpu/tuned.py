@@ -1,9 +1,9 @@
 """Attention tuned for a Hopper GPU: the kernel `tuned` of the ladder study. Students do not get this file.
 
-Two things differ from the master. Tiles are loaded by the tensor memory accelerator, which needs no registers for
-addresses. And the backward pass computes each score once, not twice: its programs add their shares of dQ to one float32
-workspace. Where it is faster (LATE), a share is added one step later: a product causes no wait if its result is not
-read in the same step. `takes` says which tensors are supported: types of two bytes, d of 32, 64 or 128, contiguous.
+Two things differ from the master, kernels.py. The GPU's copy engine (tensor memory accelerator) loads tiles, which
+needs no registers for addresses. And the backward pass computes each score once, not twice: each program adds its share
+of dQ to one float32 workspace. With LATE, it adds the share one step later, so that it does not wait for the product.
+`takes` returns True for the supported tensors: types of two bytes, d of 32, 64 or 128, contiguous.
 """
 
 import torch
@@ -18,7 +18,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr):
-    """Do one step of the online softmax. Return the weights of a tile of scores, and acc, total and m, rescaled."""
+    """Do one step of the online softmax. Return the weights of a tile of scores, and the new acc, total and m."""
     if MASKED:
         seen = (keys < M)[None, :]
         if CAUSAL:
@@ -35,7 +35,10 @@ def _forward_tiles(
     acc, total, m, q, k_tensor, v_tensor, begin, rows, first, last, M, scale,
     KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """Add the keys from `first` to before `last` to acc, total and m, as the master's loop does."""
+    """Add the contribution of the keys from `first` to before `last` to acc, total and m, like the master's loop.
+
+    Key 0 of this head is row `begin` of k and v. MASKED: the range has keys to mask.
+    """
     for start in range(first, last, KEYS):
         s = tl.dot(q, k_tensor.load([begin + start, 0]).T)
         keys = start + tl.arange(0, KEYS)
@@ -50,11 +53,11 @@ def _forward(
     q_tensor, k_tensor, v_tensor, o_ptr, lse_ptr, N, M, scale,
     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
 ):
-    """Compute ROWS queries of one head in one program. `scale` is log2(e) / sqrt(d). WHOLE: KEYS divides M."""
+    """Compute O and L for ROWS queries of one head. `scale` is log2(e) / sqrt(d). WHOLE: KEYS divides M."""
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1)
     rows = tile * ROWS + tl.arange(0, ROWS)
-    # The last tile of a head also holds rows of the next head: these are masked, or not stored.
+    # The last tile of a head may contain rows of the next head: they are masked, or not stored.
     q = q_tensor.load([head * N + tile * ROWS, 0])
     m = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -94,7 +97,10 @@ def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, dq_ptr, count, D: tl.c
 def _add_share(
     share, dq_ptr, dq_tensor, begin, first, N, D: tl.constexpr, ROWS: tl.constexpr, BULK: tl.constexpr,
 ):
-    """Add one program's share of ROWS rows of dQ, from `first` on, to the workspace. BULK: by the copy engine."""
+    """Add one program's share of ROWS rows of dQ, from `first` on, to the workspace.
+
+    BULK: the copy engine adds; else atomic additions.
+    """
     if BULK:
         dq_tensor.atomic_add([begin + first, 0], share)
     else:
@@ -105,7 +111,7 @@ def _add_share(
 
 @triton.jit
 def _of_rows(ptr, rows, N, other, WHOLE: tl.constexpr):
-    """Load one number of each row. Without a mask, the compiler loads them with the copies of the tiles."""
+    """Load one number of each row. WHOLE: without a mask, so that the compiler loads them with the copies of tiles."""
     return tl.load(ptr + rows) if WHOLE else tl.load(ptr + rows, mask=rows < N, other=other)
 
 
@@ -115,9 +121,10 @@ def _backward_tiles(
     scale, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, WHOLE: tl.constexpr,
     BULK: tl.constexpr, LATE: tl.constexpr,
 ):
-    """Add the share of the queries from `first` to before `last` to dk and dv, and this tile of keys' share to dq. With
-    LATE, `share` belongs to the tile before `first` and is still to be added. The last tile's share is returned for the
-    caller to add."""
+    """Add the contribution of the queries from `first` to before `last` to dk and dv, and of these keys to dq.
+
+    LATE: each tile's share of dq is added in the next step. `share` is then that of the tile before `first`, and the
+    caller must add the returned one."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = q_tensor.load([begin + start, 0])
@@ -149,9 +156,9 @@ def _backward(
     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     BULK: tl.constexpr, LATE: tl.constexpr,
 ):
-    """Compute dk and dv of KEYS keys of one head, and their share of dq, in one program. WHOLE: tiles divide N and M.
+    """Compute dk and dv of KEYS keys of one head, and their share of dq. WHOLE: tiles divide N and M.
 
-    The last tile of a head also holds rows of the next head. Their p and their share of dq are 0, because lse2 is
+    The last tile of a head may contain rows of the next head. Their p and their share of dq are 0, because lse2 is
     loaded as inf. `share` begins as 0, so adding it before the first tile changes nothing.
     """
     tile, head = tl.program_id(0), tl.program_id(1)
@@ -190,7 +197,7 @@ def _backward(
 
 @triton.jit
 def _scaled(sum_ptr, out_ptr, count, factor, BLOCK: tl.constexpr):
-    """Store `factor` times a float32 tensor of `count` numbers in `out`, in out's type."""
+    """Multiply a float32 tensor of `count` numbers by `factor`, and store it in out's type."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(
         out_ptr + at,
@@ -200,7 +207,7 @@ def _scaled(sum_ptr, out_ptr, count, factor, BLOCK: tl.constexpr):
 
 
 def _tiles(t, length: int, d: int) -> TensorDescriptor:
-    """Return a descriptor that loads tiles of `length` rows from all rows of all heads of `t`."""
+    """Return a descriptor for loading tiles (length, d) of `t`, whose heads follow one another in memory."""
     return TensorDescriptor(t, [t.numel() // d, d], [d, 1], [length, d])
 
 
@@ -220,8 +227,7 @@ def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int]:
 
 
 def backward_blocks(d: int) -> tuple[int, int, int, int, bool, bool]:
-    """Return (rows, keys, warps, stages, late, bulk). With `bulk` the copy engine adds up dQ, otherwise atomic
-    additions do."""
+    """Return the fastest (rows, keys, warps, stages, late, bulk). `late` and `bulk` are LATE and BULK of the kernel."""
     if d <= 32:
         return 64, 128, 4, 3, False, True
     return (64, 64, 4, 3, False, True) if d <= 64 else (64, 128, 8, 3, True, True)

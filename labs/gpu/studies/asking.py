@@ -1,4 +1,4 @@
-"""Shared part of this lab's studies: starts a child process, which measures the student's file on the GPU."""
+"""Starts the child process that measures the student's file on the GPU, for all studies of this lab."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from grader.core.errors import KitError, UsageError
 
-#: Isolated mode (-I): otherwise Python would find this folder's `profile` before the library's module of that name.
+#: Python's isolated mode (-I). Else `import profile` would find this folder's module, not the standard library's.
 PYTHON = [sys.executable, "-I"]
 CHILD = Path(__file__).resolve().parent / "inside.py"
 TIMEOUT_S = 300.0
 
 
 def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
-    """Return the child's reply to the request `what` (a name of `inside.ANSWERS`) with the arguments `wanted`.
+    """Return the child's reply to a request. `what` is a key of `inside.ANSWERS`, `wanted` its further arguments.
 
     Raises:
         KitError: this machine has no GPU, or the child does not reply.
@@ -32,8 +32,8 @@ def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise KitError(f"the measuring process gave no answer within {TIMEOUT_S:.0f} s") from error
     except json.JSONDecodeError as error:
-        last = (ran.stderr.strip().splitlines() or ["no word"])[-1]
-        raise KitError(f"the measuring process ended: {last[:200]}") from error
+        last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
+        raise KitError(f"the measuring process ended without a result: {last[:200]}") from error
     if "missing" in found:
         raise KitError(found["missing"])
     if "failed" in found:
@@ -42,7 +42,7 @@ def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
 
 
 def about(found: dict[str, Any], *more: str) -> str:
-    """Describe the conditions of a measurement: the GPU, the date, torch's version and `more`."""
+    """Return one line on the conditions of a measurement: the GPU, the date, torch's version and `more`."""
     import datetime
 
     return " · ".join(

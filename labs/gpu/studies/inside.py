@@ -1,8 +1,8 @@
 """Child process of the studies: loads the student's file, measures on the GPU, and answers one request in JSON.
 
-The process reads {"what": one of ANSWERS, "file": path, ...} from standard input and writes a line of JSON to standard
-output: {"missing": why} if this machine lacks something, {"failed": why} if the file fails. Times are medians of CUDA
-events, in ms.
+The process reads {"what": a key of ANSWERS, "file": path, ...} from standard input and writes a line of JSON to
+standard output: the result, {"missing": why} if this machine lacks something, or {"failed": why} if the file fails.
+Times are in ms: medians of several calls, measured with CUDA events.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 WARMUPS, CALLS = 3, 9
 LAUNCHING_CYCLES = 1_000_000
-"""Cycles that the GPU waits before a timed call: half a millisecond, longer than the launches of any call here take."""
+"""Clock cycles that the GPU waits before a timed call: half a millisecond, longer than launching the kernels takes."""
 SIDE = 8192
-"""Rows and columns of the matrices for kernels that read and write once."""
+"""Rows and columns of the square matrices for gelu, softmax and matmul."""
 
 
 def loaded(path: str) -> Any:
@@ -37,7 +37,7 @@ def loaded(path: str) -> Any:
 
 
 def median_ms(call: Callable[[], object]) -> float:
-    """Return the median time on the GPU of the kernels that a call launches, without the time to launch them, in ms."""
+    """Return the median time in ms that the kernels of a call take on the GPU, without the time to launch them."""
     import torch
 
     for _ in range(WARMUPS):
@@ -56,7 +56,7 @@ def median_ms(call: Callable[[], object]) -> float:
 
 
 def measured(call: Callable[[], object]) -> float | str:
-    """Return a call's time in ms, or its error as text, so that the other calls can still be measured."""
+    """Return a call's time in ms. If it fails, return its error as text, so that other calls can still be measured."""
     try:
         return median_ms(call)
     except Exception as error:
@@ -71,7 +71,7 @@ def card() -> dict[str, Any]:
 
 
 def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
-    """Return [side, ms] for products (side, inner) times (inner, side) in float16, by the student's `matmul`."""
+    """Return {"points": [[side, ms], ...]}: times of the student's `matmul` for (side, inner) times (inner, side)."""
     import torch
 
     kernels, points = loaded(file), []
@@ -85,7 +85,7 @@ def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
 
 
 def roofline(file: str) -> dict[str, Any]:
-    """Return the ms of each of the student's functions, or its error, and the limits of `roofs`."""
+    """Return the limits of `roofs`, and as "ms" each of the student's functions' time, or its error as text."""
     import torch
 
     kernels = loaded(file)
@@ -107,16 +107,16 @@ def roofline(file: str) -> dict[str, Any]:
 
 
 def by_hand(x: Any) -> Any:
-    """Compute GELU by plain PyTorch operations. Each of them launches a kernel and passes over all of memory."""
+    """Return GELU of x, by plain PyTorch operations. Each of them launches a kernel that reads and writes a tensor."""
     import torch
 
     return 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
 
 
 def profile(file: str, trace: str) -> dict[str, Any]:
-    """Return for five ways to write GELU the ms of a call and the kernels launched, [name, how often, us in all].
+    """Measure five ways to write GELU, and write a trace file for each, whose path begins with `trace`.
 
-    Write a trace file for each way.
+    Return for each way the "ms" of a call and its "kernels" [name, number of launches, total us], or an error as text.
     """
     import torch
     import torch.nn.functional as F
@@ -155,7 +155,7 @@ def profile(file: str, trace: str) -> dict[str, Any]:
 
 
 def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
-    """Return the function `gelu` of a CUDA source. Raises OSError or SubprocessError where it cannot be compiled."""
+    """Compile a CUDA source and return a function that launches its `gelu`. Raises OSError or SubprocessError."""
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
@@ -175,8 +175,9 @@ def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
 
 
 def memory(file: str, lengths: list[int], heads: int, d: int) -> dict[str, Any]:
-    """Return rows [N, peak bytes of naive attention, peak bytes of the student's], without the inputs' bytes.
-    None in place of bytes: out of memory."""
+    """Return as "points" rows [N, peak bytes of naive attention, peak bytes of the student's flash_forward].
+
+    The inputs' bytes are not counted. None in place of bytes: out of memory."""
     import torch
 
     kernels, points = loaded(file), []
@@ -207,7 +208,7 @@ TYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
 
 
 def roofs() -> dict[str, float]:
-    """Return the GPU's measured limits: bytes/s of a copy, and FLOP/s of the library's float16 product."""
+    """Return the GPU's measured limits: bytes/s of a copy, and FLOP/s of PyTorch's float16 matrix product."""
     import torch
 
     x, z = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16) for _ in range(2))
@@ -217,7 +218,10 @@ def roofs() -> dict[str, float]:
 
 
 def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) -> dict[str, Any]:
-    """Return the ms of each kernel of the ladder for one part, or its error, and the limits of `roofs`."""
+    """Return the limits of `roofs`, and as "ms" the time of each kernel of one part's ladder, or its error as text.
+
+    `others` has further files with kernels, by name.
+    """
     import torch
 
     dtype = getattr(torch, TYPES[shape["precision"]])

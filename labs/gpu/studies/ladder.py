@@ -1,9 +1,9 @@
 """`ladder PART`: compares the student's kernel with other kernels and with the limit of the GPU.
 
-The others, usually from slow to fast: plain PyTorch operations ("by hand"), the same compiled (torch.compile), the
-reference and the staff's tuned kernel if present, and PyTorch's best. The limit is the longer of two times: the bytes
-to move divided by the bandwidth of a copy, and the FLOPs divided by the speed of the library's product. All are
-measured by CUDA events, one after the other in one process.
+The other kernels, usually from slow to fast: plain PyTorch operations ("by hand"), the same operations compiled
+(torch.compile), the reference and the staff's tuned kernel if present, and PyTorch's best. The limit is the longer of
+two times: the bytes to move divided by the bandwidth of a copy, and the FLOPs divided by the speed of PyTorch's matrix
+product. All are measured with CUDA events, one after the other in one process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LIMIT = "the GPU's limit"
 
 @dataclass(frozen=True)
 class LadderStudy:
-    """Result of the study. `times` has each kernel's ms, or the reason why it was not measured. `limits` has the least
-    possible ms by resource ("memory", "arithmetic")."""
+    """Result of the study. `times` has each kernel's time in ms, or the reason why it was not measured. `limits` has
+    the least possible time in ms by resource ("memory", "arithmetic")."""
 
     part: str
     times: Mapping[str, float | str]
@@ -55,12 +55,11 @@ class LadderStudy:
         rows.append((f"{LIMIT}: {what}", limit_ms, beside, 100.0, ""))
         return Table(
             "ladder",
-            f"{self.part}: where your kernel stands",
+            f"{self.part}: your kernel beside others",
             ("kernel", "ms", "time / yours", "% of the limit", ""),
             tuple(rows),
-            f"{self.about}. Medians of CUDA events, all in turns. The limit: the bytes that have to be moved "
-            f"over a copy's "
-            "bandwidth, or the FLOPs over the rate of the library's product, whichever takes longer.",
+            f"{self.about}. Medians of times by CUDA events. The limit is the longer of two times: the bytes to move "
+            "divided by the bandwidth of a copy, and the FLOPs divided by the speed of PyTorch's matrix product.",
         )
 
     def _order(self, rung: str) -> tuple[bool, float]:
@@ -79,7 +78,7 @@ class LadderStudy:
 
 
 def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: float) -> dict[str, float]:
-    """Return the least times in ms that memory and arithmetic allow, from the GPU's bytes/s and FLOP/s."""
+    """Return the shortest possible times in ms for memory and arithmetic, from the GPU's bytes/s and FLOP/s."""
     from ..oracle import ORACLES
 
     oracle = ORACLES[part]

@@ -1,7 +1,7 @@
 """`attention-memory`: memory that naive and flash attention allocate besides their inputs, for several N.
 
-Naive attention stores scores and weights, B N^2 numbers each: for twice N it needs four times the memory. Flash
-attention stores its output and one number for each row: for twice N it needs twice the memory.
+Naive attention stores scores and weights, B N^2 numbers each: if N doubles, it needs four times the memory. Flash
+attention stores its output and one number for each row: if N doubles, it needs twice the memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Peak:
-    """Peak bytes of both kernels besides the inputs, for one N; None if the GPU's memory was too small."""
+    """Peak bytes of both kernels besides the inputs, for N = `length`; None if the GPU's memory was too small."""
 
     length: int
     naive: int | None
@@ -31,7 +31,7 @@ class Peak:
 
 
 def growth(points: tuple[tuple[int, int | None], ...]) -> float | None:
-    """Return p if memory grows as N^p between the last two known points (N, bytes); None with fewer points."""
+    """Return p such that memory grows as N^p between the last two known points (N, bytes); None with fewer points."""
     known = [(n, size) for n, size in points if size]
     if len(known) < 2:
         return None
@@ -66,8 +66,8 @@ class MemoryStudy:
             f"Memory of attention beside its inputs, {HEADS} heads of d = {D}, float16",
             ("N", "naive, MiB", "flash, MiB", "naive / flash"),
             rows,
-            f"{self.about}. The most that torch's allocator held during a call, beyond what it held before. "
-            f"Between the last two: {', '.join(limits) or 'not known'}. Empty: more memory than the GPU has.",
+            f"{self.about}. The largest amount that torch allocated during a call. Growth between the last two N: "
+            f"{', '.join(limits) or 'not known'}. Empty: more memory than the GPU has.",
         )
 
     def figures(self) -> tuple[Figure, ...]:
@@ -100,7 +100,7 @@ def peaks_of(points: list[list[int | None]]) -> tuple[Peak, ...]:
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py lab gpu attention-memory` and return the exit code."""
     parse = options.parser(arguments, "attention-memory", "Memory of naive and of flash attention over N.")
-    parse.add_argument("--lengths", metavar="n,n,...", help=f"of N ({','.join(map(str, LENGTHS))})")
+    parse.add_argument("--lengths", metavar="n,n,...", help=f"values of N ({','.join(map(str, LENGTHS))})")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     lengths = LENGTHS if given.lengths is None else options.numbers(given.lengths, "--lengths", 16, 65536)

@@ -1,7 +1,7 @@
 """`profile gelu`: a table of the kernels that five ways to write GELU launch, and a trace of each for a browser.
 
-Of plain PyTorch operations ("by hand"), each launches a kernel that reads and writes a whole tensor. PyTorch's own
-GELU, the compiled one, the Triton one and the CUDA one launch a single kernel each.
+Each plain PyTorch operation ("by hand") launches a kernel that reads and writes a whole tensor. PyTorch's own GELU and
+the versions compiled, in Triton and in CUDA launch a single kernel each.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ProfileStudy:
             f"Kernels that each way to write GELU launches, {SIDE} x {SIDE} float32",
             ("way", "ms", "TB/s", "kernel", "times", "us"),
             tuple(rows),
-            f"{self.about}. TB/s: as if the data were read and written once. By hand each operation is a "
-            "kernel of its own, and a pass over memory; a fused kernel makes one pass. Traces: "
+            f"{self.about}. TB/s: bytes of x and y, counted once, divided by the time. By hand, each operation is a "
+            "separate kernel and a pass over memory; a fused kernel makes one pass. Traces: "
             "study/profile-*.json, for ui.perfetto.dev or chrome://tracing.",
         )
 
@@ -101,11 +101,11 @@ def ways_of(found: Mapping[str, Any]) -> tuple[Way, ...]:
 
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py lab gpu profile gelu` and return the exit code."""
-    parse = options.parser(arguments, "profile", "Which kernels five ways to write GELU launch.")
+    parse = options.parser(arguments, "profile", "The kernels that five ways to write GELU launch.")
     parse.add_argument("function", nargs="?", default="gelu", help="gelu")
     given = parse.parse_args(arguments)
     if given.function != "gelu":
-        raise UsageError(f"'{given.function}' is not written in five ways: choose gelu")
+        raise UsageError(f"profile has no versions of '{given.function}': choose gelu")
     settings = options.settings(given)
     outcome.prepare(settings, "profile")
     found = measured("profile", settings.source, trace=str((settings.out / "profile").resolve()))

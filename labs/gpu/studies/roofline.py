@@ -1,8 +1,8 @@
 """`roofline`: compares the speed of the student's kernels with the limits of this GPU.
 
-The limit, called roof, is the lower of two speeds. One is the memory bandwidth (bytes/s of a copy of 256 MiB, read and
-written) times a kernel's intensity (necessary FLOPs per byte). The other is the FLOP/s of the tensor cores (measured
-with the library's product of 8192 x 8192 numbers of float16). The oracles give each kernel's FLOPs and bytes.
+The limit, called roof, is the lower of two speeds. One is the memory bandwidth (bytes/s of a copy that reads and writes
+128 MiB) times a kernel's intensity (necessary FLOPs per byte). The other is the FLOP/s of the tensor cores (measured
+with PyTorch's product of 8192 x 8192 float16 matrices). The oracles give each kernel's FLOPs and bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RooflineStudy:
 
     @property
     def ridge(self) -> float:
-        """The intensity, in FLOPs per byte, above which the tensor cores limit the speed."""
+        """The intensity, in FLOPs per byte, above which the tensor cores and not memory limit the speed."""
         return self.flops_s / self.bytes_s
 
     def roof(self, intensity: float) -> float:
@@ -70,9 +70,9 @@ class RooflineStudy:
             f"Under the roof of {self.bytes_s / 1e12:.2f} TB/s and {self.flops_s / 1e12:.0f} TFLOP/s",
             columns,
             tuple(self._row(kernel) for kernel in self.kernels),
-            f"{self.about}. float16. Memory's roof is a copy's, the arithmetic's the library's product; they meet at "
-            f"{self.ridge:.0f} FLOP/byte. MB: what has to be read and written at least once. A softmax of rows that no "
-            "cache holds reads twice, and stands lower than its bandwidth.",
+            f"{self.about}. float16. The roof of memory is a copy's speed, the roof of arithmetic that of PyTorch's "
+            f"matrix product. They meet at {self.ridge:.0f} FLOP/byte. MB: inputs and outputs, counted once. A softmax "
+            "whose rows do not fit into a cache reads them twice, which its % of roof does not count.",
         )
 
     def _row(self, kernel: Kernel) -> tuple[Cell, ...]:

@@ -1,12 +1,12 @@
 """`waves`: throughput of the student's product for many sizes, with marks where one more wave of tiles begins.
 
 Theory of operation. A product of S x S numbers in tiles of r x c has ceil(S/r) ceil(S/c) tiles. The tiles that the GPU
-computes at the same time are a wave: one on each multiprocessor, if a tile fills its registers or shared memory. The
-last wave takes as long as the others, even with few tiles. So time grows in steps. Throughput drops (a cliff) where one
-more row of tiles begins one more wave: 1792 x 1792 in tiles of 256 x 128 is 98 tiles, one wave on 108 multiprocessors;
-1793 x 1793 is 120 tiles, two waves.
+computes at the same time are a wave. This is one tile on each multiprocessor, if a tile fills its registers or shared
+memory. The last wave takes as long as the others, even with few tiles, so time grows in steps. Throughput drops (a
+cliff) where a slightly larger product needs another wave. For example, 1792 x 1792 in tiles of 256 x 128 is 98 tiles,
+one wave on 108 multiprocessors; 1793 x 1793 is 120 tiles, two waves.
 
-The model has one free parameter, the time of a wave: the median of time / waves over all sizes.
+The model of the time has one free parameter, the time of a wave: the median of time / waves over all sizes.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def tiles(side: int, tile: tuple[int, int]) -> int:
 
 
 def waves(side: int, tile: tuple[int, int], at_once: int) -> int:
-    """Return the number of waves of `at_once` tiles."""
+    """Return the number of waves of a product of `side` x `side` numbers, if a wave has `at_once` tiles."""
     return -(-tiles(side, tile) // at_once)
 
 
 def filled(side: int, tile: tuple[int, int], at_once: int) -> float:
-    """Return the share of the computed numbers that are in the product, if every wave is full of whole tiles."""
+    """Return the size of the product divided by the numbers that its waves could compute if all were full."""
     return side * side / (waves(side, tile, at_once) * at_once * tile[0] * tile[1])
 
 
 def cliffs(sides: Sequence[int], tile: tuple[int, int], at_once: int) -> tuple[int, ...]:
-    """Return the sizes, in order, that take more waves than the size before."""
+    """Return the sizes that need more waves than the previous one. `sides` is in ascending order."""
     found = [waves(side, tile, at_once) for side in sides]
     return tuple(side for side, now, before in zip(sides[1:], found[1:], found, strict=False) if now > before)
 
@@ -99,9 +99,9 @@ class WavesStudy:
         return (
             f"{self.about}. float16. Tiles of {self.tile[0]} x {self.tile[1]}, {self.multiprocessors} "
             "multiprocessors, one tile on each at a time: a wave. The last wave takes as long as a full "
-            "one, so that throughput falls where one more begins (cliff). filled: what share of all waves "
-            f"is work on numbers of the product. by waves: what {self.wave_ms:.3g} ms for each wave would "
-            "give."
+            "one, so throughput drops where another wave begins (cliff). filled: the share of all waves' "
+            f"work that computes numbers of the product. by waves: TFLOP/s if each wave takes {self.wave_ms:.3g} "
+            "ms."
         )
 
     def figures(self) -> tuple[Figure, ...]:
@@ -135,7 +135,7 @@ class WavesStudy:
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py lab gpu waves` and return the exit code."""
     parse = options.parser(
-        arguments, "waves", "Throughput of your matmul over its size, and the cliffs of its waves."
+        arguments, "waves", "Throughput of your matmul over its size, and where another wave begins."
     )
     parse.add_argument("--sizes", metavar="n,n,...", help="of the square products (1024,1152,...,5632)")
     parse.value("--tile", "r,c", "rows and columns of your tiles (%(default)s)", default="128,256")

@@ -1,4 +1,4 @@
-"""Mistakes in the backward pass of attention."""
+"""Suspects of attention's backward pass: mistakes, and the gradients that they would give."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ MISTAKES += [
     row("key_scale_missing", "scale_missing",
         "dK is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
         lambda h: {"dK": h.ds.swapaxes(1, 2) @ h.q}),
-    row("scaled twice", "scale_wrong", "It is multiplied by 1/sqrt(d) twice.", lambda h: _both_by(h, h.d**-0.5)),
+    row("scaled twice", "scale_wrong", "The gradient is multiplied by 1/sqrt(d) twice.",
+        lambda h: _both_by(h, h.d**-0.5)),
     row("times log2(e)", "base_mixed",
-        "It is log2(e) = 1.4427 times what it should be: the factor that exp2() needs belongs to the scores, not to "
-        "their gradients.",
+        "The gradient is log2(e) = 1.4427 times what it should be: the factor that exp2() needs belongs to the scores, "
+        "not to their gradients.",
         lambda h: _both_by(h, LOG2_E)),
     row("times log(2)", "base_mixed",
-        "It is log(2) = 0.6931 times what it should be: the derivative of exp2() is used, but the scores' factor "
-        "log2(e) is missing.",
+        "The gradient is log(2) = 0.6931 times what it should be: the derivative of exp2() is used, but the scores' "
+        "factor log2(e) is missing.",
         lambda h: _both_by(h, 1 / LOG2_E)),
 ]  # fmt: skip
 
@@ -64,17 +65,17 @@ MISTAKES += [
     row("without_sum", "weights_not_normalised", "P is exp(s) and not exp(s - L): subtract the saved log-sum-exp.",
         lambda h: _of_weights(np.exp(h.s), h)),
     row("with_maximum", "weights_not_normalised",
-        "P is exp(s - maximum): it has to be exp(s - L), which is divided by the row's sum.",
+        "P is exp(s - maximum): it has to be exp(s - L), because L also contains the row's sum.",
         lambda h: _of_weights(h.weights, h)),
     row("base_two", "base_mixed", "P is exp2() of natural scores and L: multiply both by log2(e), or take exp().",
         lambda h: _of_weights(np.exp2(h.s - h.lse[..., None]), h)),
     row("natural_sum", "base_mixed",
-        "P is exp2() of scores in units of log2, but L is natural: multiply it by log2(e), too.",
+        "P is exp2() of scores in units of log2, but L is natural: multiply L by log2(e), too.",
         lambda h: _of_weights(np.exp2(h.s * LOG2_E - h.lse[..., None]), h)),
     row("natural_scores", "base_mixed",
         "P is exp2() of natural scores, but L is in units of log2: multiply the scores by log2(e), too.",
         lambda h: _of_weights(np.exp2(h.s - h.lse[..., None] * LOG2_E), h)),
-    row("unscaled_scores", "score_scale_missing", "P is made of scores that are not multiplied by 1/sqrt(d).",
+    row("unscaled_scores", "score_scale_missing", "P is computed from scores that are not multiplied by 1/sqrt(d).",
         lambda h: _of_weights(np.exp(np.where(h.seen[None], h.plain, -np.inf) - h.lse[..., None]), h)),
 ]  # fmt: skip
 
@@ -122,8 +123,8 @@ MISTAKES += [
 
 
 def _tiles_not_transposed(h: Heads, tile: int, name: str) -> Outputs:
-    """Predict gradients from tiles of P or dS that were not transposed: each row of a tile, a query, is taken for a
-    key. Queries beyond the last one are loaded as zeros: scores, L and dO are 0, so weights are 1 and dS is 0."""
+    """Predict gradient `name` if tiles of P or dS were not transposed: each row of a tile, a query, is used as a key.
+    Queries beyond the last one are loaded as zeros: scores, L and dO are 0, so weights are 1 and dS is 0."""
     padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
     left = np.zeros((len(h.q), padded_queries, padded_keys))
     left[:, : h.queries, : h.keys] = h.p if name == "dV" else h.ds
@@ -149,11 +150,11 @@ MISTAKES += [
         lambda h: {"dQ": h.ds.swapaxes(1, 2) @ h.k * h.d**-0.5} if h.queries == h.keys else None),
     row("dp_of_keys", "operand_exchanged", "dP is dO k^T: it has to be dO v^T.",
         lambda h: _only(h.gradients(ds=h.p * (h.do @ h.k.swapaxes(1, 2) - h.delta)), "dQ", "dK")),
-    row("dv_of_ds", "operand_exchanged", "dV is made of dS: it has to be P^T dO.",
+    row("dv_of_ds", "operand_exchanged", "dV is computed from dS: it has to be P^T dO.",
         lambda h: {"dV": h.ds.swapaxes(1, 2) @ h.do}),
-    row("dk_of_weights", "operand_exchanged", "dK is made of P: it has to be dS^T q.",
+    row("dk_of_weights", "operand_exchanged", "dK is computed from P: it has to be dS^T q.",
         lambda h: {"dK": h.p.swapaxes(1, 2) @ h.q * h.d**-0.5}),
-    row("dq_of_weights", "operand_exchanged", "dQ is made of P: it has to be dS k.",
+    row("dq_of_weights", "operand_exchanged", "dQ is computed from P: it has to be dS k.",
         lambda h: {"dQ": h.p @ h.k * h.d**-0.5}),
     row("dv_of_output", "operand_exchanged", "dV is P^T O: it has to be P^T dO.",
         lambda h: {"dV": h.p.swapaxes(1, 2) @ h.o}),
@@ -162,7 +163,7 @@ MISTAKES += [
 ]  # fmt: skip
 
 
-@mistake("outputs_exchanged", "dK and dV stand in each other's place.")
+@mistake("outputs_exchanged", "dK and dV are exchanged.")
 def exchanged(h: Heads) -> Outputs:
     found = h.gradients()
     return {"dK": found["dV"], "dV": found["dK"]}
@@ -178,7 +179,7 @@ def _masked_by(h: Heads, seen: Array) -> Outputs:
 
 MISTAKES += [
     row("no_mask", "mask_missing",
-        "The backward pass lacks the causal mask: P has to be 0 where a query does not see a key.",
+        "The backward pass lacks the causal mask: P has to be 0 for keys beyond the query's number.",
         lambda h: _masked_by(h, np.ones_like(h.seen)) if h.causal else None),
     row("reversed_mask", "mask_reversed", "The backward pass has its causal mask on the wrong side of the diagonal.",
         lambda h: _masked_by(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None),
@@ -194,7 +195,7 @@ MISTAKES += in_blocks(
 )
 
 
-@mistake("mask_strict", "The backward pass leaves out the diagonal: keys j <= i are seen, not j < i.")
+@mistake("mask_strict", "The backward pass leaves out the diagonal: the mask has to keep keys j <= i.")
 def strict(h: Heads) -> Outputs | None:
     return _masked_by(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
 
@@ -214,7 +215,7 @@ MISTAKES += [
         lambda h: _differentiated(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None),
     row("missing_in_both", "mask_missing", "Both passes lack the causal mask: every query sees every key.",
         lambda h: _differentiated(h, np.ones_like(h.seen)) if h.causal else None),
-    row("strict_in_both", "mask_strict", "Both passes leave out the diagonal: keys j <= i are seen, not j < i.",
+    row("strict_in_both", "mask_strict", "Both passes leave out the diagonal: the mask has to keep keys j <= i.",
         lambda h: _differentiated(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None),
 ]  # fmt: skip
 
@@ -226,12 +227,12 @@ def unscaled_in_both(h: Heads) -> Outputs:
     return {**found, "dK": found["dK"], "dQ": found["dQ"] * h.d**0.5}
 
 
-@mistake("mask_always", "The causal mask is applied though it was not asked for.")
+@mistake("mask_always", "The causal mask is applied although `causal` is False.")
 def mask_not_asked(h: Heads) -> Outputs | None:
     return None if h.causal else _masked_by(h, replace(h, causal=True).seen)
 
 
-@mistake("mask_late", "Masked scores have no weight in dV, but count in dS: P has to be 0 there in both.")
+@mistake("mask_late", "Masked scores are hidden in dV, but count in dS: P has to be 0 for them in both.")
 def masked_in_dv_alone(h: Heads) -> Outputs | None:
     if not h.causal:
         return None
@@ -280,7 +281,7 @@ for say, code, words in (
     (
         "dropped",
         "dropped_block",
-        "What lies beyond the last full tile of the sum is left out (queries for dK and dV, keys for dQ): count tiles "
+        "The terms beyond the last full tile of the sum are left out (queries for dK and dV, keys for dQ): count tiles "
         "by ceiling division.",
     ),
     (
@@ -288,15 +289,16 @@ for say, code, words in (
         "last_block_only",
         "Only the last tile of the sum counts: the accumulator is overwritten, or stored in each step.",
     ),
-    ("diagonal", "diagonal_dropped", "The tile on the diagonal is left out: its lower half is to be seen."),
+    ("diagonal", "diagonal_dropped", "The tile on the diagonal is left out, but its lower half counts."),
 ):
     MISTAKES += in_blocks(f"{say} tile of {{}}", code, words, partial(_tiles, say=say), TILES)
 
 
 MISTAKES += [
     row("first_head", "first_head",
-        "Every head holds the gradients of the first one: add the head's own stride to the pointers.",
+        "Every head has the gradients of the first head: add the head's number times its stride to the pointers.",
         lambda h:
             None if len(h.q) < 2 else {name: np.repeat(t[:1], len(h.q), 0) for name, t in h.gradients().items()}),
-    row("negated", "negated", "The sign is wrong.", lambda h: {name: -t for name, t in h.gradients().items()}),
+    row("negated", "negated", "The sign of the gradient is wrong.",
+        lambda h: {name: -t for name, t in h.gradients().items()}),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Mistakes in GELU, in the softmax of rows, and in a tiled product."""
+"""Suspects of GELU, of the softmax of rows and of a tiled product: mistakes, and the outputs that they would give."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOFTMAX: list[Suspect] = []
 of_gelu, of_softmax = registering(GELU), registering(SOFTMAX)
 
 BLOCKS = tuple(1 << k for k in range(4, 14))
-"""Lengths of blocks of a row."""
+"""Usual lengths of blocks of a row, which the suspects try."""
 
 
 def _sigmoid(u: Array) -> Array:
@@ -47,14 +47,14 @@ GELU += [
         "tanh(u) is computed as 2 sigmoid(u) - 1, but it equals 2 sigmoid(2 u) - 1. A factor 2 is missing.",
         lambda s: s.inputs["x"] * _sigmoid(_inner(s.inputs["x"]))),
     row("sigmoid_form", "gelu_sigmoid",
-        "This is x sigmoid(1.702 x), another approximation: what is asked for is the tanh form.",
+        "This is x sigmoid(1.702 x), another approximation: this assignment uses the tanh form.",
         lambda s: s.inputs["x"] * _sigmoid(1.702 * s.inputs["x"])),
 ]  # fmt: skip
 
 
 @of_gelu(
     "gelu_erf",
-    "This is the exact form, with erf: what is asked for is the tanh form, which differs by up to 5e-4.",
+    "This is the exact form, with erf: this assignment uses the tanh form, which differs by up to 5e-4.",
 )
 def exact_form(s: Situation) -> Array:
     from math import erf
@@ -64,7 +64,7 @@ def exact_form(s: Situation) -> Array:
 
 
 GELU += [
-    row("base_two", "gelu_base", "exp2() stands where exp() has to: 2^x = exp(x log(2)).",
+    row("base_two", "gelu_base", "exp2() is used in place of exp(): 2^x = exp(x log(2)).",
         lambda s: s.inputs["x"] / (1 + np.exp2(-2 * _inner(s.inputs["x"])))),
     row("wrong_sign", "gelu_sign", "The sign of the exponent is wrong: this is x sigmoid(-2 u).",
         lambda s: s.inputs["x"] * _sigmoid(-2 * _inner(s.inputs["x"]))),
@@ -76,7 +76,7 @@ GELU += [
 
 
 def by_columns(t: Array) -> Array:
-    """Return a matrix that is stored column by column, as read by a kernel that takes it as stored row by row."""
+    """Return a matrix that is stored column by column, as a kernel reads it that assumes rows one after the other."""
     return t.ravel(order="F").reshape(t.shape)
 
 
@@ -101,7 +101,7 @@ def no_maximum(s: Situation) -> Array:
 SOFTMAX += [
     row("not_divided", "not_normalised", "The rows are not divided by their sums: this is exp(x - maximum).",
         lambda s: np.exp(s.inputs["x"] - s.inputs["x"].max(1, keepdims=True))),
-    row("over_rows", "wrong_axis", "Each column sums to 1: the sum goes over rows in the place of columns.",
+    row("over_rows", "wrong_axis", "Each column sums to 1, not each row: the sum has the wrong axis.",
         lambda s: softmax(s.inputs["x"], 0)),
     row("base_two", "wrong_base", "These are powers of 2: exp2(x) needs x log2(e).",
         lambda s: softmax(s.inputs["x"] * np.log(2))),
@@ -111,10 +111,10 @@ SOFTMAX += [
         lambda s: np.asarray(np.log(s.expected))),
     row("negative", "wrong_sign", "The signs are wrong: this is the softmax of -x.",
         lambda s: softmax(-s.inputs["x"])),
-    row("by_largest", "divided_by_largest", "The rows are divided by their largest number, and not by their sum.",
+    row("by_largest", "divided_by_largest", "The rows are divided by their largest weight, not by their sum.",
         lambda s: s.expected / s.expected.max(1, keepdims=True)),
     row("row_of_another", "neighbours_row",
-        "Each row holds the softmax of another one: look at the number of the program and the strides.",
+        "Each row has the softmax of another row: look at the program's number (program_id) and the strides.",
         lambda s: np.roll(s.expected, 1, 0) if len(s.expected) > 2 else None),
 ]  # fmt: skip
 
@@ -150,46 +150,46 @@ for say, code, words in (
     (
         "no_rescale",
         "no_rescale",
-        "The sum is not rescaled when the maximum grows: what was added before belongs to an older maximum and has to "
-        "be multiplied by exp(old - new).",
+        "The sum is not rescaled when the maximum grows: multiply it by exp(old maximum - new maximum) before the next "
+        "block is added.",
     ),
     (
         "no_rescale_of_block",
         "no_rescale",
-        "The sums of the blocks are added as they are, though each belongs to the maximum of its own block: multiply "
-        "each by exp(its maximum - the row's).",
+        "The sums of the blocks are added, but each is relative to its block's maximum: multiply each by exp(the "
+        "block's maximum - the row's maximum).",
     ),
     (
         "last_block",
         "sum_of_last_block",
-        "Each row is divided by the sum of its last block alone: it starts anew in each block.",
+        "Each row is divided by the sum of its last block alone: the sum is set to zero again in each block.",
     ),
     ("block_alone", "block_alone", "Each block sums to 1: maximum and sum have to go over the whole row."),
     ("dropped", "dropped_block", "The sum leaves out the columns beyond the last full block."),
     (
         "padded",
         "tail_unmasked",
-        "Places beyond the row's end are counted: they are loaded as 0, so that each adds exp(0 - maximum). Load them "
-        "as -inf.",
+        "The sum counts places beyond the row's end: they are loaded as 0, so each adds exp(0 - maximum). Load them as "
+        "-inf.",
     ),
 ):
     SOFTMAX += in_blocks(f"{say} {{}}", code, words, partial(_online, say=say), BLOCKS)
 
 
 FACTORS = (
-    "The wrong rows are {low} to {high} times what they should be, so that they do not sum to 1. Look at the sum that "
-    "each row is divided by: what it holds, and which maximum it belongs to."
+    "The wrong rows are {low} to {high} times what they should be, so they do not sum to 1. Look at the sum that "
+    "divides each row: which elements it contains, and which maximum was subtracted from them."
 )
 
 
-# ---- mistakes in a tiled product, and errors of sums kept in 16 bits
+# ---- suspects of a tiled product, and errors of sums in 16 bits
 
 MISTAKES: list[Suspect] = []
 
 INNER = (16, 32, 64, 128)
-"""Lengths of tiles along the inner dimension, which is summed over."""
+"""Usual lengths of tiles along the inner dimension, over which a product sums."""
 LOST = 16
-"""Largest error that is explained by sums in 16 bits, in roundings of the largest expected number."""
+"""Largest error that sums in 16 bits explain, in roundoffs of the largest expected number."""
 
 
 def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
@@ -204,7 +204,7 @@ def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
         return a[:, last:] @ b[last:]
     if say == "first":
         return a[:, :block] @ b[:block]
-    # The pointers stay at the first tile. In the last step the mask keeps as many columns as the remainder has.
+    # The pointers stay at the first tile, so it counts in each step. In the last step the mask limits it to the rest.
     whole, rest = inner // block, inner - last
     return whole * (a[:, :block] @ b[:block]) + a[:, :rest] @ b[:rest] * bool(inner % block)
 
@@ -218,12 +218,12 @@ for say, code, words in (
     (
         "overwritten",
         "last_block_only",
-        "Each value holds the last tile of the sum alone: the accumulator is overwritten, not added to.",
+        "Each value contains only the last tile of the sum: the accumulator is overwritten, not added to.",
     ),
     (
         "first",
         "first_block_only",
-        "Each value holds the first tile of the sum alone: is there a loop over the inner size?",
+        "Each value contains only the first tile of the sum: is there a loop over the inner size?",
     ),
     (
         "standing",
@@ -240,10 +240,10 @@ def _turned(a: Array, b: Array, of: Array) -> Array | None:
 
 MISTAKES += [
     row("of_b_transposed", "transposed_operand",
-        "This is a b^T: rows of b are taken for columns. Look at the strides of b.",
+        "This is a b^T: rows of b are used as columns. Look at the strides of b.",
         lambda s: _turned(s.inputs["a"], s.inputs["b"].T, s.inputs["b"])),
     row("of_a_transposed", "transposed_operand",
-        "This is a^T b: rows of a are taken for columns. Look at the strides of a.",
+        "This is a^T b: rows of a are used as columns. Look at the strides of a.",
         lambda s: _turned(s.inputs["a"].T, s.inputs["b"], s.inputs["a"])),
     row("b_by_columns", "operand_not_contiguous",
         "b is read as if its rows were contiguous in memory: use its strides.",
@@ -260,14 +260,13 @@ MISTAKES += [
 
 
 def half_accumulator(seen: Deviation) -> Found | None:
-    """Return a finding if errors are small, but larger than one rounding: sums or scores were kept in 16 bits."""
+    """Return a finding if errors are small but larger than one rounding, as if sums or scores were kept in 16 bits."""
     precision = seen.sizes.get("precision", 24)
     error = abs(seen.actual - seen.expected)
     if precision == 24 or error.max() > LOST * 2.0**-precision * abs(seen.expected).max():
         return None
     return "half_accumulator", (
-        f"The values are close, with errors up to {error.max():.1e}, where one rounding of the result would cost "
-        f"{seen.tolerance.max():.1e}. Something between is held in 16 bits: an accumulator, a sum, a maximum or "
-        f"scores have "
-        "to be float32, and a factor belongs to the float32 product, not to an operand of 16 bits."
+        f"The values are close, but with errors up to {error.max():.1e}; rounding only the result would give up to "
+        f"{seen.tolerance.max():.1e}. An intermediate value is kept in 16 bits: accumulators, sums, maxima and scores "
+        "have to be float32. Multiply factors with the float32 product, not with a 16-bit operand."
     )

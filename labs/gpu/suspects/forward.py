@@ -1,4 +1,4 @@
-"""Mistakes in the forward pass of attention."""
+"""Suspects of attention's forward pass: mistakes, and the outputs that they would give."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _masked_late(h: Heads) -> Outputs | None:
 
 
 def diagonal_tiles(h: Heads, tile: int) -> Array | None:
-    """Return the mask of a kernel that only masks whole tiles; None if it is the right one."""
+    """Return the mask (N, M) of a kernel that only masks whole tiles; None if this mask is right."""
     if not h.causal or h.keys <= tile:
         return None
     return np.arange(h.keys)[None] // tile <= np.arange(h.queries)[:, None] // tile
 
 
 def turned_diagonal(h: Heads, tile: int) -> Array | None:
-    """Return the mask of a kernel that skips tiles beyond the diagonal and reverses the mask of the tiles on it."""
+    """Return the mask (N, M) of a kernel that skips tiles beyond the diagonal and reverses the mask in tiles on it."""
     if not h.causal or h.keys <= tile:
         return None
     queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
@@ -61,26 +61,27 @@ MISTAKES += [
     row("no_mask", "mask_missing", "Every query sees every key: the causal mask is missing.",
         lambda h: softmax_of(h.scaled, h.v) if h.causal else None),
     row("reversed_mask", "mask_reversed",
-        "The causal mask is on the wrong side of the diagonal: query i sees the keys from i on, and has to see "
-        "those up to i.",
+        "The causal mask is on the wrong side of the diagonal: query i sees the keys from i on, and has to see the "
+        "keys up to i.",
         lambda h: _hidden(h, h.seen.T if h.queries == h.keys else ~h.seen) if h.causal else None),
     row("complement", "mask_reversed",
-        "The causal mask is turned round: query i sees the keys beyond i, and has to see those up to i.",
+        "The causal mask is reversed: query i sees the keys beyond i, and has to see the keys up to i.",
         lambda h: _hidden(h, ~h.seen) if h.causal else None),
-    row("strict", "mask_strict", "Query i does not see its own key: the mask has to keep keys j <= i, not j < i.",
+    row("strict", "mask_strict", "Query i does not see key i: the mask has to keep keys j <= i, not j < i.",
         lambda h: _hidden(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None),
-    row("one_more", "mask_strict", "Query i also sees the key after its own: the mask has to keep keys j <= i.",
+    row("one_more", "mask_strict", "Query i also sees key i + 1: the mask has to keep keys j <= i.",
         lambda h: _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + 1) if h.causal else None),
     row("from_the_end", "mask_from_end",
-        "The mask is aligned with the last key: query i has to see the keys 0 ... i, however many there are.",
+        "The mask is aligned with the last key: query i has to see the keys 0 ... i, also if there are more keys than "
+        "queries.",
         lambda h:
             None if not h.causal or h.queries == h.keys else
             _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + h.keys - h.queries)),
     row("masked_as_zero", "mask_as_zero", "Masked scores are 0, and count exp(0): they have to be -inf.",
         lambda h: softmax_of(np.where(h.seen[None], h.scaled, 0.0), h.v) if h.causal else None),
     row("masked_late", "mask_after_exp",
-        "The mask hides values, and not weights: the row's sum still holds the keys that are not seen.", _masked_late),
-    row("mask_not_asked", "mask_always", "The causal mask is applied though it was not asked for.",
+        "The mask hides values, not weights: the row's sum still contains the masked keys.", _masked_late),
+    row("mask_not_asked", "mask_always", "The causal mask is applied although `causal` is False.",
         lambda h: None if h.causal else softmax_of(replace(h, causal=True).s, h.v)),
     *in_blocks("diagonal tiles of {}", "mask_by_tiles",
         "Whole tiles are masked and single keys are not: within the tile on the diagonal each query sees all keys.",
@@ -89,7 +90,7 @@ MISTAKES += [
         "The causal mask is on the wrong side of the diagonal within its tiles: query i has to see the keys up to i.",
         lambda h, tile: None if (seen := turned_diagonal(h, tile)) is None else _hidden(h, seen), TILES),
     *in_blocks("padded to {}", "tail_unmasked",
-        "Keys beyond the last one are counted: they are loaded as 0, so that their scores are 0 and each adds exp(0 - "
+        "The sum counts keys beyond the last one: they are loaded as 0, so their scores are 0 and each adds exp(0 - "
         "maximum). Set the scores of keys j >= M to -inf.", _padded, TILES),
 ]  # fmt: skip
 
@@ -112,16 +113,17 @@ def _online(h: Heads, tile: int, say: str) -> Outputs | None:
 for say, words in (
     (
         "acc",
-        "The accumulator is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in each "
+        "The accumulator is not rescaled when the maximum grows: multiply it by exp(old maximum - new maximum) in each "
         "tile.",
     ),
     (
         "l",
-        "The sum l is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in each tile.",
+        "The sum l is not rescaled when the maximum grows: multiply it by exp(old maximum - new maximum) in each tile.",
     ),
     (
         "neither",
-        "Neither accumulator nor sum is rescaled when the maximum grows: multiply both by exp(old maximum - new).",
+        "Neither accumulator nor sum is rescaled when the maximum grows: multiply both by exp(old maximum - new "
+        "maximum).",
     ),
 ):
     predict = partial(_online, say=say)
@@ -138,7 +140,7 @@ def _tiles_of_keys(h: Heads, tile: int, say: str) -> Outputs | None:
     if say == "last":
         kept = keys // tile == own_tile if h.causal else keys >= last_tile(h.keys, tile)
     else:
-        # `first`: only the first tile is seen. `diagonal`: the loop ends before the tile on the diagonal.
+        # "first": only the first tile counts. "diagonal": the loop ends before the tile on the diagonal.
         kept = keys < tile if say == "first" else keys < own_tile * tile
     return _hidden(h, h.seen & kept)
 
@@ -152,7 +154,7 @@ for say, code, words in (
     (
         "last",
         "last_block_only",
-        "Only the last tile of keys counts: what was added up before is overwritten.",
+        "Only the last tile of keys counts: the sums of earlier tiles are overwritten.",
     ),
     (
         "first",
@@ -172,7 +174,7 @@ MISTAKES += [
     row("not_divided", "not_normalised", "The rows of O are not divided by the sums of their weights.",
         lambda h: {"O": h.weights @ h.v, "L": h.right[1]}),
     row("by_count", "divided_by_keys",
-        "The rows of O are divided by the number of keys, and not by the sum of their weights.",
+        "The rows of O are divided by the number of keys, not by the sum of their weights.",
         lambda h: {"O": h.weights @ h.v / h.keys, "L": h.right[1]}),
     row("twice", "divided_twice", "The rows of O are divided by the sums of their weights twice.",
         lambda h: {"O": h.right[0] / h.total, "L": h.right[1]}),
@@ -188,7 +190,7 @@ def no_maximum(h: Heads) -> Outputs:
 
 @mistake(
     "maximum_start",
-    "The maximum begins at 0: rows whose scores all lie far below have weights of 0. Begin at -inf.",
+    "The maximum begins at 0: in rows whose scores are all far below 0, all weights are 0. Begin at -inf.",
 )
 def begun_at_zero(h: Heads) -> Outputs:
     most = np.maximum(h.most, 0.0)
@@ -205,8 +207,8 @@ def _scaled_by(h: Heads, factor: float) -> Outputs:
 
 
 def _rescaled_by_base(h: Heads, tile: int, of_old: float) -> Outputs | None:
-    """Predict outputs whose weights have one base and are rescaled in another, such as 2^(m_old - m) in place of
-    e^(m_old - m). `of_old` is the factor of m_old - m."""
+    """Predict outputs if weights have one base and are rescaled in another, such as 2^(m_old - m) in place of
+    e^(m_old - m). The rescaling used is exp(of_old (m_old - m))."""
     if h.keys <= tile:
         return None
     now = running_maxima(h.s, tile)
@@ -219,8 +221,8 @@ def _rescaled_by_base(h: Heads, tile: int, of_old: float) -> Outputs | None:
 
 MISTAKES += [
     row("unscaled", "scale_missing", "The scores are not multiplied by 1/sqrt(d).", lambda h: _scaled_by(h, 1.0)),
-    row("by d", "scale_wrong", "The scores are divided by d, and not by sqrt(d).", lambda h: _scaled_by(h, 1.0 / h.d)),
-    row("by root again", "scale_wrong", "The scores are multiplied by sqrt(d), and not divided by it.",
+    row("by d", "scale_wrong", "The scores are divided by d, not by sqrt(d).", lambda h: _scaled_by(h, 1.0 / h.d)),
+    row("by root again", "scale_wrong", "The scores are multiplied by sqrt(d), not divided by it.",
         lambda h: _scaled_by(h, h.d**0.5)),
     row("base 2", "base_mixed",
         "The weights are powers of 2: exp2() needs scores that are multiplied by log2(e) = 1.4427.",
@@ -233,8 +235,8 @@ for factor in (1 / LOG2_E, LOG2_E):
     MISTAKES += in_blocks(
         f"rescaled to {factor:.3g}, tiles of {{}}",
         "base_mixed",
-        "The weights are exp() of differences, what rescales them is exp2() (or the other way round): both need "
-        "one base.",
+        "The weights are computed with exp(), but rescaled with exp2() (or the other way round): both need the same "
+        "base.",
         partial(_rescaled_by_base, of_old=factor),
         TILES,
     )
@@ -244,9 +246,9 @@ MISTAKES += [
     row("base_two_sum", "sum_base",
         "L is a logarithm to base 2: divide it by log2(e), or take log() and the maximum of the natural scores.",
         lambda h: {"O": h.right[0], "L": h.right[1] * LOG2_E}),
-    row("mixed_sum", "sum_base", "L adds a maximum in units of log2 to a natural logarithm: both need one base.",
+    row("mixed_sum", "sum_base", "L adds a maximum in units of log2 to a natural logarithm: both need the same base.",
         lambda h: {"O": h.right[0], "L": (h.most * LOG2_E + np.log(h.total))[..., 0]}),
-    row("mixed_logarithm", "sum_base", "L adds a logarithm to base 2 to a natural maximum: both need one base.",
+    row("mixed_logarithm", "sum_base", "L adds a logarithm to base 2 to a natural maximum: both need the same base.",
         lambda h: {"O": h.right[0], "L": (h.most + np.log2(h.total))[..., 0]}),
     row("without_maximum", "sum_without_maximum", "L is log(l) alone: the maximum has to be added.",
         lambda h: {"O": h.right[0], "L": np.log(h.total)[..., 0]}),
@@ -264,13 +266,13 @@ MISTAKES += [
 
 MISTAKES += [
     row("keys_for_values", "operand_exchanged",
-        "Keys stand in the place of values: the weights multiply k, and have to multiply v.",
+        "Keys are used as values: the weights multiply k, and have to multiply v.",
         lambda h: {"O": h.weights @ h.k / h.total, "L": h.right[1]}),
     row("values_for_keys", "operand_exchanged",
-        "Values stand in the place of keys: the scores are q v^T, and have to be q k^T.",
+        "Values are used as keys: the scores are q v^T, and have to be q k^T.",
         lambda h: softmax_of(np.where(h.seen[None], (h.q @ h.v.swapaxes(1, 2) * h.d**-0.5), -np.inf), h.v)),
     row("first_head", "first_head",
-        "Every head holds the result of the first one: add the head's own stride to the pointers.",
+        "Every head has the result of the first head: add the head's number times its stride to the pointers.",
         lambda h:
             None if len(h.q) < 2 else
             {name: np.repeat(t[:1], len(h.q), 0) for name, t in zip("OL", h.right, strict=True)}),
@@ -278,7 +280,7 @@ MISTAKES += [
 
 
 def _read_as_rows(t: Array) -> Array:
-    """Return the tensor (B, N, d) as read by a kernel that ignores its strides, if it is stored as (N, B, d)."""
+    """Return a tensor (B, N, d) that is stored as (N, B, d), as a kernel reads it that ignores strides."""
     return t.swapaxes(0, 1).reshape(t.shape)
 
 
@@ -292,7 +294,7 @@ def _misread(h: Heads, names: str) -> Outputs | None:
 for names in ("qkv", "q", "k", "v", "kv"):
     words = (
         f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} read as if the heads were contiguous in memory: "
-        "use the strides that the tensor has."
+        "use the tensor's strides."
     )
     predict = partial(_misread, names=names)
     MISTAKES.append(row(f"{names} not contiguous", "operand_not_contiguous", words, predict))

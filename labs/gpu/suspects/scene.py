@@ -16,7 +16,7 @@ from .. import arithmetic
 def in_blocks(
     name: str, code: str, words: str, predict: Callable[[Any, int], Any], lengths: Iterable[int]
 ) -> list[Suspect]:
-    """Return a suspect for each length of blocks; `name` has {} in place of the length."""
+    """Return a suspect for each length of blocks. `name` has {} in place of the length, `predict` gets the length."""
     return [row(name.format(k), code, words, lambda scene, k=k: predict(scene, k)) for k in lengths]
 
 
@@ -27,7 +27,7 @@ LOG2_E = 1.4426950408889634
 
 @dataclass(frozen=True)
 class Heads:
-    """q (B, N, d), k, v (B, M, d), and for gradients O, dO (B, N, d) and L (B, N), all float64."""
+    """Inputs of a call: q (B, N, d), k, v (B, M, d), and for gradients O, dO (B, N, d) and L (B, N), all float64."""
 
     q: Array
     k: Array
@@ -60,39 +60,39 @@ class Heads:
 
     @cached_property
     def plain(self) -> Array:
-        """q k^T without scale or mask, (B, N, M)."""
+        """q k^T, not scaled and not masked, (B, N, M)."""
         return arithmetic.scores(self.q, self.k, 1.0)
 
     @cached_property
     def scaled(self) -> Array:
-        """q k^T / sqrt(d), without a mask."""
+        """q k^T / sqrt(d), not masked, (B, N, M)."""
         return np.asarray(self.plain * self.d**-0.5)
 
     @cached_property
     def seen(self) -> Array:
-        """The mask (N, M): True for keys that a query sees."""
+        """The mask (N, M): True for keys that a query uses."""
         if not self.causal:
             return np.ones((self.queries, self.keys), bool)
         return arithmetic.visible(np.arange(self.queries), np.arange(self.keys))
 
     @cached_property
     def s(self) -> Array:
-        """Scores, scaled and masked with -inf, (B, N, M)."""
+        """Scores (B, N, M), scaled, with -inf for masked keys."""
         return np.where(self.seen, self.scaled, -np.inf)
 
     @cached_property
     def most(self) -> Array:
-        """The maximum of each row, (B, N, 1)."""
+        """The maximum of each row of `s`, (B, N, 1)."""
         return self.s.max(2, keepdims=True)
 
     @cached_property
     def weights(self) -> Array:
-        """exp(s - maximum), not normalised, (B, N, M)."""
+        """exp(s - maximum), not divided by the row's sum, (B, N, M)."""
         return np.exp(self.s - self.most)
 
     @cached_property
     def total(self) -> Array:
-        """Return the sum of the weights of each row, (B, N, 1)."""
+        """The sum of the weights of each row, (B, N, 1)."""
         return self.weights.sum(2, keepdims=True)
 
     @cached_property
@@ -132,13 +132,13 @@ class Heads:
 
 
 def softmax_of(s: Array, v: Array) -> dict[str, Array]:
-    """Return O and L for the scores `s`. Rows that see no key are NaN: for these nothing is predicted."""
+    """Return O and L for the scores `s` and the values `v`. Rows with only -inf give NaN, which predicts nothing."""
     lse = arithmetic.log_sum_exp(s)
     return {"O": np.exp(s - np.where(np.isneginf(lse), np.nan, lse)[..., None]) @ v, "L": lse}
 
 
 def running_maxima(s: Array, tile: int) -> Array:
-    """Return the maximum of each row up to the end of each key's tile, (B, N, M)."""
+    """Return for each key the maximum of its row of `s` up to the end of the key's tile, (B, N, M)."""
     found = np.empty_like(s)
     most = np.full(s.shape[:2], -np.inf)
     for start in range(0, s.shape[2], tile):
@@ -148,5 +148,5 @@ def running_maxima(s: Array, tile: int) -> Array:
 
 
 def last_tile(length: int, tile: int) -> int:
-    """Return the index at which the last tile begins."""
+    """Return the index at which the last tile begins, full or not."""
     return (length - 1) // tile * tile
