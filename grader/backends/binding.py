@@ -14,7 +14,7 @@ from grader.core.errors import UsageError
 from grader.core.results import Diagnosis
 from grader.runner.calls import Request
 
-#: C++ types by their letters in the signatures that a runner reports (native/shim).
+#: Maps each letter in the signatures that a runner reports (native/shim) to a C++ type.
 CODE_NAMES = {
     "T": "torch::Tensor",
     "i": "int",
@@ -174,7 +174,7 @@ def output_dtype(part: Part, name: str, shape: Mapping[str, int]) -> str:
 
 
 def dtype_in(named: str, shape: Mapping[str, int]) -> str:
-    """Return the element type that an assignment names. "like" stands for the type of the size `precision`."""
+    """Return the element type that an assignment names. For "like", the size `precision` in `shape` gives the type."""
     return precision.DTYPES[shape.get("precision", 24)] if named == "like" else named
 
 

@@ -280,7 +280,7 @@ class Closer:
         return _sentence(lambda: self._dissected(found.prober), None)
 
     def _lead(self, found: _Findings, shared: str, dissected: Dissected | None) -> str:
-        """Return the diagnosis' message, preceded by sentences with the other findings."""
+        """Return the message of the diagnosis, preceded by sentences with the other findings."""
         added = [shared]
         if found.diagnosis.code == "unsteady":
             added.append(_sentence(self._left_behind, ""))
@@ -305,7 +305,7 @@ class Closer:
         return f"{lead} {message}".strip()
 
     def _stored(self, diagnosis: Diagnosis) -> Diagnosis:
-        """For an output of zeros, add the line that stores into the output, or the reason why it does not arrive."""
+        """For an output of zeros, add the line that stores into it, or the reason why the stored values are lost."""
         if diagnosis.code != "not_written" or self.body is None:
             return diagnosis
         shown = clues.lines(self.body, self.part, ["store"], self._right_outputs())
@@ -384,7 +384,7 @@ class Closer:
     def _unread(self) -> tuple[list[str], str]:
         """Return the inputs that change the right outputs of a small wrong case, but no output of the kernel.
 
-        If that is so for several inputs, and for all that change the right outputs, return [] and the case's name.
+        If there are several, and no other input changes the right outputs, return [] and the case's name.
         """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
@@ -415,7 +415,7 @@ class Closer:
         return ([], case.name) if moving > 1 and len(found) == moving else (found, "")
 
     def _facts(self, prober: Prober | None) -> str:
-        """Return facts that hold for all inputs: the wrong places in the output, and the sizes that are right."""
+        """Return facts that hold for all inputs: the wrong indices, and the sizes at which the kernel is right."""
         oracle, kernel = self.kernel.oracle, self.kernel
         seen = [
             Seen(
@@ -649,7 +649,7 @@ class Closer:
         return [*suspected, clues.in_words(shown, self.body, name)]
 
     def _alike(self, name: str) -> list[str]:
-        """Return the other inputs with the same sizes as this one, those of the same letters first: l1 for l2."""
+        """Return the other inputs with the same sizes as this one. Similar names come first, such as l1 for l2."""
         sizes, letters = self.part.inputs, name.rstrip("0123456789")
         others = [other for other in sizes if other != name and sizes[other] == sizes[name]]
         return sorted(

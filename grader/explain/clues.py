@@ -16,7 +16,7 @@ from grader.source.landmarks import Body, Place
 
 MOST_PLACES, MOST_LINES, MOST_TOGETHER = 4, 5, 8
 HEADING = "Lines to look at in"
-"""Heading before a list of lines. Readers of a message know by it that the first line is not the place of the error."""
+"""Heading before a list of lines. It shows that the first of these lines need not be the place of the error."""
 
 #: Clues without an argument: words for the student, and the function that finds the lines.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
@@ -88,7 +88,7 @@ OF_PLACES: dict[str, tuple[str, ...]] = {
 }
 #: Clues that name a size.
 OF_SIZES = frozenset({"until", "mixed", "zeroed", "restarts", "tests", "cut"})
-#: Clues that are searched only in the part's own function: in a called one they do not mean the same.
+#: Clues that are searched only in the part's own function: in a function that it calls they mean something else.
 OWN_ONLY = frozenset({"return", "never_begun", "text", "unlooped"})
 
 

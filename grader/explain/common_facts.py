@@ -49,7 +49,7 @@ class _Set:
 
 
 def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> str:
-    """Return a clause on the wrong indices that holds for every input; "" if no simple one does.
+    """Return a clause on the wrong indices that holds for every input; "" if no simple clause does.
 
     `tiles` are the names of the sizes that are lengths of tiles.
     """

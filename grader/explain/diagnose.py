@@ -32,7 +32,7 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake is named without reserve if it explains the share _EXPLAINING of the informative outputs, or if fewer than
+#: A mistake is named without PARTLY if it explains the share _EXPLAINING of the informative outputs, or if fewer than
 #: _FEWEST_AGAINST outputs refute it. A mistake that explains less than half of them is not named.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
@@ -178,7 +178,7 @@ class Explained(Diagnosis):
     """Code of the diagnosis if all suspects are refuted."""
 
     def left(self, counts: Mapping[str, int]) -> list[Suspect]:
-        """Return those suspects that explain the most outputs. `counts` are numbers of outputs by suspect's name."""
+        """Return the suspects that explain the most outputs. `counts` are the outputs that each name explains."""
         outputs = [max(counts[name] for name in suspect.names) for suspect in self.suspects]
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
@@ -197,7 +197,7 @@ class Explained(Diagnosis):
     def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
         """Return a Diagnosis (not Explained) that names only these suspects.
 
-        `counts` are the outputs that each suspect explains, by its name. If they leave one tile length, it is named.
+        `counts` are the outputs that each name explains. If only one tile length fits most of them, it is named.
         """
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
         named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
@@ -230,7 +230,7 @@ def refuted(
     diagnoses: Sequence[Diagnosis | None],
     right: Iterable[tuple[Any, Any, Mapping[str, Expected]]],
 ) -> frozenset[str]:
-    """Return the names of the suspects that right calls refute: they predict a wrong output where it is right.
+    """Return the names of the suspects that right calls refute: their predictions differ from the right outputs.
 
     `right` are (sizes, inputs, expected outputs) of right calls.
     """

@@ -1,4 +1,4 @@
-"""Sampling of a call that does not end: the lines of the student's file at which it is found.
+"""Sampling of a call that does not end, to find the lines of the student's file that it executes.
 
 Theory of operation. The runner is stopped three times before it is killed. For a stopped thread Linux reports the
 program counter and the stack pointer (/proc/PID/task/TID/syscall). The program counter may be in a library, so words at

@@ -55,7 +55,7 @@ class Oracle(ABC):
     tiles: tuple[str, ...] = ()
     """Names of the assignment's sizes that are lengths of tiles."""
     cuts: Mapping[str, tuple[str, ...]] = {}
-    """Names of sizes and macros that are usual block lengths along an axis, by its letter. Pictures show the blocks."""
+    """Maps an axis's letter to names of sizes and macros that are usual block lengths. Pictures show the blocks."""
     output = "the output"
     """Name of the output in messages."""
     relations: tuple[simple.Relation, ...] = (

@@ -117,7 +117,7 @@ class Bench:
         return self.options.command or labs.command(self.assignment.lab_folder)
 
     def watched(self, part: Part) -> Watched | None:
-        """Look for data races in a call of a part; None if this run does not look for races."""
+        """Look for data races in a call of a part. Return None if this run does not look for races."""
         watch, defines = self.options.watch_races, self.options.defines
         if watch is None:
             return None
@@ -154,9 +154,9 @@ class Bench:
     def student(
         self, part: Part, *, threads: int, freeze: bool = True, with_torch: bool = False, **how: Any
     ) -> Session:
-        """Start a runner with the student's code, of the judged kind or `with_torch`. `how` are fields of an Opening.
+        """Start a runner with the student's code, of the judged kind or `with_torch`. `freeze`: stop it between calls.
 
-        Raises Faulty if the code cannot be loaded.
+        `how` are further fields of an Opening. Raises Faulty if the code cannot be loaded.
         """
         backend = self.backend(part)
         if with_torch and backend.kind.is_students:
@@ -174,7 +174,7 @@ class Bench:
         return session
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
-        """Start a runner with the reference, of the same kind as the student's. Raises KitError if loading fails."""
+        """Start a runner with the reference, native or `with_torch`. Raises KitError if it cannot be loaded."""
         opening = Opening(threads, self.call_timeout_s(self.shape), cpus)
         session = self.of_file(with_torch=with_torch).open(None, opening, reference=True)
         self.stack.enter_context(session)

@@ -64,8 +64,7 @@ def scope(part: Part, side: Side) -> str:
 
 
 def steps(part: Part, *, look: bool) -> list[Step]:
-    """Return the calls of a part's public cases in order. With `look`, one call is measured and one is to be
-    profiled."""
+    """Return the calls of a part's public cases in order. `look`: choose one to measure memory, and one to profile."""
     public = [case for case in part.cases if not case.hidden]
     sized = [case for case in public if not case.shape]
     fixed = [case for case in public if case.shape]

@@ -219,7 +219,7 @@ class Correctness:
             self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
-        """Judge a function that the file (like the published starter) does not bind through a part that calls it."""
+        """Judge a function that the file does not bind (as in the starter): another part, which calls it, decides."""
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()

@@ -152,8 +152,8 @@ class Marker:
 
         Args:
             again: outputs of repeated calls with the same inputs.
-            earlier: diagnoses of other cases, by which `diagnose.settled` will narrow this one later; None to settle
-                this diagnosis alone.
+            earlier: diagnoses of other cases. `diagnose.settled` will later choose a cause that fits all of them; None
+                to choose a cause for this case alone.
             shared: True if several threads worked.
         """
         sizes, wrong = self.sizes(run.shape), run.wrong

@@ -25,7 +25,7 @@ BROKEN_OFF = ("crash", "timeout", "rejected")
 
 @dataclass(frozen=True)
 class Rest:
-    """Parts to judge again: for the id of each, the names of the cases to call; () for the whole part."""
+    """Parts to judge again. Maps each part's id to the names of the cases to call; () means the whole part."""
 
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

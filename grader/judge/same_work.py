@@ -42,7 +42,7 @@ agreed in up to 0.38. A copy that multiplies by a reciprocal in place of a divis
 NEAR_ULPS = 2
 """Outputs whose elements all differ by at most this many units in the last place are the same sums, rounded again."""
 LEAST_USED = 2
-"""Least number of its own arguments that a function must use to implement the algorithm to which they belong."""
+"""If a function uses fewer of the arguments that other parts lack, it does not implement its part's algorithm."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
 """Above this share (as for HELD_SHARE) the kernel is called at other sizes, and these calls decide."""
@@ -127,7 +127,7 @@ def _tile_flags(
     """Flag a part whose output stays the same to the last bit when its tiles are twice as large.
 
     Cases count if they have their own shape and larger tiles change the reference's output. Some honest kernels add key
-    by key in all tiles. So this is a note, unless the function also leaves its own arguments unused.
+    by key in all tiles. So this is a note, unless the function also leaves its own arguments unused (`is_idle`).
     """
     part, changed = marker.part, list[str]()
     if not _own_sizes_doubled(part, other, marker.shape):

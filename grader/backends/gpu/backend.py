@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from grader.source.landmarks import Body
 
 INTERPRETER_CPU, INTERPRETER_WALL = 2, 8
-"""Limits on the CPU and the wall time of a call in Triton's interpreter, in multiples of `call_s`. CPU time hardly
-depends on the machine's load. The limit on wall time ends calls that wait."""
+"""Limits on the CPU and the wall time of a call in Triton's interpreter, in multiples of the assignment's `call_s`. CPU
+time hardly depends on the machine's load. The limit on wall time ends calls that wait."""
 
 
 @dataclass(frozen=True)

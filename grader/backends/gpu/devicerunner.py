@@ -45,11 +45,11 @@ memory: Any = None
 #: A `tracing.Trace`, made in the zygote.
 trace: Any = None
 kept: list[Any] = []
-"""Replacements of torch's kernels, kept for as long as the process lives."""
+"""Objects that replace torch's kernels. They are kept here, because they must live as long as the process."""
 tunes_itself = False
 """True in timed calls, when no other process uses the GPU: autotuners measure and ignore the builder's choice."""
 asked: list[tuple[Any, Any]] = []
-"""Autotuners that have chosen a configuration, with the key of the choice."""
+"""(autotuner, key) for each choice of a configuration so far."""
 tuned: dict[str, int] = {}
 """The choices of autotuners in timed calls, by kernel and key. The first timed runner hands them to the next ones."""
 blind = False
@@ -72,7 +72,7 @@ def prepare() -> None:
         tracing.watch_launches(trace)
     except (ImportError, AttributeError):
         blind = True
-    # Imported by name, because Triton may be missing when the kit is checked.
+    # Import by name: Triton may be missing where the kit's types are checked.
     compiler, driver, build = (
         importlib.import_module(f"triton.{name}")
         for name in ("backends.nvidia.compiler", "backends.nvidia.driver", "runtime.build")
@@ -124,9 +124,9 @@ def keep_tuned() -> None:
 
 @contextlib.contextmanager
 def tuning_anew() -> Iterator[None]:
-    """Let autotuners measure in one call of the build, as they do in the first timed call, and forget the choice.
+    """Context for a call of the build in which autotuners measure anew, as in the first timed call.
 
-    An autotuner's key often leaves out a parameter that the kernel is compiled for. With an earlier choice, the build
+    An autotuner's key often lacks a parameter on which the compiled kernel depends. With an earlier choice, the build
     would then not compile kernels that the timed call needs.
     """
     global tunes_itself
@@ -147,7 +147,7 @@ def forget_tuned() -> None:
 
 
 def prepare_interpreter() -> None:
-    """Prepare the zygote on a machine without a GPU: with a stand-in for it, and a guard around kernels' memory."""
+    """Prepare the zygote on a machine without a GPU: install a stand-in for the GPU, and a guard of tensors' memory."""
     global memory, trace, blind
     kernelfiles.remember_code()
     cardlike.prepare()
@@ -230,7 +230,7 @@ Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
 
 
 def raising_failed(operation: Operation, *, has_card: bool) -> Operation:
-    """Return the operation with every exception turned into Failed.
+    """Return the operation with every exception turned into Failed. `has_card`: the machine has a GPU.
 
     Student code also runs when a function is looked up or a result's type is read. An uncaught exception would end the
     runner without a message. sys.exit() and KeyboardInterrupt are caught, too: the judge ends a runner by a signal.

@@ -47,7 +47,7 @@ MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32
 """Limits on the CPU and the wall time of a replayed call in the interpreter, in multiples of `call_s`: twice and four
-times those of the call itself. A replay does not wait, so an honest one keeps to them even on a busy machine."""
+times those of the call itself. A replay does not wait, so an honest replay stays below them on a busy machine, too."""
 PLAYER_TOTAL = 10
 """Limit on the CPU time of all replays of a part, in multiples of `call_s`."""
 PLAYER_BYTES = 2 << 30
@@ -230,7 +230,7 @@ class DeviceHost:
     def player(self, part: Part, *, call_s: float) -> Iterator[PipeSession]:
         """Yield a runner that replays traces with the part's kernels, under limits that follow from `call_s`.
 
-        On a GPU it compiles the kernels again: those that a process with student code has compiled are not trusted.
+        On a GPU it compiles the kernels itself: kernels that were compiled beside student code are not trusted.
         """
         path, found = self.build_of(part).object_path, self.place
         assert path is not None
@@ -346,7 +346,7 @@ class DeviceHost:
         return caches[0], is_whole
 
     def jobs_of(self, part: Part) -> list[dict[str, Any]]:
-        """Return calls that compile all that the judged and timed calls of a part launch."""
+        """Return the calls ("jobs") that compile all kernels which the judged and timed calls of a part launch."""
         shapes = [{**self.shape, **case.shape} for case in part.cases]
         jobs = [warming(part, shape, is_reference=False) for shape in shapes]
         if part.id in self.timed:

@@ -28,7 +28,7 @@ LONGEST_CHAIN = 50
 MODULE = "kernels"
 """Module name under which a student's single file is loaded."""
 FILE_BITS = 20
-"""One number stands for a place in a file: these many low bits hold the line, the higher bits the file's number."""
+"""A place in a hand-in is one number: its FILE_BITS low bits are the line, the higher bits the file's number."""
 OWN = {MODULE: 0}
 """Names of the student's modules, each with its file's number << FILE_BITS."""
 #: `grader.core.filebundle`, set by the forkserver.
@@ -170,7 +170,7 @@ class PythonFile:
             raise NotWritten(
                 f"there is no autograd.Function in the file whose forward takes {count} arguments"
             )
-        # Prefer classes whose code has the language, then those with its name. An unwritten class has only the name.
+        # Prefer classes whose code uses the language, then classes with it in their name: one may be unwritten.
         signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in classes]
         best = max(signs, default=(False, False))
         if not signs or (language and not any(best)):
@@ -246,7 +246,7 @@ class PythonFile:
                 for k, output, name in zip(tensors, outputs, names, strict=False):
                     copied(taken[k].grad, output, name)
                 return
-            # Read saved tensors before any copy: all tensors lie in one memory, and torch refuses changed ones.
+            # Read saved tensors before any copy: all tensors may share one storage, and torch refuses a changed one.
             saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
             copied(first, outputs[0], names[0])
             for output, name in zip(outputs[1:], names[1:], strict=False):
@@ -502,7 +502,7 @@ def _is_of_card(error: BaseException) -> bool:
         # The name is not enough: a student's file can have any name, and can put functions into these modules.
         if name.startswith(OF_CARD) and _is_known(frame):
             return True
-    # An exception that torch raises in C++ has no frame there: compare its text.
+    # An exception that torch raises in C++ has no Python frame in torch: compare its text.
     last = trace[-1]
     is_call = last.tb_frame.f_code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"]
     return is_call and type(error) is RuntimeError and FROM_C.match(str(error)) is not None
@@ -538,7 +538,7 @@ def _described(error: BaseException) -> str:
         while trace is not None:
             if trace.tb_frame.f_globals.get("__name__") in OWN:
                 file = trace.tb_frame.f_code.co_filename
-                # Only files of a bundle have relative names: these are shown, because there are several.
+                # Show the file's name only if the hand-in has several files. Their names are relative.
                 places.append(f"{file}:" * (not file.startswith("/")) + str(trace.tb_lineno))
             trace = trace.tb_next
     where = "it"

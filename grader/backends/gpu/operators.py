@@ -71,15 +71,15 @@ _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum min
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
 WEIGHTS = {"sum": 4}
-"""Further operators that may be called in a replay. The numbers that they compute count this many times."""
+"""Further operators that may be called in a replay, with the factor by which their numbers count."""
 MOST_COMPUTED = 1
-"""Limit on the numbers that plain operators compute in a call, as a multiple of those in its inputs and outputs."""
+"""Limit on the numbers that plain operators compute, as a multiple of the numbers in the call's inputs and outputs."""
 LEAST_GIVEN = 64
-"""Count of numbers that torch may compute in any call, for a factor or the offsets of a batch."""
+"""Torch may compute this many numbers in every call, for a scale factor or the offsets of a batch, say."""
 LEAST_SHARE = 0.25
 """If torch computes less than this share of an output's numbers, it cannot have computed the output."""
 MOST_WITHOUT = 0.5
-"""Limit on the share of an output's numbers, over all calls, that are right in a replay without kernels' results."""
+"""If a larger share of an output's numbers is right without the kernels' results, torch has computed the output."""
 PATIENCE = 2
 """Factor on the time limit of a replay without kernels' results, which launches each kernel twice."""
 PLAYS = 2
@@ -125,7 +125,7 @@ def flags(
 ) -> tuple[Flag, ...]:
     """Return flags for right calls whose outputs no kernel computed, and for library work that is not allowed.
 
-    Without `play` traces are not replayed, and only the calls themselves count.
+    If `play` is False, traces are not replayed: only the evidence of the judged calls counts.
     """
     part = checks.part
     device, built = properties(part), host.build_of(part)

@@ -29,7 +29,7 @@ _COMPUTING = """
 matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh sigmoid relu gelu cumsum softmax_ exp_
 """
 COMPUTING = frozenset(_COMPUTING.split())
-"""Methods that only tensors have: sets, lists or tables have no method of these names, unlike add, sum and mean."""
+"""Methods that only tensors have. Missing are add, sum and mean, because sets or tables also have such methods."""
 #: Modules other than torch with functions of these names.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
 #: Functions of torch that compute nothing, and modules of such functions.
@@ -254,7 +254,7 @@ class Reader:
         return ".".join([*around[: len(around) - node.level + 1], *([node.module] if node.module else [])])
 
     def learn(self, node: ast.AST) -> None:
-        """Record the meanings of names that an import binds, or an assignment of a module or a torch function."""
+        """Record the meanings of names bound by an import, or by an assignment of a module or a torch function."""
         if isinstance(node, ast.Import):
             for name in node.names:
                 first = name.name.split(".")[0]
@@ -709,9 +709,9 @@ class Files:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))
 
     def newly(self, reader: Reader, node: ast.AST, led: set[tuple[str, str, str]]) -> Iterator[Definition]:
-        """Yield what `defined` yields, but only once for each name, because a file may use a name very often.
+        """Yield the same as `defined`, but only once for each name, because a file may use a name very often.
 
-        `led` holds the names that were already followed.
+        `led` are the names that were already followed.
         """
         name = getattr(node, "id", "") or getattr(node, "value", "")
         key = reader.file, name if isinstance(name, str) else "", reader.spelt(node)
@@ -923,7 +923,7 @@ def printable(text: str) -> str:
 
 
 def evaluated(statement: ast.AST) -> list[ast.AST]:
-    """Return the parts of a module-level statement that run at import: no bodies of functions, and no `if`."""
+    """Return the parts of a module-level statement that run at import, without function bodies and `if` statements."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return [*statement.decorator_list, statement.args]
     if isinstance(statement, ast.ClassDef):

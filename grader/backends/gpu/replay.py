@@ -221,7 +221,7 @@ class Player:
     def compiled(
         self, node: ast.FunctionDef, space: dict[str, Any], place: str, make: Callable[[Any], Any]
     ) -> Any:
-        """Return the kernel that `make` makes of a function. Raise Unplayable if it is not within Triton's language."""
+        """Make a function a kernel by `make` (`triton.jit`, say). Raise Unplayable if it leaves Triton's language."""
         text = ast.unparse(node) + "\n"
         # Check the tree that is compiled: the tree of this text, not `node`.
         tree: Any = ast.parse(text)
@@ -324,7 +324,7 @@ def fields_in(recorded: Any) -> Iterator[str]:
 
 
 def refuse_tensors(recorded: Any, *, is_constant: bool) -> None:
-    """Raise Unplayable for a tensor in a list or in a constant of a kernel.
+    """Raise Unplayable for a tensor in a list, or, if `is_constant`, for any tensor in this value.
 
     No compiled kernel has a tensor there. The interpreter would pass on torch's tensor with all its methods.
     """
@@ -359,7 +359,7 @@ def methods() -> frozenset[str]:
 
 
 def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> set[str]:
-    """Return the names that a kernel binds itself. Raise Unplayable, with the line, if it leaves Triton's language.
+    """Return the names that a kernel assigns. Raise Unplayable, with the line, for anything but Triton's language.
 
     `space` are the kernel's global names, and `methods` the attributes of values that it may use.
     """

@@ -44,7 +44,7 @@ class Region:
         self.end = self.first + size
         self.away = self.first - start
         self.launch, self.named, self.name = 0, 0, ""
-        """Numbers of the last launches that received and named the storage, and its argument's name in that kernel."""
+        """Number of the last launch that got the storage, and of the last that named it, with the argument's name."""
 
 
 class Memory:

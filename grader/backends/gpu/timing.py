@@ -55,7 +55,7 @@ sets."""
 MOST_UNSTEADY = 8
 """The measurement ends after this many rounds in a row at an unsteady clock."""
 REFERENCE = "reference"
-"""Name in `waits_for` of a submission whose time needs a copy of the kit with a reference."""
+"""Entry in `waits_for` if only a copy of the kit with a reference can judge the time."""
 
 _known_sets: dict[tuple[Any, ...], int] = {}
 
@@ -158,7 +158,7 @@ class DeviceRounds:
         return made
 
     def sets(self) -> int:
-        """Return the number of sets in a call, as a trial of the reference shows it."""
+        """Return the number of sets in a call. It follows from a trial of the reference and the free memory."""
         part, allowed_gib = self.part, self.checks.assignment.limits.memory_gib
         free_bytes = judges_bytes(self.card.driver.memory()[0], int(allowed_gib * GIB))
         key = (self.path, part.id, *sorted(self.shape.items()))
@@ -186,9 +186,9 @@ class DeviceRounds:
     def attached(
         self, session: Session, arena: Arena, *, is_reference: bool, as_autograd: bool = False
     ) -> TimedRunner:
-        """Return a warmed-up runner that has mapped the arena. For the reference, its overhead is measured.
+        """Return a warmed-up runner that has mapped the arena. `is_reference`: measure the overhead of its calls, too.
 
-        Raise Faulty or KitError if the warm-up fails, and Outlasting.
+        `as_autograd`: call its autograd.Function. Raise Faulty or KitError if the warm-up fails, and Outlasting.
         """
         assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
         part = self.part
@@ -218,7 +218,7 @@ class DeviceRounds:
         return runner
 
     def taken_off(self, runner: TimedRunner, laid: int | None = None) -> float:
-        """Return the seconds to subtract from timed calls, by the reference's `TimedRunner.calibrate(…, laid)`."""
+        """Return the overhead of timed calls in seconds, as `TimedRunner.calibrate(…, laid)` measures it."""
         found = runner.calibrate(derive(self.seed, "warm-up", self.round), laid)
         if isinstance(found, Call):
             self.checks.refuse_failed_reference(found)
@@ -321,7 +321,7 @@ class DeviceRounds:
         return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
-        """Raise Faulty if gradients come from an autograd.Function of the student, but the reference has none."""
+        """Raise Faulty if only the student has gradients by an autograd.Function (`as_autograd`)."""
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             message = (

@@ -36,7 +36,7 @@ INDEXED = frozenset(
 )
 """Operators that access as many numbers of their first tensor as there are indices, unless an index is a mask."""
 TABLE = 4
-"""Each number that is looked up in a table of constants counts TABLE times: a table can replace a computation."""
+"""Numbers looked up in a table of constants count TABLE times, because a table can replace a computation."""
 UNITS = 1 << 16
 ATTENTION = "attention"
 """Part of the names of torch's attention operators."""
@@ -46,7 +46,7 @@ def player_class(replay: Any) -> Any:
     """Return a subclass of `replay.Player` that counts torch's computation. `replay` is the module `gpu.replay`."""
 
     class Player(replay.Player):  # type: ignore[misc]
-        """A player that adds counts to `seen`, about operators that work on numbers of the call.
+        """A player that counts operators which work on numbers of the call. It adds these counts to `seen`.
 
         "op NAME" counts an operator's calls, and "numbers NAME" the numbers that they compute. "largest" is the largest
         `area` of a tensor that operators write, and "most" the largest number of elements of such a tensor.

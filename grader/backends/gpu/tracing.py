@@ -190,7 +190,7 @@ class Trace:
         return self.kernels.setdefault(entry, len(self.kernels))
 
     def module(self, module: types.ModuleType, code: types.CodeType, depth: int) -> dict[str, Any]:
-        """Return the JSON description of a module. For the student's own, it contains what the kernel `code` names."""
+        """Return the JSON description of a module. For a student's module, it has the names that `code` uses."""
         if module.__name__.partition(".")[0] in ("triton", "math"):
             return {"module": module.__name__}
         own = {}
@@ -206,7 +206,7 @@ class Trace:
         return self.value(value) if recorded is None else recorded
 
     def constants(self, function: types.FunctionType) -> set[str]:
-        """Return the names of a kernel's arguments that are annotated as constexpr, under any name of this class."""
+        """Return the names of a kernel's constexpr arguments, even if the file calls this class by another name."""
         mark = getattr(sys.modules.get(f"{LANGUAGE}.core"), "constexpr", None)
         return {
             name
@@ -223,7 +223,7 @@ class Trace:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Context for recording. An error in it does not reach the student's code: instead, the trace is lost."""
+        """Context for recording. An error in it does not reach the student's code. It only makes the trace unusable."""
         import torch
         from torch.utils._python_dispatch import _disable_current_modes
 
@@ -279,7 +279,7 @@ class Trace:
         place = next((tensor.untyped_storage().device.type for tensor in held), "cpu")
         below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, place.upper()))
         with self.mode():
-            # Redispatch below this mode: an ordinary call would arrive here again.
+            # Redispatch below this mode: an ordinary call would call this method again.
             return function.redispatch(below, *arguments, **keywords)
 
     @contextlib.contextmanager

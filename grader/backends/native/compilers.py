@@ -76,7 +76,7 @@ class Stage:
 class Compilers:
     """Runner of the compilers for one source. `cpu_s` is the sum of their CPU time, `waits_for` as in `records.Build`.
 
-    `visible` are the paths that they see in the sandbox besides the system's and those of their Room.
+    `visible` are the paths that they see in the sandbox, besides the system's paths and their build folder (Room).
     """
 
     source: Source
@@ -179,7 +179,7 @@ class Compilers:
         return diagnostics.explain(failure, sources, timeout_s=self.options.timeout_s)
 
     def compile_ispc(self, room: compiling.Room, limit: TimeLimit) -> str:
-        """Compile module.ispc, if there is one and ispc runs here, to a header and an object. Return an error or ""."""
+        """Compile module.ispc, if there is one and ispc runs here. Return an error message, or "" for success."""
         handed_in = self.source.ispc_file
         if handed_in is not None and handed_in.is_empty:
             room.put(ispc.HEADER, ispc.EMPTY_HEADER)

@@ -430,10 +430,10 @@ class _Work(Compilers):
     def stages(
         self, known: Kit, prepared: Prepared, room: compiling.Room, limit: TimeLimit, text: bytes = b""
     ) -> Iterator[tuple[Finished, str]]:
-        """Run front end, assembler and linker, each in its own view. Yield each result with the name of a list.
+        """Run front end, assembler and linker. Each sees only its own files (`stages.Views`).
 
-        The list holds the files that the stage has read; its name is "" for the linker. `text` is the student's source,
-        empty for a source of the kit.
+        Yield for each (its result, name of the list of files that it has read; "" for the linker). `text` is the
+        student's source, empty for a source of the kit.
         """
         assert room.header is not None
         seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler

@@ -3,7 +3,7 @@
 Theory of operation. A small launcher (inside/launch.cpp) applies the judge's limits and locks to itself. Then it
 becomes the program, whose file it opened before. So even static initialisers of the student's object run under all
 locks. Without Python a runner starts in milliseconds, and its process holds only the student's code, the C and C++
-libraries and OpenMP. Layers of each tier:
+libraries and OpenMP. Layers in each tier of the sandbox (A to D):
 
     limits      memory, CPU and wall time, file sizes, processes                                          A B C D
     filter      some forty system calls; no file by name, no process, no network, no signal to others,

@@ -105,7 +105,7 @@ def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
 
 
 def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
-    """Return the flags for linking an object for a process with torch. It exports only the functions listed in `shim`.
+    """Return the flags for linking an object for a process with torch. `shim` lists the functions that it exports.
 
     An undefined function is an error here, where its name can be explained. With `allow_undefined` (for real pybind11,
     whose Python functions the interpreter provides) undefined functions are only warnings.

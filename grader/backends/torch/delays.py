@@ -1,4 +1,4 @@
-"""Delays of threads at random moments of a call, by which data races show, for runners with torch.
+"""Delays of threads at random moments of a call, which reveal data races, for runners with torch.
 
 inside/delays.h does the same in native runners. This file imports nothing of the kit, like all files beside untrusted
 code (`grader.runner.runner`).

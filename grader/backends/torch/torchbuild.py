@@ -130,7 +130,7 @@ def build(source: Path, **options: Any) -> TorchBuild:
 
 
 def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path | None = None) -> float:
-    """Precompile the light path's header for these flags, before the first build needs it.
+    """Precompile the light path's header for these flags (`sanitize`: with sanitizers), before the first build.
 
     Returns the CPU seconds spent, 0.0 if it was cached. If the header does not compile with this torch, builds take the
     full path.

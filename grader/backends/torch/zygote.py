@@ -323,7 +323,10 @@ class Zygote:
     def _fork(
         self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
     ) -> tuple[Runner, tuple[int, int, int]]:
-        """Fork a runner. Return it with the judge's ends of its pipes: requests, replies, output. Raises Lost."""
+        """Fork a runner (`is_kits`: with a file of the kit). Return (runner, judge's ends of its pipes). Raises Lost.
+
+        The ends are those for requests, replies and output.
+        """
         self._wait_ready()
         pipes = Pipes.made()
         try:

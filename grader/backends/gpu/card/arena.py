@@ -28,7 +28,7 @@ THREADS, BLOCKS_EACH = 256, 32
 SEED_STEP = 0x85EBCA77
 """Difference between the seeds of two consecutive sets."""
 FEW_SETS = 32
-"""Up to this number of sets, each set is copied or filled by a call of its own. That is fast enough for large sets."""
+"""Up to this number of sets, the driver is called once for each set. For more sets, one strided call handles all."""
 MOST_PITCH = (1 << 31) - 1
 """Limit on the bytes from one row to the next in the driver's two-dimensional copies."""
 FEW_ROWS = 4

@@ -120,7 +120,7 @@ class Driver:
         return value.value
 
     def memory(self) -> tuple[int, int]:
-        """Return (free, total) bytes of the GPU's memory. Free memory is what no process uses."""
+        """Return (free, total) bytes of the GPU's memory. No process uses the free memory."""
         free, total = c_size_t(), c_size_t()
         self("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
