@@ -1,5 +1,5 @@
 // The C ABI of the reference library. It chooses the fastest kernels that this processor supports, and calls them.
-// Compiled for the baseline architecture, since it runs before the processor's features are known.
+// Compiled for the baseline architecture, because it runs before the processor's features are known.
 #include "kernels.h"
 #include "levels.h"
 

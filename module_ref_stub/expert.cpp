@@ -1,5 +1,5 @@
 // The C ABI of the expert library. It chooses the best level that this processor supports, and distributes heads and
-// tiles to threads. Compiled for the baseline architecture, since it runs before the processor's features are known.
+// tiles to threads. Compiled for the baseline architecture, because it runs before the processor's features are known.
 //
 // gpt149_expert_attention and gpt149_plain_attention have the arguments of the reference's functions, without
 // workspace, and use OpenMP's threads as these do (OMP_NUM_THREADS, gpt149_expert_set_threads). All functions write all

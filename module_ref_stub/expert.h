@@ -2,8 +2,8 @@
 //
 // expert_kernel.cpp and plain_best.cpp define one table for each instruction set level. expert.cpp has the C ABI,
 // chooses the level and distributes the work. All arrays are contiguous float32. Results for inputs that are not finite
-// are undefined; denormal inputs may count as zero. Scores may be up to +-1e37, and |V| must be below 1e24 (in
-// plain_best.cpp, which gives keys with very small scores a weight of 1e-30, below 1e20).
+// are undefined; denormal inputs may count as zero. Scores may be up to +-1e37. |V| must be below 1e24. In
+// plain_best.cpp it must be below 1e20: keys with very small scores get a weight of 1e-30 there, not zero.
 #pragma once
 
 #include <cstddef>

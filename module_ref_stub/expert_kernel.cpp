@@ -41,8 +41,8 @@ constexpr float kLowest = -1e38f;
 // Factor from unscaled scores to the argument of weightOf.
 constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
-// Largest score above the shift, and its weight. With weights up to 2^33, sums and O (for |V| < 1e24) are far from
-// overflow. Where weights saturate, a sum above kMostWeight shows that a score was too large.
+// Largest accepted score, less the shift, and its weight. With weights up to 2^33, sums and O (for |V| < 1e24) are far
+// from overflow. If weights saturate, a sum above kMostWeight shows that a score was too large.
 constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
 
 // Largest maximum of a tile, as an unscaled score, for which `trustingBlock` is used. Random matrices of up to 128
@@ -256,7 +256,8 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
 
 // ---- a whole tile
 
-// Copy queries row0 to row0 + kLanes - 1 into a column of Q^T, whose vectors are `pitch` apart; and back from O^T to O.
+// Copies queries row0 to row0 + kLanes - 1 into a column of Q^T, whose vectors are `pitch` apart. `writeOutputs` copies
+// the same rows of O from O^T, divided by their sums of weights.
 __attribute__((noinline)) void readQueries(Vec *Q, int pitch, const Gpt149Head &head, int row0) {
     for (int c = 0; c < head.d; c += kLanes) {
         Vec rows[kLanes];
@@ -365,8 +366,7 @@ std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock) *
 
 // ---- the peak: the most multiply-adds that one core can do at this level, with which the kernels are compared.
 // Twelve independent sums are used; eight would be enough, with two results per cycle and a latency of four cycles.
-// They are one block of assembly, since a compiler would keep some of them in memory, and the measured peak would be
-// too low.
+// They are one block of assembly: a compiler would keep some of them in memory, and the measured peak would be too low.
 
 #if defined(__AVX2__)
 

@@ -33,7 +33,7 @@ GPT149_INLINE Vec select(Ints mask, Vec yes, Vec no) {
     return (Vec)(((Ints)yes & mask) | ((Ints)no & ~mask));
 }
 
-// Loads `count` floats (at least 1; all lanes if there are more) and sets the other lanes to zero; and stores them.
+// load: reads `count` floats (at least 1, at most a full vector) and sets the other lanes to zero. store: writes them.
 #if defined(__AVX512F__)
 GPT149_INLINE __mmask16 firstLanes(int count) { return static_cast<__mmask16>(count < 16 ? (1 << count) - 1 : 0xFFFF); }
 GPT149_INLINE Vec load(const float *from, int count) { return _mm512_maskz_loadu_ps(firstLanes(count), from); }
@@ -139,8 +139,8 @@ GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
 // registers they would displace accumulators of the surrounding loops. `hidden` keeps compilers from loading them into
 // registers.
 //
-// AVX-512 has instructions for both ends: reduce computes the fraction r, scalef multiplies by 2^floor(x) and
-// saturates: 7 operations for 16 weights.
+// AVX-512 has instructions for the first and the last step: reduce computes the fraction r, and scalef multiplies by
+// 2^floor(x) and saturates. This takes 7 operations for 16 weights.
 //
 // Elsewhere kUnit is 2^23. Then x = n + f, as an integer, has n in the place of a float's exponent and f in the place
 // of its fraction, and two masks give the float 1 <= r = 1 + f < 2. The polynomial gives q = 2^f + 1 - f, which is
@@ -148,8 +148,8 @@ GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
 // 2^x. (After Schraudolph, "A fast, compact approximation of the exponential function", 1999, where q is a constant.)
 // Only the 5 multiply-adds need a multiplier. The coefficients are rounded one after the other, and the later ones are
 // fitted again each time, so that errors cancel: 2^x is as accurate as with a more expensive reduction. A result too
-// small for a normal float32 becomes the smallest normal one or zero, since denormal weights would take three times as
-// long. A result that is too large (x >= 127) is infinity only with AVX-512; elsewhere the caller must exclude it.
+// small for a normal float32 becomes the smallest normal one or zero: denormal weights would take three times as long.
+// A result that is too large (x >= 127) is infinity only with AVX-512; elsewhere the caller must exclude it.
 
 template <int kDegree>
 struct alignas(64) Exp2Table {
@@ -222,8 +222,8 @@ GPT149_INLINE Vec weightOf(Vec x) {
 #endif
 }
 
-// While an object of this class exists, results too small for a normal float32 are zero. Otherwise scalef would give
-// denormal weights, and the smallest weights of AVX2 denormal products. (Other processors have neither.)
+// While an object of this class exists, results too small for a normal float32 are zero. Otherwise AVX-512's scalef
+// would give denormal weights, and products of AVX2's smallest weights would be denormal.
 class NoDenormals {
   public:
 #if defined(__AVX2__)

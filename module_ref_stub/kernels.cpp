@@ -3,9 +3,8 @@
 // GPT149_KERNELS is the name of the table to define.
 //
 // Two rules for changes of this file:
-// - No weak symbols, which templates and inline functions of the standard library would be. The linker keeps one copy
-//   of
-//   them for all levels: if it is the AVX-512 one, the library crashes on older machines.
+// - No templates or inline functions of the standard library: they are weak symbols, of which the linker keeps one copy
+//   for all levels. If this is the AVX-512 copy, the library crashes on older machines.
 // - No reassociation and no contraction (-ffp-contract=off), so that all levels add in the same order and give the same
 //   bits.
 #include "kernels.h"
@@ -18,15 +17,15 @@
 
 namespace {
 
-// Side of part 2's tiles. On some machines tiles of 16 take 0.66 of part 1's time, since short sums overlap in the
+// Side of part 2's tiles. On some machines tiles of 16 take 0.66 of part 1's time, because short sums overlap in the
 // processor. Tiles of 32 and 64, which students choose as well, take 0.78. The published range is 0.68 to 0.91.
 constexpr int kTile = 32;
 
 int smaller(int a, int b) { return a < b ? a : b; }
 
 // A copy of an array during a call. A student's function first copies every tensor, workspace included, into a
-// std::vector by the given formatTensor, and copies O back afterwards. The reference does the same, since otherwise the
-// time ratio would include the starter's own code (about 4 MB at N = 1024).
+// std::vector by the given formatTensor, and copies O back afterwards. The reference does the same: otherwise these
+// copies, which the starter makes (about 4 MB at N = 1024), would count against the student in the time ratio.
 class Staged {
   public:
     Staged(const float *from, std::size_t count) : values_(new float[count]) {
@@ -183,9 +182,9 @@ void blocked(const float *Q, const float *K, const float *V, float *QK_t, int B,
     std::memcpy(O, o.get(), shape.all() * sizeof(float));
 }
 
-// Dependent additions that take as long as torch takes to make the view in part 3's loop (see `fused`), since the
-// reference has no torch. In this loop, index, flatten and contiguous took the time of 1000 to 3000 additions (2.5 to 9
-// us).
+// Number of dependent additions that take as long as torch's view in part 3's loop (see `fused`). The reference makes
+// them because it has no torch. The view (index, flatten, contiguous) took the time of 1000 to 3000 additions, 2.5 to 9
+// us.
 constexpr int kViewSteps = 1800;
 
 float viewOfRow(float first) {
@@ -242,7 +241,8 @@ void fused(const float *Q, const float *K, const float *V, float *temp, int B, i
     std::memcpy(O, o.get(), shape.all() * sizeof(float));
 }
 
-// Part 3 with its last two loops exchanged, so that V is read row by row. Used by the ladder, not as a reference.
+// Part 3 with its last two loops exchanged, so that V is read row by row. It shows students a faster kernel's speed; it
+// is not a reference.
 void fusedRows(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d, float *O) {
     const Shape shape{B, H, N, d};
     const std::size_t threads = static_cast<std::size_t>(omp_get_max_threads());

@@ -1,10 +1,10 @@
 """Builds of the reference and of the expert kernels, one for each machine and compiler, kept in the kit's cache.
 
-Each of the two is built as one object. A handout has prebuilt objects and no sources. For processes with torch, an
-object is linked into a library; the native runner links the reference into a program. The build needs neither torch nor
-Python's headers, so one object works with every torch and Python. The kernels are compiled once for each level of
-instruction sets (baseline, AVX2, AVX-512). The level is chosen at the first call. The two objects are built separately,
-so that judging does not wait for the expert kernels, which compile slowly.
+The reference is built as one object, and the expert kernels as another. A handout has prebuilt objects and no sources.
+For processes with torch, an object is linked into a library; the native runner links the reference into a program. The
+build needs neither torch nor Python's headers, so one object works with every torch and Python. The kernels are
+compiled once for each level of instruction sets (baseline, AVX2, AVX-512). The level is chosen at the first call. The
+two objects are built separately, so that judging does not wait for the expert kernels, which compile slowly.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _AVX512 = ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
 
 @dataclass(frozen=True)
 class ReferenceRecipe:
-    """Sources and compiler flags of one object. `dispatch` is compiled once. `leveled` has triples of source, macro and
-    prefix; these sources are compiled once for each level. The macro's value, prefix and level, is the name of the
-    table of functions that the source defines."""
+    """Sources and compiler flags of one object.
+
+    `dispatch` is compiled once. `leveled` has triples (source, macro, prefix); these sources are compiled once per
+    level. The macro is defined as prefix + level: the name of the table of functions that the source defines."""
 
     stem: str
     what: str
@@ -119,8 +120,7 @@ def compile_commands(
 
 
 def library_path() -> Path:
-    """Return the path of the reference library for this machine, and build it if the cache lacks it. Never imports
-    torch.
+    """Return the path of the reference library for this machine. Builds it if the cache lacks it. Imports no torch.
 
     Several processes may build at once: each works in its own folder and renames its result into place.
 
@@ -153,8 +153,7 @@ def _path(recipe: ReferenceRecipe) -> Path:
 
 
 def object_path(recipe: ReferenceRecipe = REFERENCE) -> Path:
-    """Return the path of the object with all of a recipe's kernels; in a handout, the prebuilt one. Raises as
-    `library_path`."""
+    """Return the path of a recipe's object; in a handout, of the prebuilt one. Raises as `library_path` does."""
     if not has_sources(recipe):
         return prebuilt.path(PREBUILT, recipe.stem, f"compiled {recipe.what}")
     tools = toolchain()
@@ -167,8 +166,7 @@ def object_path(recipe: ReferenceRecipe = REFERENCE) -> Path:
 
 
 def _kept(name: str, make: Callable[[Path], Path]) -> Path:
-    """Return the path of a file in the cache. If it is missing, `make` first writes it into the folder that it
-    receives."""
+    """Return the path of the cached file `name`. If it is missing, `make(folder)` builds it and returns its path."""
     cache = cache_root() / "reference"
     if not (cache / name).exists():
         try:
@@ -206,8 +204,7 @@ def build_prebuilt(
 def _build_object(
     recipe: ReferenceRecipe, directory: Path, machine: str, compiler: str, compile_flags: Sequence[str]
 ) -> Path:
-    """Compile all levels in parallel, inside `directory`, and join them into one object. Raises KitError on an
-    error."""
+    """Compile all levels in parallel in `directory`, and join them into one object. Return its path."""
     commands, objects = compile_commands(machine, compiler, compile_flags, directory, recipe)
     with ThreadPoolExecutor(max_workers=min(len(commands), os.cpu_count() or 1)) as pool:
         # Start the commands for AVX-512 first, because they take longest.
@@ -230,8 +227,7 @@ def _run(command: Sequence[str], directory: Path, what: str) -> None:
 
 
 def _key(recipe: ReferenceRecipe, tools: Toolchain) -> str:
-    """Return a digest of sources, compiler and flags. OpenMP's flags depend only on the compiler, so they are left
-    out."""
+    """Return a digest of sources, compiler and flags. OpenMP's flags follow from the compiler and are left out."""
     digest = hashlib.sha256()
     levels = itertools.chain(*level_flags(tools.machine, recipe).values())
     flags = [*COMMON_FLAGS, *recipe.flags, *JOIN_FLAGS, *levels]
@@ -242,7 +238,7 @@ def _key(recipe: ReferenceRecipe, tools: Toolchain) -> str:
 
 
 def sources_digest(recipe: ReferenceRecipe) -> str:
-    """Return a digest of the sources; in a handout, of the prebuilt object (KitError without one)."""
+    """Return a digest of the sources; in a handout, of the prebuilt object. Raises KitError if that is missing."""
     paths = [SOURCE_DIR / name for name in recipe.sources]
     if not has_sources(recipe):
         paths = [object_path(recipe)]
@@ -279,10 +275,9 @@ KERNELS = _Kernels()
 
 
 def native_program() -> Path:
-    """Return the path of the reference as a program of the native runner (native/inside/reference.cpp), from the
-    cache if possible.
+    """Return the path of the native runner's program around the reference (native/inside/reference.cpp).
 
-    Raises as `library_path`.
+    Builds it unless it is cached. Raises as `library_path` does.
     """
     from grader.backends.native import nativebuild
 

@@ -1,18 +1,16 @@
 // Flash attention as a student could write it: plain C++ without intrinsics and vector types, but vectorised by the
 // compiler. Compiled once for each level; the macro GPT149_PLAIN is the name of the table to define. A student's file
-// needs `#pragma GCC target("avx2,fma")` at its top for the same speed, since the course's flags stop at -mavx. No weak
-// symbols.
+// needs `#pragma GCC target("avx2,fma")` at its top for the same speed, because the course's flags stop at -mavx. This
+// file must define no weak symbols (see kernels.cpp).
 //
 // Three ideas, each of which makes it about twice as fast, compared with the course's part 4:
 // - The vectorised loop runs over *queries* (`omp simd`). So there are no sums across a vector, and only scalars of K
-//   and V
-//   are read. The loop's body has a small tile of S, or of O, in local variables, which become registers: kKeys x
+//   and V are read. The loop's body has a small tile of S, or of O, in local variables, which become registers: kKeys x
 //   kVectors independent sums hide each other's latency.
-// - Softmax as in the expert kernel, but always with true maxima. e^x is a polynomial and an integer addition, which
-//   the
-//   compiler can vectorise, unlike the library's exp.
-// - V is transposed once in a call, so that the second product reads along rows like the first. Rows are padded, since
-//   rows at a distance of 4 KiB would compete for the same cache lines.
+// - Softmax is computed as in the expert kernel, but always with true maxima. e^x is a polynomial and an integer
+//   addition: the compiler can vectorise them, unlike the library's exp.
+// - V is transposed once in a call, so that the second product reads along rows like the first. Rows are padded: at a
+//   distance of 4 KiB they would compete for the same cache lines.
 #include "expert.h"
 
 #include <cstdint>
