@@ -1,4 +1,4 @@
-"""Assignment files: YAML is read and checked into an `Assignment` of parts, cases, limits and rubric.
+"""Reader of assignment files: checks the YAML and makes an `Assignment` of parts, cases, limits and rubric.
 
-Gives `loading.load`, and errors that name the file, the line and the key. May import `core`.
+Offers `loading.load`, whose errors name the file, the line and the key. May import `core`.
 """

@@ -13,7 +13,7 @@ LONGEST = 200
 
 
 def evaluate_int(expression: str, shape: Mapping[str, int]) -> int:
-    """Evaluate an integer expression of names, + - * // and parentheses. Raises UsageError naming the expression."""
+    """Evaluate an integer expression of names, + - * // and parentheses. Raises UsageError, which quotes it."""
     if len(expression) > LONGEST:
         raise UsageError(f"'{expression[:40]}...' is longer than {LONGEST} characters")
     try:

@@ -1,4 +1,4 @@
-"""Labs: packages with the code of one assignment, the interface `Lab` they implement, and how the engine finds them.
+"""Labs: packages with the code of one assignment each. Defines the interface `Lab` that they implement; finds them.
 
 A lab is a Python package `labs/NAME`. Importing its `__init__` is enough to learn which oracles and distributions an
 assignment file may name. NumPy and the rest of the lab are imported on first use.
@@ -84,7 +84,7 @@ class OracleFacts:
 
 @dataclass(frozen=True)
 class Step:
-    """One study: its table's name, its command line, and the options of a full and of a quick run."""
+    """One of the studies that `study` runs: its table's name, its command, its options in a full and in a quick run."""
 
     table: str
     command: str
@@ -113,7 +113,7 @@ class Ladder(Protocol):
         """Describe a rank in one line, to be printed beside the verdict."""
 
     def shares(self, standing: Standing) -> dict[str, float]:
-        """Return the other kernels' shares of the machine's peak, in per cent, by their names."""
+        """Return the known kernels' shares of the machine's peak, in per cent, by their names."""
 
     def hint(self, assignment: Any, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
         """Return the command that ranks a result's timed parts; "" if all are ranked or cannot be.
@@ -161,7 +161,7 @@ class Lab(ABC):
     """True if the student's command line has a demo that calls its kernels."""
 
     growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
-    """Size that the memory study varies, and its values. An empty name stands for the first size, at its default."""
+    """Size that the memory study varies, and its values. With the name "" it takes the first size's default only."""
 
     @abstractmethod
     def oracle(self, name: str) -> Any:
@@ -176,7 +176,7 @@ class Lab(ABC):
 
     @abstractmethod
     def reference(self) -> Reference:
-        """Return the kernels that a student's are compared with: those of `torch.labreference`, or the lab's own."""
+        """Return the reference, whose kernels a student's kernels are compared with."""
 
     def steps(self) -> Sequence[Step]:
         """Return the studies that `study` runs in one go, in the write-up's order; () to run the general studies."""
@@ -221,9 +221,9 @@ def size_options(lab: Lab, names: Iterable[str]) -> list[SizeOption]:
 
 
 def assignment_file(folder: Path, staff: bool = False) -> Path:
-    """Return the assignment file of a lab's folder; for `staff` the one with hidden cases, if there is one.
+    """Return the assignment file of a lab's folder. With `staff`, return the file with hidden cases if it exists.
 
-    The main lab's file is the kit's own. Raises UsageError if the lab has no assignment file.
+    The main lab has PUBLIC_CONFIG and HIDDEN_CONFIG. Raises UsageError if the lab has no assignment file.
     """
     public, hidden = folder / "assignment.yaml", folder / "hidden" / "assignment.yaml"
     if folder == LABS / main():
@@ -236,7 +236,7 @@ def assignment_file(folder: Path, staff: bool = False) -> Path:
 
 
 def find(name: str, beside: Iterable[Path] = ()) -> Path:
-    """Find the folder of the lab `name`: a folder above one of the files `beside`, else one of the kit's labs.
+    """Return the folder of the lab `name`: a parent folder of one of the files `beside`, else one of the kit's labs.
 
     Raises UsageError for an unknown lab.
     """

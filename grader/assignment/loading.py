@@ -226,7 +226,7 @@ class _Reader:
         columns = self.oracles[oracle].columns if table else ""
         if table and not columns:
             raise keys["table"].fail(
-                f"'table' needs another oracle: the lab gives '{oracle}' no columns of a table"
+                f"'table' needs an oracle with columns, and the lab's '{oracle}' has none: choose another"
             )
         language = "cpp" if "torch_function" in keys else partkeys.backend(keys) or self.backend
         returns, dims = self.returns(keys["returns"])

@@ -30,9 +30,9 @@ Edit = tuple[str, str] | tuple[str, str, int]
 class Mutation:
     """One planted bug or correct variant.
 
-    `codes`: diagnoses of which the judge has to give one; empty if any rejection of the kernel suffices. `says`: text
-    that the message must contain: words that no other bug with the same code has. `body`: the whole solution, in
-    place of edits.
+    `codes`: the judge must give one of these diagnoses; empty if any failure of the kernel suffices. `says`: text that
+    the message must contain, which no other bug with the same code causes. `body`: the whole solution, in place of
+    edits.
     """
 
     name: str
@@ -44,9 +44,10 @@ class Mutation:
 
 
 def edited(source: str, mutation: Mutation, kernels: Any = None) -> str:
-    """Return the source with one mutation made, in the functions that the lab's `kernels` name in FUNCTIONS.
+    """Return the source with one mutation made.
 
-    Without that table it is made anywhere. Raises ValueError if a text does not occur.
+    The edits are made in the functions that `kernels.FUNCTIONS` names for the part, without this table anywhere in the
+    source. Raises ValueError if a text does not occur.
     """
     functions = getattr(kernels, "FUNCTIONS", None)
     if functions is not None:
@@ -79,7 +80,7 @@ def pieces(source: str, names: Sequence[str], mutation: Mutation) -> dict[str, s
 def in_one_file(
     kernels: Any, assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Return one file with all of these edits of a lab's master, which compiles once, and a part for each."""
+    """Return one source that holds all mutations `made` of a lab's master, and one part for each of them."""
     own = getattr(kernels, "side_by_side", None)
     text = own(master, made) if own is not None else side_by_side(master, kernels.FUNCTIONS, made)
     return text, parts_of(assignment, made)
@@ -109,7 +110,7 @@ def variant(number: int) -> str:
 
 def parts_of(assignment: Assignment, mutations: Sequence[Mutation]) -> tuple[Part, ...]:
     """Return the parts to judge in a source made by `side_by_side`: one part per mutation, in order."""
-    # A stand-in has a mutation of its own, so each part is judged by itself.
+    # Without `stands_in`, each part is judged by its own function only.
     return tuple(
         replace(assignment.part(mutation.part), id=variant(number), function=variant(number), stands_in=None)
         for number, mutation in enumerate(mutations)

@@ -105,7 +105,7 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
 
 @dataclass(frozen=True)
 class PartForm:
-    """Properties that a part in one language may have."""
+    """Properties that a part in one language may have. `device_call` reads its GPU properties."""
 
     device_call: Callable[..., DeviceCall | None]
     returns: tuple[str, ...]

@@ -27,7 +27,7 @@ class PartPrints:
 
     `calling` covers all that every call depends on: the part, the assignment's sizes and limits, and a lab outside of
     the kit. `timing` is "" if the part is not timed. `cases` maps names of cases to digests. `through` is the digest of
-    the part that `stands_in` names, which is judged if this part's function is not bound; else "".
+    the part that `stands_in` names, which is judged if this part's function is missing; else "".
     """
 
     calling: str
@@ -57,10 +57,7 @@ def _of_part(assignment: Assignment, part: Part, common: str) -> PartPrints:
 
 
 def _common(assignment: Assignment) -> str:
-    """Return the digest of everything that all parts share.
-
-    The kit's own labs are left out: the kit has its own digest.
-    """
+    """Return the digest of everything that all parts share, without the kit's labs: the kit has its own digest."""
     lab = assignment.lab_folder
     outside = [] if lab.parent == labs.LABS else [path.read_bytes().hex() for path in labs.deciding(lab)]
     return _digest(

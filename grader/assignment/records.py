@@ -153,9 +153,9 @@ class RunLimits:
 
 
 TorchRunner = Literal["never", "needed", "always"]
-"""Files that may be judged in a process with torch, because they use more of torch than tensors: "never" none; "needed"
-those that need Python, pybind11 or more than kernels are given; "always" also those that call torch's own operators.
-Such files are flagged for review. A file that is not allowed does not compile."""
+"""Files that may be judged in a process with torch, because they use more of torch than tensors. "never": none.
+"needed": files that need Python, pybind11 or more of torch than the kit's headers declare. "always": also files that
+call torch's operators. Such files are flagged for review. A file that is not allowed does not compile."""
 
 
 @dataclass(frozen=True)

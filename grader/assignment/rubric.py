@@ -1,4 +1,4 @@
-"""Points of an assignment: bands of time, points given by people, lateness. Records, and their reading from YAML."""
+"""Rules for points: time bands, points given by people, lateness. Defines their records and reads them from YAML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PER_DAY_KEYS = Keys("per_day", (), ("share", "points"))
 Parallel = Literal["required", "review", "free"]
 Races = Literal["wrong", "review", "free"]
 ONE_THREAD = "one_thread"
-"""Flag of a right kernel that runs on one thread where the assignment asks for all."""
+"""Code of the flag for a right kernel that runs on one thread although the assignment asks for all threads."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,7 @@ class TimeRule:
 
 @dataclass(frozen=True)
 class TimeBand:
-    """A correct but slow kernel earns `share` of its points if its time ratio is at most `up_to`; None sets no
-    limit."""
+    """A correct but slow kernel earns `share` of its points if its time ratio is at most `up_to` (None: any ratio)."""
 
     up_to: float | None
     share: float

@@ -25,7 +25,7 @@ WRITEUP = "writeup.md"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `gpt149 init DIR`. Raises UsageError for a folder that holds one of the files already."""
+    """Run `gpt149 init DIR`. Raises UsageError if the folder already holds one of the files."""
     parse = Parser(
         prog=f"{STUDENT_COMMAND} init",
         description="Write a folder to work in: starter, assignment file, write-up template.",

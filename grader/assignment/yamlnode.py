@@ -1,4 +1,4 @@
-"""YAML nodes with their position: every value knows its file and line, and names them if it is malformed.
+"""YAML nodes with their positions: a message about a malformed value names its file and line.
 
 Only the node graph is built and no object is ever constructed from it. So tags run no code, and aliases of aliases (the
 "billion laughs") cost nothing. YAML's surprises are refused with a message: repeated keys, merge keys, numbers in base
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})?(\.\d{0,18})?([eE][-+]?\d{1,2})?")
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one kind of mapping. `what` is its name in messages, with its article."""
+    """The keys of one kind of mapping. `what` is the mapping's name in messages, such as "a part"."""
 
     what: str
     required: tuple[str, ...] = ()

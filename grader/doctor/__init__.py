@@ -30,7 +30,7 @@ def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Find
 def sections(
     host: Host | None, *, steadiness: bool, config: Path = PUBLIC_CONFIG
 ) -> Iterator[tuple[str, Iterable[Finding]]]:
-    """Yield each heading with its findings, which are computed on demand. Parameters: see `findings`."""
+    """Yield each heading with its findings, computed on demand. `steadiness`: True to time the reference."""
     from grader.doctor import containment, timing, tools
 
     here = host or Host(threads=_threads(config))

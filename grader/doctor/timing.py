@@ -259,10 +259,7 @@ def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
 
 
 def _ticks(host: Host) -> list[int]:
-    """Return all cores' clock ticks since the start: user, nice, system, idle, iowait, irq, softirq, steal.
-
-    Returns an empty list if /proc/stat cannot be read.
-    """
+    """Return all cores' clock ticks: user, nice, system, idle, iowait, irq, softirq, steal; [] if they are unknown."""
     for line in (host.read("/proc/stat") or "").splitlines():
         if line.startswith("cpu "):
             return [int(word) for word in line.split()[1:9]]

@@ -1,4 +1,4 @@
-"""Checks of the tools that a build needs, proved by a build, and of optional tools."""
+"""Checks of the tools that judging needs, by building and running a small program, and of optional tools."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ int main() {
 }
 """
 WITHOUT_TORCH = (
-    "results and times are judged; but there is no profiler table, no part of torch's own (part0), no demo "
+    "results and times are judged; but there is no profiler table, no part that torch computes (part0), no demo "
     "and no frontier, and files that need more of torch than tensors are not judged"
 )
 NUMPY_PROBE = "import numpy; print(numpy.__version__)"
-#: Program that imports torch and prints its versions. NumPy is imported by the conversion.
+#: Program that prints torch's version, and the reason if torch cannot convert a tensor to a NumPy array.
 TORCH_PROBE = """
 import json, warnings
 warnings.simplefilter("ignore")
@@ -99,7 +99,7 @@ def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
         return fail(
             f"a compiled OpenMP program does not run: {_first(ended.output) or f'status {ended.returncode}'}",
             "no kernel would run either",
-            "look at the message; OpenMP may be limited by OMP_THREAD_LIMIT, or scratch be mounted noexec",
+            "unset OMP_THREAD_LIMIT; if TMPDIR is on a disk that is mounted noexec, choose another folder",
         )
     return ok("a program with OpenMP compiles and runs")
 
@@ -162,8 +162,8 @@ def _torch(host: Host) -> Iterator[Finding]:
     if said["trouble"]:
         yield warn(
             f"torch {said['torch']} does not work with this NumPy: {said['trouble']}",
-            "judging uses each without the other, but a model cannot speak through the kernel (--inference), and a "
-            "student's script may fail",
+            "judging uses each without the other, but text generation (--inference) and students' own scripts may "
+            "fail",
             "pip install --upgrade torch",
         )
     else:
@@ -175,7 +175,7 @@ def _reference(host: Host) -> Iterator[Finding]:
     try:
         reference = labs.load(labs.LABS / labs.main()).reference()
         if isinstance(reference, KernelReference):
-            # A handout lacks a Triton reference, and nothing needs to be linked; results are judged all the same.
+            # A handout lacks a Triton reference, but judges results without it. Nothing needs to be linked.
             if not host.has_module(devicebuild.TRITON):
                 remedy = f'pip install "{devicebuild.TRITON_PACKAGE}"'
                 yield fail("Triton is not installed", "no kernel in Triton can be judged", remedy)
@@ -223,7 +223,7 @@ def _optional(host: Host) -> Iterator[Finding]:
 
 
 def missing(table: Sequence[tuple[str, str, str]], has: Callable[[str], object]) -> Iterator[Finding]:
-    """Yield a finding for each row of a table like MODULES whose module or program is not there."""
+    """Yield a finding for each row of a table like MODULES whose module or program `has` does not find."""
     for name, lost, get in table:
         if not has(name):
             yield warn(f"{name} is not installed (optional)", f"without it {lost}", get)
@@ -301,7 +301,7 @@ def _card(card: dict[str, str]) -> Iterator[Finding]:
     if total.isdigit() and used.isdigit() and int(used) > (1 - LEAST_FREE_SHARE) * int(total):
         yield warn(
             f"{used} of {total} MiB of the {name} are in use",
-            "timed calls have fewer inputs at once, so that short ones are noisier",
+            "timed calls get fewer inputs at once, so times of short calls vary more",
             "end other programs that use the GPU",
         )
 

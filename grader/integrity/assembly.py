@@ -1,4 +1,4 @@
-"""Finder of machine code that a student's file smuggles in as data, in the assembly that the compiler made of the file.
+"""Search of the assembly that a compiler made of a student's file, for machine code that the file smuggles in as data.
 
 Theory of operation. Compilers write instructions into executable sections and data into all others. But compilers copy
 inline assembly, names of sections and names of symbols from the source unchanged. These can place bytes where
@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 
 LARGEST_BYTES = 32 << 20
-"""Size in bytes of the largest assembly that is read. That of the kit's own solution has 0.4 MB."""
+"""Size in bytes of the largest assembly that is read. The kit's own solution has 0.4 MB of assembly."""
 
 #: Directives that place no bytes in the current section, except padding that the assembler chooses.
 _SILENT = """
@@ -93,7 +93,7 @@ def _is_expected(name: str, rest: str, executable: bool) -> bool:
 def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
     """Return (is executable, has only flags that compilers give) for the arguments of a .section directive.
 
-    `known` holds, by name, the earlier sections that are executable: a section without flags takes them from there.
+    `known` maps names of earlier sections to True if they are executable. A section without flags is looked up there.
     """
     found = _SECTION.match(rest)
     if found is None:

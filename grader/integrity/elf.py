@@ -90,8 +90,7 @@ class _Segment:
 
 @dataclass(frozen=True)
 class _Dynamic:
-    """The dynamic segment, which the loader reads: its address, the offsets of the names of needed libraries, and its
-    entries by tag (mostly addresses of tables)."""
+    """The dynamic segment, which the loader reads. `needed`: offsets of libraries' names; `values`: entries by tag."""
 
     address: int
     needed: tuple[int, ...]
@@ -251,7 +250,7 @@ def _wanted(symbols: bytes, names: bytes, versions: bytes) -> Iterator[Undefined
         wanted = UndefinedSymbol(_text(names, name), version >= _FIRST_VERSION)
         count, names_bytes = count + 1, names_bytes + len(wanted.name)
         if count > MOST_WANTED or names_bytes > MOST_NAMES_BYTES:
-            raise NotReadable("more symbols from elsewhere than any kernel needs")
+            raise NotReadable("more undefined symbols than any kernel needs")
         yield wanted
 
 
@@ -267,11 +266,11 @@ def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -
         if one.kind == _PT_LOAD and one.address <= address and address + size <= one.address + one.size:
             start = one.offset + address - one.address
             return image[start : start + size]
-    raise NotReadable("a table lies outside of what is loaded")
+    raise NotReadable("a table lies outside of the loaded segments")
 
 
 def _text(strings: bytes, offset: int) -> str:
-    """Return the name at an offset of a string table, cut to LONGEST_NAME bytes. Raises NotReadable without its end."""
+    """Return the name at an offset in `strings`, at most LONGEST_NAME bytes. Raises NotReadable if it never ends."""
     end = strings.find(b"\0", offset, offset + LONGEST_NAME)
     if end < 0:
         end = offset + LONGEST_NAME

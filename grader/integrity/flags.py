@@ -28,7 +28,8 @@ from grader.runner.watch import Evidence
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Libraries that any runner may load: C, C++, OpenMP and sanitizer runtimes, and those that they or the profiler load.
+#: Libraries that any runner may load: runtimes of C, C++, OpenMP and sanitizers, and libraries that these or the
+#: profiler load.
 _RUNTIME = re.compile(
     r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
     r"|asan|ubsan|tsan|lsan|tbb|tbbmalloc|numa|archer|omptarget|gomp-plugin|nss|idn2?|cupti|cuda|cudart|nv|roc|amdhip|hsa|ze_"
@@ -37,7 +38,7 @@ _RUNTIME = re.compile(
 _OWN_FOLDERS = re.compile(r"/lib-dynload/|/gconv/|/nvidia/")
 _REFERENCE = "gpt149_ref"
 
-#: The operations that one core can do per cycle: two fused multiply-adds of 16 floats each; with matrix units far more.
+#: Float operations that one core can do per cycle: two fused multiply-adds of 16 floats each; more with matrix units.
 _FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
 _HIGHEST_HZ = 6e9
 """Clock rate that no core exceeds. It is generous, so that an honest time is never called impossible."""
@@ -51,7 +52,7 @@ _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
 class Built(Protocol):
-    """A build, of which only the path of the object is used here."""
+    """A build. Only the path of its object is used here."""
 
     @property
     def object_path(self) -> Path | None: ...
@@ -87,10 +88,10 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 
 
 def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
-    """Yield flags for what the judge saw of one runner's process. `builds` are those that it may have loaded."""
+    """Yield flags for the judge's observations of one runner's process. The runner may have loaded any of `builds`."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
-        message = f"the judge could not read all of its process: {evidence.unseen}"
+        message = f"the judge could not observe all of its process: {evidence.unseen}"
         yield Flag("hides_from_view", message, "review")
     working_s = evidence.frozen_cpu_s
     if working_s > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
@@ -177,7 +178,7 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
 
 @functools.cache
 def flops_per_cycle() -> int:
-    """Return the most operations that one core can do per cycle: the smaller bound only if it has no matrix units."""
+    """Return the most operations that one core can do per cycle: the smaller constant only without matrix units."""
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -197,7 +198,7 @@ def output_sha256(output: Array, wrong: Array) -> str | None:
     """Return a digest of a wrong output's shape, type and bytes, by which copies of one wrong kernel are found.
 
     `wrong` is a bool array of the output's shape. Returns None if the wrong elements hold only NaN, infinities or few
-    different values: different bugs may give the same.
+    different values: different bugs may give equal outputs of this kind.
     """
     from grader.core.arrays import array_bytes, np
 

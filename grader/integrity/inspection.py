@@ -1,10 +1,10 @@
 """Child process that inspects a built object and its assembly: `python -m grader.integrity.inspection OBJECT`.
 
 Theory of operation. The object is written by a compiler, but its content depends on untrusted text. `elf`, `symbols`
-and `assembly` read it in linear time. Should they fail nevertheless, then only in a child process (`inspect`) with
-limits on time, memory and output. The judge continues in any case: an object that is not wholly understood gets the
-flag `unreadable_object` and is judged like any other. The child prints one JSON list of flags. It reads the assembly
-only if that lies beside the object, as module.s beside module.o.
+and `assembly` read it in linear time. They run in a child process (`inspect`) with limits on time, memory and output,
+so a failure there does not stop the judge. An object that is not wholly understood gets the flag `unreadable_object`
+and is judged like any other. The child prints one JSON list of flags. It reads the assembly only if that lies beside
+the object, as module.s beside module.o.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def unreadable(why: str) -> Flag:
 
 
 def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
-    """Return an object's flags: one for each category of its calls, and "rejected" if it names a library to load."""
+    """Return an object's flags: one for each category of calls, and a "rejected" one if it loads a library by name."""
     found = _wanted_by_category(content)
     flags = []
     for category, names in found.items():
@@ -129,7 +129,7 @@ def _for_people(symbol: str) -> str:
 def _loaded_names(data: bytes) -> set[str]:
     """Return the names in an object's data that match _LOADED_NAMES, at most _MOST_LOADED_NAMES.
 
-    Each is cut to one letter more than is shown, so that `shown` marks the cut.
+    Each is cut to LONGEST_NAME + 1 characters: `shown` then marks that the name was cut.
     """
     found: set[str] = set()
     for match in _LOADED_NAMES.finditer(data):

@@ -110,8 +110,8 @@ def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
     """Return the category of an imported function; None for a function that any kernel may use.
 
     Categories: "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network", "python".
-    `versions` is True if any symbol of the object has a version. Then a C function without a version that the C library
-    lacks can only come from torch's libraries (BLAS among them).
+    `versions` is True if any symbol of the object has a version. Then a C function that has no version and is not in
+    the C library can only come from torch's libraries (from BLAS, say).
     """
     name = symbol.name
     if name.startswith("_Z"):
