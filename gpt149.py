@@ -83,7 +83,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
 
 
 def run_lab(arguments: list[str]) -> int:
-    """`lab` lists the labs; `lab NAME TEST ...` is `TEST ...` with the assignment of that lab."""
+    """Run `lab`, which lists the labs, or `lab NAME TEST ...`, which runs TEST with the assignment of that lab."""
     early = Parser(prog=f"{STUDENT_PROGRAM} lab", add_help=False)
     early.add_argument("--labs", type=Path)
     given, rest = early.parse_known_args(arguments)

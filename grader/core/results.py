@@ -91,9 +91,9 @@ class Timing:
     """Timing of a part: student and reference were called in turn. Tuples hold one value per call, in their order.
 
     `ratio` is student time / reference time. `ratio_interval` holds the true ratio with probability `ratio_confidence`:
-    0.98, or less after an early pass. `clock` names the clock that decided. `flags` may hold "undecided".
-    `self_ratio` compares the reference with itself in the same rounds: 1.0 on a quiet machine. `fit` is True if
-    `self_ratio` is within bounds. Otherwise `verdict` is always "pass", with the flag "machine_unfit".
+    0.98, or less if the measurement ended early with a pass. `clock` names the clock that decided. `flags` may hold
+    "undecided". `self_ratio` compares the reference with itself in the same rounds: 1.0 on a quiet machine. `fit` is
+    True if `self_ratio` is within bounds. Otherwise `verdict` is always "pass", with the flag "machine_unfit".
     """
 
     reference_ms: float
@@ -146,7 +146,7 @@ class Standing:
     """Speed of a student's kernel, compared with known kernels on this machine.
 
     Each of the first six fields is the student's speed / the speed of the known kernel of that name, with equally many
-    threads. `peak_percent` is its speed in % of the most multiply-adds that `cores` cores can compute.
+    threads. `peak_percent` is the student's speed in % of the most multiply-adds that `cores` cores can compute.
     """
 
     naive: float

@@ -1,8 +1,8 @@
 """Reader of JSON that the kit wrote and others may have changed: within limits, into records of known types.
 
-`parse` limits the depth of nesting and the length of numbers. Python's own depth limit will not do: it depends on the
-depth of the calls around. `record` converts the values to a dataclass, field by field. Both raise only ValueError, with
-the place of the fault.
+`parse` limits the depth of nesting and the length of numbers. Python's own recursion limit is not used, because it
+counts the callers of `parse`, too. `record` converts the values to a dataclass, field by field. Both raise only
+ValueError, with the place of the fault.
 """
 
 from __future__ import annotations

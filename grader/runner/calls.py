@@ -292,7 +292,7 @@ milliseconds only, and one that is 30 times slower than the reference uses about
 class Budget:
     """Time that all calls of one part have used, in one or several runners.
 
-    Each call has a limit of its own, but a slow kernel could use that up in each of about sixty calls. Time spent
+    Each call has a limit of its own, but a slow kernel could use up this limit in each of about sixty calls. Time spent
     waiting for a busy core does not count, if the system reports it.
     """
 
@@ -326,7 +326,7 @@ class Sample:
     wall_s: float
     cpu_s: float | None
     own_s: float | None = None
-    """Wall seconds without the time spent waiting for a core."""
+    """Wall seconds without the time spent waiting for a core; None if unknown."""
 
 
 @dataclass(frozen=True)

@@ -357,7 +357,9 @@ class PipeSession(Session):
             self.death = ended = self._end(end)
             self.close()
             said = one_line(self.printed.strip() or ended.message or ended.signal_name or ended.status, 300)
-            raise KitError(f"a runner could not be made ready: {said}") from end
+            raise KitError(
+                f"a runner did not become ready: {said}; the command `doctor` checks this machine"
+            ) from end
         self._freezes = freezes
 
     def _greet(self) -> None:

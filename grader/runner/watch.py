@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from grader.core import procfs
 from grader.core.procfs import Excess
 
-#: Library that shows that a process is a zygote (it forks runners). Only a zygote's mappings are compared with theirs.
+#: Library by which the judge recognises a zygote: the process that forks runners with torch.
 TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02

@@ -46,7 +46,7 @@ class TimeLimit:
 class Finished:
     """Result of a command. `returncode` is negative for a signal; `output` is stdout and stderr, cut to the limit.
 
-    `timed_out` is True if it used up its processor time.
+    `timed_out` is True if the command used up its processor time.
     """
 
     returncode: int
@@ -76,7 +76,7 @@ def run_limited(
     its user, if the sandbox gives it one. `timeout_s` is processor time; several commands may share a TimeLimit.
 
     Raises FileNotFoundError if the program does not exist (without a sandbox). Raises KitError if the sandbox does not
-    start. If the wall-clock limit (`patience_s`) ends the command first, the machine is too busy: KitError, too.
+    start, or if the machine is so busy that the wall-clock limit (`patience_s`) ends the command first.
     """
     limit_of_time = timeout_s if isinstance(timeout_s, TimeLimit) else TimeLimit(timeout_s)
 
@@ -121,7 +121,7 @@ def run_limited(
     if process.returncode > 0 and (not has_entered or (entered and process.returncode == EXIT_FAILED)):
         said = output.decode(errors="replace").strip()[:200]
         raise KitError(
-            f"tier {sandbox.tier} does not start: {said}{_closed(command[0]) if sandbox.own_uid else ''}"
+            f"sandbox tier {sandbox.tier} does not start: {said}{_closed(command[0]) if sandbox.own_uid else ''}"
         )
     cpu_s, wall_s = usage.ru_utime + usage.ru_stime, time.monotonic() - started
     limit_of_time.used_s += max(cpu_s, patience.cpu_s)

@@ -20,7 +20,7 @@ OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory. `pid`: the runner's process, whose deleted files count too; None: they do not."""
+    """A runner's working directory. `pid` is the process whose deleted, still open files count, too; None for none."""
 
     folder: Path
     limits: Limits

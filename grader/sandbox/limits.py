@@ -33,7 +33,7 @@ class Limits:
 def process_limit(own_uid: bool) -> int | None:
     """Return the limit for RLIMIT_NPROC, which counts all threads of a user; None if it would have no effect.
 
-    `own_uid`: the runner has a user id that no other process uses.
+    `own_uid`: True if the runner has a user id that no other process uses.
     """
     if own_uid:
         return OWN_UID_PROCESSES

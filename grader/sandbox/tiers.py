@@ -110,7 +110,7 @@ class Sandbox:
     ) -> dict[str, Any]:
         """Return the lock of a compiler. It may run the programs that it may read, such as its own parts.
 
-        `system` replaces the system's and Python's folders.
+        `system` replaces the system's and Python's folders. With `card` it may use a GPU.
         """
         run = [*(_readable() if system is None else system), *read]
         files = {"read": [*view.DEVICES], "run": run, "write": [*write, "/dev/null"]}
@@ -149,6 +149,7 @@ class Sandbox:
 
         In the namespaces it sees the system, Python and these paths (see `bubblewrap.command`), with `card` also the
         devices of a GPU. `system` replaces the system and Python, except for the interpreter that `lock.py` needs.
+        `own_processes`: True for a process namespace of its own.
         """
         if self.bwrap is None:
             return list(command)

@@ -35,8 +35,8 @@ def hidden(
 ) -> Iterator[tuple[bool, int, int]]:
     """Yield (is_comment, start, end) for each comment, string and character literal in a text.
 
-    If its end is missing, it ends with its line, or with the file if its kind may span lines. `spliced` is the record
-    of joined lines if `text` is its text.
+    A comment or literal without its end mark ends with its line, or with the file if its kind may span lines. `spliced`
+    is the record of joined lines if `text` is its text.
     """
     at = 0
     while token := language.search(text, at):
@@ -180,7 +180,7 @@ class Definition:
 def definitions(code: str) -> list[Definition]:
     """Return the functions that C++ code defines, in its order. Comments and literals must have been removed.
 
-    A function whose brace is never closed is left out, as if `#if` and `#else` both open a brace that one `}` closes.
+    A function whose brace is never closed is left out. `#if` and `#else` that both open a brace can have this effect.
     """
     found: list[Definition] = []
     brackets: list[tuple[str, int, int]] = []

@@ -1,7 +1,7 @@
 """Flow of values through the functions of a student's file: macros, calls, and arguments that become parameters.
 
 A part's function often computes a value in another function of its file. `reached` returns all functions that it calls.
-`Reached.own` gives the names of its variables there. So the searches of `grader.source.landmarks` work in all of them.
+`Reached.own` gives the names of the part's variables in them. So the searches of `grader.source.landmarks` work in all.
 
 The text is untrusted and is read in the judge's process. Functions, calls and expansions are limited in number, so the
 time is linear in the text.

@@ -20,7 +20,7 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
-#: Limit on the pairs of equal variables that are known at once.
+#: Limit on the pairs of equal variables that are known at once (`unit_factors`), and on the arrays of `never_begun`.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
@@ -141,7 +141,7 @@ class Body:
         return found
 
     def calls(self, pattern: str) -> list[Place]:
-        """Return the lines that call a function of the file with the pattern in it, or in a function that it calls."""
+        """Return the lines that call a function of the file with the pattern in it, directly or by another function."""
         wanted = re.compile(pattern)
         names = {
             name
@@ -422,8 +422,8 @@ class Body:
     def unit_factors(self) -> list[tuple[Place, str, Place]]:
         """Find exp(a - b) where an earlier line has set a to b, or b to a, so that the factor is always 1.
 
-        Return its line, its text and the earlier line. The two count as equal until one changes or the block ends. An
-        assignment after an `if` without braces does not count.
+        Return its line, its text and the earlier line. a and b count as equal until one of them changes or the block
+        ends. An assignment after an `if` without braces does not count.
         """
         pending = dict[int, list[tuple[str, str, str]]]()
         for n, text, new, old in self._exponents():
@@ -495,7 +495,7 @@ class Body:
     def cut(self, name: str) -> list[Place]:
         """Return the loops that may skip the remainder of the size `name`: they end at size / number, rounded down.
 
-        Otherwise return the loops that go to the size in steps of more than 1.
+        Without such loops, return the loops that go to the size in steps of more than 1.
         """
         divided = re.compile(rf"\b{re.escape(name)}\s*/")
         ends = [(n, end) for n, _, end in self._ends()]

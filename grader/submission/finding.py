@@ -162,10 +162,7 @@ def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
 
 
 def _copy(files: dict[str, Iterator[bytes]], names: Names, folder: Path) -> str:
-    """Write the files, named as in the assignment, into `folder`.
-
-    Return one SHA-256 over all of them. Raises Unreadable, KitError.
-    """
+    """Write the files under the assignment's names into `folder`. Return one SHA-256 over all of them."""
     # All files are read completely before any is written.
     contents = {name: _content(name, pieces) for name, pieces in files.items()}
     if not contents[names.source]:

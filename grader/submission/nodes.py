@@ -45,10 +45,7 @@ class Node(Protocol):
     def trouble(self) -> str: ...
 
     def children(self, limit: int) -> list[Node]:
-        """Return a folder's entries, in a stable order; [] for other nodes.
-
-        Raises Unreadable beyond `limit` entries.
-        """
+        """Return a folder's entries in a stable order; [] for other nodes. Raises Unreadable beyond `limit` entries."""
         ...
 
     def pieces(self) -> Iterator[bytes]:

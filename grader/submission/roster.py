@@ -150,7 +150,7 @@ def _is_one(folder: Node, names: Names) -> bool:
 
 
 def _listed_if_possible(folder: Node) -> list[Node]:
-    # If the folder cannot be listed, the copy of the submission reports it.
+    # If the folder cannot be listed, copying the submission will report the error.
     try:
         return visible(folder.children(CLASS.members))
     except Unreadable:

@@ -76,9 +76,9 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Match:
-    """Result of comparing a file name with the wanted name. `rank`: 0 equal, 1 equal up to capitals, 2 numbered.
+    """Result of comparing a file name with the wanted name. `rank`: 0 equal, 1 equal except for capitals, 2 numbered.
 
-    `number` is the number in the name, 0 without one.
+    `number` is the number in the name ("module-2.cpp"), 0 without one.
     """
 
     rank: int
@@ -202,10 +202,7 @@ class _Search:
         ]
 
     def files(self, sources: list[tuple[_Folder, Node]], read: pythontree.Read | None) -> Chosen:
-        """Return the chosen source and its companions.
-
-        With `read`, a Python source becomes a bundle with its imports.
-        """
+        """Return the chosen source and its companions. With `read`, a Python source is bundled with its imports."""
         if len(sources) > 1:
             listed = _listed([f"{folder.place}{node.name}" for folder, node in sources])
             raise Unreadable(

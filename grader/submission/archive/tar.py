@@ -126,10 +126,7 @@ def _blocks(size_bytes: int) -> int:
 
 
 def _number(field: bytes) -> int:
-    """Parse octal digits, or GNU's base 256 for large values.
-
-    Raises Unreadable for any other field and for negatives.
-    """
+    """Parse octal digits, or GNU's base 256 for large values. Raises Unreadable for any other field and negatives."""
     if field[0] & 0x80:
         if field[0] != 0x80:
             raise Unreadable(DAMAGED)
