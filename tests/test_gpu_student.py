@@ -341,7 +341,7 @@ OUTSIDE = {
     "too many programs": (MORE_PROGRAMS, f"by program (7, 0, 0): up to 512 {BEYOND}"),
     "an addition": (with_edits(("tl.store(", "tl.atomic_add("), text=UNMASKED_STORE), f"{ATOMIC}(6, 1, 0)"),
     "an atomic exchange": (EXCHANGED, f"{ATOMIC}(0, 0, 0): up to 4 bytes beyond the end of y"),
-    "a pointer out of a tensor": (with_edits((STORE, POINTED), *WITH_T), "through a pointer into none"),
+    "a pointer out of a tensor": (with_edits((STORE, POINTED), *WITH_T), "through a pointer into no tensor"),
 }
 
 #: GELU with one program for a tile. Each kernel with descriptors or block pointers replaces the dots.

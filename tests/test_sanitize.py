@@ -39,7 +39,7 @@ for name in loaded.names:
         os._exit(0)
     os.waitpid(child, 0)
 """
-WORK = "that is torch's own work; the assignment gives you tensors, not operators"
+WORK = "that is torch's own work; write it yourself, with loops over elements"
 PYTHON = "there is no Python where kernels run"
 ABSENT = "which kernels cannot use"
 
@@ -202,7 +202,7 @@ def test_the_headers_that_it_replaces_are_torchs() -> None:
         )],
         ("static assertion failed: kernels cannot use tensors of this type",
          "absent", "tensors of this type", "uses tensors of a type that kernels cannot use"),
-        ("use of deleted function 'at::indexing::TensorIndex::TensorIndex(T)", "absent", "index", "indexes by"),
+        ("use of deleted function 'at::indexing::TensorIndex::TensorIndex(T)", "absent", "index", "uses a tensor or a bool as an index"),
         *[(error, "python", name, f"uses {name}: {PYTHON}") for error, name in (
             ("'dict' is not a member of 'pybind11'", "pybind11::dict"),
             ("'PyErr_SetString' was not declared in this scope", "PyErr_SetString"),

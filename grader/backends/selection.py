@@ -255,7 +255,7 @@ def _how(
 def _borrowed(built: Build) -> str:
     """Return a message if the object calls torch's operators (the compiler's first error may not say so); else ""."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
-    return f"{called[0]}; the assignment gives you tensors, not operators" if called else ""
+    return f"{called[0]}; write their work yourself, with loops over elements" if called else ""
 
 
 def _allowed(refusal: Refusal, rule: TorchRunner) -> bool:

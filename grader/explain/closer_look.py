@@ -173,7 +173,7 @@ class Closer:
         """Replace the advice on sanitizers, which saw nothing, by lines with accesses that sanitizers do not check."""
         message = diagnosis.message.replace(crashes.ADVICE, "").rstrip()
         message += (
-            " A run with sanitizers, which check single elements and whole vectors, sees no such access."
+            " A run with sanitizers finds no such access. They check single elements and whole vectors."
         )
         return self._with_lines(
             replace(diagnosis, message=message), MASKED, "They do not check these masked accesses"
@@ -211,7 +211,7 @@ class Closer:
             return (
                 "Alone this call is right. The crash is a late effect of the error above, in an earlier call."
             )
-        words = "Alone this call is right. It fails only after earlier calls: is a static or global variable left over?"
+        words = "Alone this call is right, after earlier calls it fails: does a static or global variable keep a value?"
         return (
             "\n".join([words, clues.in_words(shown, self.body, self.source.name)])
             if self.body and shown

@@ -177,7 +177,7 @@ auto P = QTensor.fft(); -> uses torch's Tensor::fft, which kernels cannot use
 auto P = torch::jit::load(name); -> uses torch's torch::jit, which kernels cannot use
 auto P = QTensor.data_ptr<at::Half>(); -> uses torch's at::Half, which kernels cannot use
 auto P = QTensor.data_ptr<char>(); -> uses tensors of a type that kernels cannot use
-auto P = QTensor.index({KTensor}); -> indexes by a tensor or a bool, which kernels cannot use
+auto P = QTensor.index({KTensor}); -> uses a tensor or a bool as an index, which kernels cannot use
 py::dict P; -> uses py::dict: there is no Python where kernels run
 PyErr_Clear(); -> uses PyErr_Clear: there is no Python where kernels run"""
 

@@ -256,7 +256,9 @@ class PythonFile:
                     if t is not None and t.numel() == output.numel() and t.dtype == output.dtype
                 ]
                 if not fitting:
-                    raise Failed(f"no saved tensor has as many elements as {name}")
+                    raise Failed(
+                        f"forward saves no tensor with as many elements as {name} (save_for_backward)"
+                    )
                 copied(fitting[-1].reshape(output.shape), output, name)
 
         return call

@@ -230,7 +230,7 @@ class Memory:
         begun, first = f"{what} outside of every tensor, by program ({program})", int(addresses[0])
         region = self.at(first) if first >= FIRST else None
         if region is None:
-            return f"{begun}, through a pointer into none: check where the pointer comes from"
+            return f"{begun}, through a pointer into no tensor: check where the pointer comes from"
         around = addresses[addresses >> self.np.uint64(SPAN_BITS) == first >> SPAN_BITS]
         behind, before = int(around.max()) + size - region.end, region.first - int(around.min())
         far = f"{behind} bytes beyond the end" if behind > 0 else f"{before} bytes before the beginning"

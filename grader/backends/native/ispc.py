@@ -43,7 +43,7 @@ DOES_NOT_RUN = (
     f"The {TOOL} of this machine cannot compile even the kit's own test file in the sandbox: nothing is judged, and no "
     f"points are lost. Install one that every user can read and run ({WHERE_FROM}), and judge again."
 )
-LEFT_OUT = f"{SOURCE} was left out: there is no {TOOL} on this machine that runs ({WHERE_FROM})"
+LEFT_OUT = f"{SOURCE} was left out: this machine has no working {TOOL} ({WHERE_FROM})"
 
 #: Instruction sets that ispc's avx2 targets need, by their names in /proc/cpuinfo.
 AVX2_FLAGS = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})

@@ -306,12 +306,12 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
             return (
                 name,
                 "work",
-                f"includes {name}: that is torch's own work, and the assignment gives you tensors",
+                f"includes {name}: that is torch's own work; write it yourself, with loops over elements",
             )
         is_torchs = name.startswith(("torch/", "ATen/", "c10/", "caffe2/"))
         return (name, "absent", f"includes {name}, which kernels cannot use") if is_torchs else None
     if TENSOR_INDEX.search(error):
-        return "index", "absent", "indexes by a tensor or a bool, which kernels cannot use"
+        return "index", "absent", "uses a tensor or a bool as an index, which kernels cannot use"
     if OTHER_ELEMENTS in error:
         return "tensors of this type", "absent", "uses tensors of a type that kernels cannot use"
     name = _absent(error) or _undeclared(error, line, source)
@@ -321,7 +321,7 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
     if PYTHON.fullmatch(name) or name.startswith(("pybind11::", "py::", "Module::")):
         return name, "python", f"uses {name}: there is no Python where kernels run"
     if WORK.fullmatch(name):
-        reason = "that is torch's own work; the assignment gives you tensors, not operators"
+        reason = "that is torch's own work; write it yourself, with loops over elements"
         return name, "work", f"calls {'torch operators' if name == 'operators' else name}: {reason}"
     return name, "absent", f"uses torch's {name}, which kernels cannot use"
 
