@@ -202,7 +202,7 @@ def test_the_headers_that_it_replaces_are_torchs() -> None:
         )],
         ("static assertion failed: kernels cannot use tensors of this type",
          "absent", "tensors of this type", "uses tensors of a type that kernels cannot use"),
-        ("use of deleted function 'at::indexing::TensorIndex::TensorIndex(T)", "absent", "index", "uses a tensor or a bool as an index"),
+        ("use of deleted function 'at::indexing::TensorIndex::TensorIndex(T)", "absent", "index", "uses a tensor"),
         *[(error, "python", name, f"uses {name}: {PYTHON}") for error, name in (
             ("'dict' is not a member of 'pybind11'", "pybind11::dict"),
             ("'PyErr_SetString' was not declared in this scope", "PyErr_SetString"),
