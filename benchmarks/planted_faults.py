@@ -230,7 +230,7 @@ FAULTS = (
     Fault("wheel_without_configs", "setup.py",
           'FOLDERS = ("configs", ', "FOLDERS = (",
           "test_install", "an installed kit has no assignment"),
-    Fault("leak_search_off", "grader/staff/release/search.py",
+    Fault("leak_search_off", "grader/staff/release/making.py",
           "found = strangers(files, kit) + leaks(files, secrets(kit))", "found = strangers(files, kit)",
           "test_release", "a handout that holds a line of the solution is written"),
     Fault("unknown_key_accepted", "grader/assignment/yamlnode.py",

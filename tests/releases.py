@@ -11,9 +11,9 @@ from pathlib import Path
 from conftest import ROOT
 
 from grader.core import imports, prebuilt
-from grader.staff.release import contents, products, proofs, search
+from grader.staff.release import contents, making, products, proofs
 from grader.staff.release.contents import Files
-from grader.staff.release.search import Secret
+from grader.staff.release.making import Secret
 from module_ref_stub import library
 
 #: The place of the compiled reference in the main lab's handout.
@@ -44,13 +44,13 @@ class Release:
 
     @cached_property
     def secrets(self) -> list[Secret]:
-        return search.secrets(self.kit)
+        return making.secrets(self.kit)
 
     def found_in(self, path: str, planted: str | bytes) -> str:
         """Return the finding of the search for secrets in a file of the handout, with this line added to its end."""
         data = planted if isinstance(planted, bytes) else planted.encode()
         leaky = replace(self.handout[path], content=self.handout[path].content + b"\n" + data + b"\n")
-        (found,) = search.leaks({path: leaky}, self.secrets)
+        (found,) = making.leaks({path: leaky}, self.secrets)
         return found
 
 

@@ -22,7 +22,7 @@ from conftest import ROOT, put, write
 from grader.assignment.loading import load
 from grader.assignment.records import Part
 from grader.backends.gpu import devicebuild, devicerunner, host, timing
-from grader.backends.gpu.card import clock, driver, finding, smclock
+from grader.backends.gpu.card import clock, driver, finding
 from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, OnCard, Tensor
 from grader.backends.gpu.compiled import Caches
 from grader.backends.torch.zygote import Zygote
@@ -370,8 +370,8 @@ class Clock:
 
     def clock_is(self, rounds: Iterator[Mhz]) -> None:
         """Set the GPU's clock rate in each call, round by round, as if heat limited it."""
-        readings = (smclock.Reading(mhz, frozenset({"heat"})) for one in rounds for mhz in one)
-        self.patch(smclock, "of", lambda driver: SimpleNamespace(read=readings.__next__))
+        readings = (finding.Reading(mhz, frozenset({"heat"})) for one in rounds for mhz in one)
+        self.patch(finding, "clock_of", lambda driver: SimpleNamespace(read=readings.__next__))
 
     def sets(self, count: int) -> None:
         self.patch(clock, "GO_S", count * REFERENCE_S)
@@ -406,9 +406,9 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
 
 def test_under_the_power_limit_clocks_are_not_compared() -> None:
     """The driver changes the clock rate within each call."""
-    slowed, hot = (smclock.Reading(1605, frozenset(k)) for k in ({"power limit"}, {"power limit", "heat"}))
-    assert smclock.is_steady([smclock.Reading(1770), slowed])
-    assert not smclock.is_steady([smclock.Reading(1770), hot])
+    slowed, hot = (finding.Reading(1605, frozenset(k)) for k in ({"power limit"}, {"power limit", "heat"}))
+    assert finding.is_steady([finding.Reading(1770), slowed])
+    assert not finding.is_steady([finding.Reading(1770), hot])
 
 
 @pytest.mark.parametrize(
@@ -509,14 +509,14 @@ def test_a_clock_is_read_by_the_management_library_or_not_at_all(monkeypatch: py
 
     called.device = 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    found = smclock.of(called)  # type: ignore[arg-type]
-    assert found is not None and found.read() == smclock.Reading(1980, frozenset({"heat", "power limit"}))
+    found = finding.clock_of(called)  # type: ignore[arg-type]
+    assert found is not None and found.read() == finding.Reading(1980, frozenset({"heat", "power limit"}))
     library.nvmlDeviceGetClockInfo = Mock(side_effect=Failed)
     assert found.read() is None
     library.nvmlInit = Mock(side_effect=Failed)
-    assert smclock.of(called) is None  # type: ignore[arg-type]
+    assert finding.clock_of(called) is None  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert smclock.of(called) is None  # type: ignore[arg-type]
+    assert finding.clock_of(called) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -23,7 +23,7 @@ from grader.explain.closer_look import Closer, _Findings
 from grader.explain.common_facts import Seen
 from grader.explain.deviation import usual_axes
 from grader.explain.suspect import Suspect
-from grader.judge import second_build
+from grader.judge import explanation
 from grader.judge.bench import Options, Watched
 from grader.judge.explanation import failing_helper
 from grader.judge.part import PartJudge
@@ -634,16 +634,16 @@ def test_race_takes_macros(tmp_path: Path) -> None:
 
 
 def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(second_build, "of_file", lambda source: SimpleNamespace(locks=True))
+    monkeypatch.setattr(explanation, "of_file", lambda source: SimpleNamespace(locks=True))
     used: list[object] = []
     made = SimpleNamespace(native=True, judged=SimpleNamespace(ok=True))
-    monkeypatch.setattr(second_build, "make", lambda *_, sandbox: used.append(sandbox) or made)
-    monkeypatch.setattr(second_build, "NativeHost", lambda sandbox, checks: nullcontext(used.append(sandbox)))
-    monkeypatch.setattr(second_build, "replace", lambda kept, **_: kept)
+    monkeypatch.setattr(explanation, "make", lambda *_, sandbox: used.append(sandbox) or made)
+    monkeypatch.setattr(explanation, "NativeHost", lambda sandbox, checks: nullcontext(used.append(sandbox)))
+    monkeypatch.setattr(explanation, "replace", lambda kept, **_: kept)
     options, backend = SimpleNamespace(sanitize=False), SimpleNamespace(kind=CPP)
     bench: Any = SimpleNamespace(of_file=lambda: backend, options=options, source=Path("x"), assignment=None)
     bench.host = SimpleNamespace(sandbox="of the judged build")
-    second = second_build.SecondBuild(bench, ExitStack())
+    second = explanation.SecondBuild(bench, ExitStack())
     assert second.checked is not None and used == ["of the judged build"] * 2
     assert not second.is_allowed
 

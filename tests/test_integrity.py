@@ -18,7 +18,7 @@ from torch.autograd.profiler import profile
 from grader.backends.native import nativebuild
 from grader.core.arrays import Array, np
 from grader.core.results import ProfileRow, Timing
-from grader.integrity import assembly, elf, inspection, symbols
+from grader.integrity import elf, inspection, symbols
 from grader.integrity import flags as integrity
 from grader.integrity.elf import UndefinedSymbol
 from grader.runner.watch import Evidence
@@ -173,18 +173,18 @@ def compiled(folder: Path, text: str, level: str) -> str:
 
 
 def test_ordinary_assembly_is_no_machine_code_of_one_s_own() -> None:
-    assert [*assembly.foreign_statements(in_a_function(ORDINARY_ASSEMBLY))] == []
+    assert [*inspection.foreign_statements(in_a_function(ORDINARY_ASSEMBLY))] == []
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="assembly of x86-64")
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 def test_data_that_a_compiler_places_is_no_machine_code(level: str, tmp_path: Path) -> None:
-    assert [*assembly.foreign_statements(compiled(tmp_path, PLAIN_DATA, level))] == []
+    assert [*inspection.foreign_statements(compiled(tmp_path, PLAIN_DATA, level))] == []
 
 
 @pytest.mark.parametrize("code", HIDDEN_BYTES.replace("\n", "|").strip("|").split("|"))
 def test_bytes_in_inline_assembly_are_found(code: str) -> None:
-    found = [*assembly.foreign_statements(in_a_function(code.replace(r"\n", "\n")))]
+    found = [*inspection.foreign_statements(in_a_function(code.replace(r"\n", "\n")))]
     assert found and all(each.endswith("(line 12)") for each in found)
 
 

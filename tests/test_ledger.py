@@ -33,7 +33,7 @@ from grader.report import result_json
 from grader.report.progress import Progress, duration
 from grader.staff.classroom import ledger
 from grader.staff.classroom.ledger import Entry
-from grader.staff.classroom.slot import Slot, need_of
+from grader.staff.classroom.worker import Slot, need_of
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is Linux's")

@@ -29,7 +29,7 @@ from grader.explain.comparison import compare
 from grader.explain.diagnose import SAME_OUTPUT, diagnose
 from grader.judge import case_order, correctness
 from grader.report import student
-from grader.staff.release import contents, search
+from grader.staff.release import contents, making
 from grader.study import facts
 from labs.operators import LAB, kernels
 from labs.operators.oracle import ORACLES, RESULT
@@ -372,11 +372,11 @@ def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
     kit = contents.kit(ROOT, STAFF)
     assert FOLDER / sources.FAST in kit.reference_sources
     files = contents.handout(kit, {})
-    search.refuse(files, kit)
+    making.refuse(files, kit)
     assert "labs/operators/studies/ladder.py" in files
     assert not any(b"packedB" in file.content for file in files.values())
     leaking = {**files, "docs/x.md": contents.File((FOLDER / sources.FAST).read_bytes())}
-    assert search.leaks(leaking, search.secrets(kit))
+    assert making.leaks(leaking, making.secrets(kit))
     compiled = LAB.reference().compiled(tmp_path, {})
     kernels = sources.all_levels(FOLDER)[0]
     name = prebuilt.name(kernels.stem, platform.system(), platform.machine())

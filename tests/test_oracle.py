@@ -17,7 +17,7 @@ from grader.explain import comparison
 from grader.explain.comparison import Expected
 from grader.runner.calls import DTYPE_NAMES
 from labs.attention.cases import DISTRIBUTIONS, MAX_ABS_SCORE, describe
-from labs.attention.offsets import flat_offsets
+from labs.attention.dissect import flat_offsets
 from labs.attention.oracle import Attention
 
 ATTENTION_DISTRIBUTIONS = [name for name in DISTRIBUTIONS if not name.endswith("indices")]

@@ -23,7 +23,7 @@ from grader.staff import newlab
 from grader.staff.classroom import ledger
 from grader.staff.platforms import container, prairielearn
 from grader.staff.platforms import github as clones
-from grader.staff.release import contents, making, products, proofs, search
+from grader.staff.release import contents, making, products, proofs
 from grader.staff.release.contents import File, packed, unpack
 from grader.submission import find
 
@@ -270,7 +270,7 @@ def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
 
 def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "prebuilt", lambda *_: {})
-    monkeypatch.setattr(search, "refuse", lambda *_: None)
+    monkeypatch.setattr(making, "refuse", lambda *_: None)
     product = products.PRODUCTS["prairielearn"]
     monkeypatch.setitem(products.PRODUCTS, "prairielearn", replace(product, prove=lambda *_: None))
     wanted = (MAIN.kit, tmp_path / "a", (), print, "prairielearn")

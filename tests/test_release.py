@@ -39,7 +39,7 @@ from grader.doctor import Host, students, tools
 from grader.judge.bench import Options
 from grader.report import github, gradescope
 from grader.runner.calls import Request
-from grader.staff.release import contents, making, products, proofs, search
+from grader.staff.release import contents, making, products, proofs
 from grader.staff.release.contents import File, Files, packed, unpack
 from grader.study.watching import loop
 from grader.submission import companions_of, find
@@ -220,8 +220,8 @@ def test_results_of_the_kit_take_the_place_of_that_result(tmp_path: Path) -> Non
 @pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda lab: lab == "attention"))
 def test_a_handout_gives_nothing_away(lab: str) -> None:
     release = release_of(lab)
-    assert not search.leaks(release.handout, release.secrets)
-    assert not search.strangers(release.handout, release.kit)
+    assert not making.leaks(release.handout, release.secrets)
+    assert not making.strangers(release.handout, release.kit)
 
 
 SEED = MAIN.kit.assignment.seed or 0
@@ -248,18 +248,18 @@ def test_a_secret_is_found_wherever_it_is_put(path: str, planted: str | bytes, f
 def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
     """The staff's file of a lab names parts of the public file; only its additions are secret."""
     text = "parts:\n  - id: softmax_long\n    hidden_cases:\n      - {name: hidden gaps, shape: {lines: 3}}\n"
-    found = search.of_staff_text(text, "staff.yaml", ["softmax_long"])
+    found = making.of_staff_text(text, "staff.yaml", ["softmax_long"])
     assert [secret.what for secret in found] == ["a text for the staff, staff.yaml:4"]
-    assert len(search.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
+    assert len(making.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
     imports = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
-    assert search.of_source(imports, "kernels.py") == []
-    (line,) = search.of_source("x = first_of_all_numbers // second_of_all_numbers  # kept\n", "a.py")
+    assert making.of_source(imports, "kernels.py") == []
+    (line,) = making.of_source("x = first_of_all_numbers // second_of_all_numbers  # kept\n", "a.py")
     assert line.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 
 @pytest.mark.parametrize("path", [*STAFFS, "labs/rows/kernels.py", "a.cpp"])
 def test_files_of_the_staff_are_strangers(path: str) -> None:
-    refused("nothing was written", search.refuse, {path: File(b"")}, MAIN.kit)
+    refused("nothing was written", making.refuse, {path: File(b"")}, MAIN.kit)
 
 
 def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,14 +492,14 @@ def test_lines_of_every_staff_file_are_found(two: Release, path: str, planted: s
 
 def test_a_handout_holds_nothing_of_the_staff_s_and_all_that_it_imports(two: Release, tmp_path: Path) -> None:
     for path in ("kernels2.cu", "labs/gpu/reference.cu", "labs/gpu/tuned.py", "labs/gpu/known.py"):
-        assert search.strangers({path: File(b"")}, two.kit)
+        assert making.strangers({path: File(b"")}, two.kit)
     kept = {path.relative_to(GPU_LAB).as_posix() for path in two.kit.staff_files}
     assert {"reference.py", "reference.cu", "tuned.py", "known.py"} <= kept
     unpack(packed(two.handout), tmp_path)
     proofs.imports_resolve(tmp_path)
-    search.refuse(two.handout, two.kit)
+    making.refuse(two.handout, two.kit)
     leaky = {**two.handout, "README.md": File(CUDA_LINE.encode())}
-    refused(r"nothing was written.*README.md:\d+ holds the solution", search.refuse, leaky, two.kit)
+    refused(r"nothing was written.*README.md:\d+ holds the solution", making.refuse, leaky, two.kit)
 
 
 def test_an_autograder_holds_each_master_once_also_one_s_own(two: Release, tmp_path: Path) -> None:

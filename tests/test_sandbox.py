@@ -29,7 +29,7 @@ from grader.core.arrays import np
 from grader.core.errors import KitError
 from grader.runner.calls import Call, Request
 from grader.runner.session import PipeSession
-from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
+from grader.sandbox import OPEN, Limits, Sandbox, choose, compiling, run_limited, tiers, view
 from grader.sandbox.command import TimeLimit
 
 DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"
@@ -422,7 +422,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
     assert {tmp_path / ".venv", tmp_path / "elsewhere"} <= set(view.python_paths.__wrapped__())
     read = [tmp_path / name for name in ("usr", "bin", "sbin", ".venv")]
     own = {"own_user_namespace": False, "own_processes": True}
-    command = bubblewrap.command("bwrap", read=read, places={}, **own, scratch_bytes=1, cwd="/")
+    command = tiers.command("bwrap", read=read, places={}, **own, scratch_bytes=1, cwd="/")
     options = list(itertools.pairwise(command))
     assert ("--symlink", "usr/bin") in options
     assert ("--symlink", str(tmp_path / "usr" / "bin")) in options, "a link to a link, which is not seen"

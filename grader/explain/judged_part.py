@@ -103,7 +103,7 @@ class EditedBuild(Protocol):
 
 
 class OtherBuilds(Protocol):
-    """Other builds of the student's file (`judge.second_build`)."""
+    """Other builds of the student's file (`judge.explanation`)."""
 
     @property
     def is_allowed(self) -> bool: ...

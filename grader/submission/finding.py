@@ -1,25 +1,51 @@
-"""Search for the submissions in a file, folder or archive. Each is copied into a small folder of its own."""
+"""Search for the submissions in a file, folder or archive. Each is copied into a small folder of its own.
+
+A path that the staff names is one submission if it holds the source itself. An archive is also one submission if it
+holds only a folder with the source, or only another archive. Anything else is a class.
+
+A folder on disk that holds only one folder is a class of one. The submission's id is the inner folder's name, so the id
+stays the same when a second student hands in. Hidden files and the staff's tables and notes are skipped. A file of
+another kind becomes a submission with an error.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from grader.assignment.records import SUFFIXES, file_of
 from grader.core import removal
 from grader.core.errors import KitError, UsageError, explained
-from grader.submission.archive.opening import NoRoom, disk_error
+from grader.submission.archive.opening import NoRoom, archive_stem, disk_error, is_archive_name
 from grader.submission.archive.records import Unreadable, shown
+from grader.submission.exports import (
+    GRADESCOPE_METADATA,
+    MAX_METADATA_BYTES,
+    GradescopeEntry,
+    canvas_name,
+    gradescope_entries,
+    moodle_name,
+)
 from grader.submission.ids import identify
-from grader.submission.nodes import STUDENT, DiskNode, bounded
-from grader.submission.roster import Unit, single, students
-from grader.submission.search import Chosen, Names, chosen, disk_folder, modified_at
+from grader.submission.nodes import CLASS, KIND_TEXTS, STUDENT, DiskNode, Node, bounded, unpacked
+from grader.submission.search import (
+    MAX_DEPTH,
+    Chosen,
+    Names,
+    Unit,
+    chosen,
+    disk_folder,
+    match,
+    modified_at,
+    visible,
+)
 
 MAX_SOURCE_BYTES = 1 << 20
 COMPANIONS = ("module.ispc",)
@@ -193,3 +219,253 @@ def _write(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+
+
+#: Limit on the outer folders that an archiver or a course site adds.
+MAX_WRAPPERS = 3
+#: Folder names of a Gradescope export and of each submission in it.
+_EXPORT, _EXPORTED = re.compile(r"assignment_[0-9]+_export"), re.compile(r"submission_[0-9]+")
+#: Suffixes of files that staff keep beside submissions.
+_STAFF_SUFFIXES = {".csv", ".yml", ".yaml", ".json", ".md", ".html", ".log", ".toml"}
+
+
+def single(node: Node, trouble: str = "") -> Unit:
+    """Return the unit for a node that is one whole submission. `trouble` is the reason why it is unreadable, or ""."""
+    stem = node.name
+    if node.kind != "folder":
+        stem = archive_stem(node.name) if is_archive_name(node.name) else PurePosixPath(node.name).stem
+    return Unit(title=stem, key=node.name, name=shown(stem), whole=node, trouble=trouble)
+
+
+def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> list[Unit]:
+    """Return the units under a path; an empty list only for an empty folder.
+
+    If the path is an archive, `stack` closes it.
+
+    Raises UsageError for a folder that cannot be listed or an export whose metadata cannot be read.
+    """
+    if root.kind != "file":
+        return _divided(root, names, None) if root.kind == "folder" else [single(root)]
+    if canvas_name(root.name) is not None:
+        return _class([root], names)
+    if not is_archive_name(root.name):
+        return [single(root)]
+    try:
+        archive, tree = unpacked(root.open(CLASS, scratch), CLASS, scratch)
+    except Unreadable as error:
+        return [single(root, f"{shown(root.name)} {error}")]
+    stack.callback(archive.close)
+    return _divided(tree, names, single(root)) or [single(root)]
+
+
+def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -> list[Unit]:
+    nodes = _listed(root)
+    if _holds_source(nodes, names):
+        return [as_one or single(root)]
+    metadata = _listing_of_export(root, nodes, is_inner=wrappers > 0)
+    if metadata is not None:
+        return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
+    if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
+        # On disk, the single folder is a student's, even if the folders in it look like students. In an archive it may
+        # be the folder into which an archiver put the whole class.
+        is_students = as_one is None or moodle_name(nodes[0].name) is not None
+        if is_students and not _listing_of_export(nodes[0], _listed_if_possible(nodes[0]), is_inner=True):
+            return _class(nodes, names)
+        if _is_one(nodes[0], names):
+            return [as_one or single(nodes[0])]
+        return _divided(nodes[0], names, as_one, wrappers + 1)
+    if as_one is not None and len(nodes) == 1 and _is_plain_archive(nodes[0]):
+        return [as_one]
+    return _class(nodes, names)
+
+
+def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -> Node | None:
+    """Return the metadata file of a folder that is a Gradescope export, else None.
+
+    A student can hand in a file of that name. So there must also be folders named as in an export. `is_inner`: True if
+    the staff named an outer folder. Then this folder must have the name of an export, too.
+    """
+    if is_inner and not _EXPORT.fullmatch(folder.name):
+        return None
+    if not any(node.kind == "folder" and _EXPORTED.fullmatch(node.name) for node in nodes):
+        return None
+    return next((node for node in nodes if node.name == GRADESCOPE_METADATA and node.kind == "file"), None)
+
+
+def _is_plain_archive(node: Node) -> bool:
+    return node.kind == "file" and is_archive_name(node.name) and canvas_name(node.name) is None
+
+
+def _listed(folder: Node) -> list[Node]:
+    try:
+        return visible(folder.children(CLASS.members))
+    except Unreadable as error:
+        raise UsageError(f"the folder {shown(folder.name)} {error}") from error
+
+
+def _holds_source(nodes: Sequence[Node], names: Names) -> bool:
+    if names.of_class is not None and not _holds_source(nodes, names.of_class):
+        # A write-up beside folders or sources of students belongs to the staff.
+        return not _holds_students(nodes, names.of_class) and _holds_source(nodes, Names(names.source))
+    fits = [match(node.name, names.dividing.source) for node in nodes if node.kind != "folder"]
+    return any(fit is not None and fit.rank < 2 for fit in fits)
+
+
+def _holds_students(nodes: Sequence[Node], names: Names) -> bool:
+    """Return True if any of these nodes is a submission or may hold one."""
+    return any(
+        node.kind == "folder" or is_archive_name(node.name) or _suffix(node.name) == _suffix(names.source)
+        for node in nodes
+    )
+
+
+def _is_one(folder: Node, names: Names) -> bool:
+    """Return True if a folder can hold at most one submission."""
+    level = [_listed_if_possible(folder)]
+    if _holds_source(level[0], names):
+        return True
+    if _listing_of_export(folder, level[0], is_inner=True):
+        return False
+    count = others = seen = 0
+    for _ in range(MAX_DEPTH):
+        nodes = [node for inside in level for node in inside]
+        suffixes = [_suffix(node.name) for node in nodes if node.kind != "folder"]
+        count += suffixes.count(_suffix(names.dividing.source))
+        count += sum(is_archive_name(node.name) for node in nodes if node.kind != "folder")
+        others += suffixes.count(_suffix(names.source))
+        seen += len(nodes)
+        if count > 1 or seen > CLASS.members:
+            return False
+        level = [_listed_if_possible(node) for node in nodes if node.kind == "folder"]
+    return (count or others) <= 1
+
+
+def _listed_if_possible(folder: Node) -> list[Node]:
+    # If the folder cannot be listed, copying the submission will report the error.
+    try:
+        return visible(folder.children(CLASS.members))
+    except Unreadable:
+        return []
+
+
+# ---- one entry per student
+
+
+def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) -> list[Unit]:
+    """Return a unit for each submission among these nodes. `beside_others`: True if the class has further submissions.
+
+    In a search for write-ups, a write-up is a submission of its own only if the class has no source, folder or archive.
+    Otherwise it belongs to the source of the same name; without such a source it is the staff's and skipped.
+    """
+    units: list[Unit] = []
+    canvas: dict[str, Unit] = {}
+    dividing = names.dividing
+    beside = {node.name: node for node in nodes}
+    stems = {
+        PurePosixPath(node.name).stem for node in nodes if _suffix(node.name) == _suffix(dividing.source)
+    }
+    alone = names.of_class is not None and not beside_others and not _holds_students(nodes, names.of_class)
+    for node in nodes:
+        sent = canvas_name(node.name) if node.kind != "folder" else None
+        suffix = _suffix(node.name)
+        if sent is not None:
+            title = f"{sent.person}_{sent.user}"
+            unit = canvas.get(title) or Unit(
+                title,
+                f"canvas {title}",
+                shown(sent.person),
+                numbered=True,
+                identities=(f"canvas:{sent.user}",),
+            )
+            canvas[title] = replace(
+                unit,
+                nodes=(*unit.nodes, replace(node, name=sent.file)),  # type: ignore[type-var]
+                marked_late=unit.marked_late or sent.late,
+            )
+        elif node.kind == "folder" and (handed := moodle_name(node.name)) is not None:
+            title = f"{handed.person}_{handed.participant}"
+            units.append(
+                replace(
+                    single(node),
+                    title=title,
+                    name=shown(handed.person),
+                    identities=(f"moodle:{handed.participant}",),
+                )
+            )
+        elif node.kind == "folder" or (node.kind == "file" and is_archive_name(node.name)):
+            units.append(single(node))
+        elif suffix == _suffix(dividing.source):
+            units.append(_named_for_student(node, beside, names))
+        elif alone and suffix == _suffix(names.source):
+            # The write-up gets the key that its source would have.
+            key = PurePosixPath(node.name).stem + _suffix(dividing.source)
+            units.append(replace(single(node), key=key))
+        elif _is_companion(node, stems, dividing) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):
+            continue
+        else:
+            what = KIND_TEXTS[node.kind] if node.kind != "file" else "another kind of file"
+            units.append(
+                single(
+                    node, f"expected a {names.source}, a folder or an archive; {shown(node.name)} is {what}"
+                )
+            )
+    return units + list(canvas.values())
+
+
+def _named_for_student(node: Node, beside: Mapping[str, Node], names: Names) -> Unit:
+    """Return the unit of a source named for its student, such as `alice.cpp`, with files of the same stem beside it.
+
+    `alice.ispc` becomes the companion `module.ispc`.
+    """
+    unit, stem = single(node), PurePosixPath(node.name).stem
+    wanted = names.companions if names.of_class is None else (names.source, *names.companions)
+    files = [
+        replace(beside[stem + _suffix(name)], name=name)  # type: ignore[type-var]
+        for name in wanted
+        if stem + _suffix(name) in beside
+    ]
+    if names.of_class is not None:
+        return replace(unit, whole=None, nodes=tuple(files))
+    if not files:
+        return unit
+    return replace(unit, whole=None, nodes=(replace(node, name=names.source), *files))  # type: ignore[type-var]
+
+
+def _is_companion(node: Node, stems: set[str], names: Names) -> bool:
+    return PurePosixPath(node.name).stem in stems and _suffix(node.name) in {
+        _suffix(name) for name in names.companions
+    }
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
+# ---- Gradescope
+
+
+def _gradescope(metadata: Node, others: Sequence[Node], names: Names) -> list[Unit]:
+    try:
+        content = b"".join(bounded(metadata.pieces(), MAX_METADATA_BYTES, "download the export again"))
+    except Unreadable as error:
+        raise UsageError(f"{GRADESCOPE_METADATA} {error}") from error
+    entries = gradescope_entries(content, GRADESCOPE_METADATA)
+    found = {node.name: node for node in others}
+    units = [_of_entry(entry, found.pop(entry.folder, None)) for entry in entries]
+    return units + _class(list(found.values()), names, beside_others=True)
+
+
+def _of_entry(entry: GradescopeEntry, node: Node | None) -> Unit:
+    people = [person.name for person in entry.people if person.name]
+    folder = shown(entry.folder)
+    missing = f"the export lists {folder}, but has no such folder: download the export again"
+    return Unit(
+        title=f"{people[0]}_{entry.folder.removeprefix('submission_')}" if people else entry.folder,
+        key=entry.folder,
+        name=", ".join(people) or folder,
+        whole=node,
+        trouble="" if node is not None else missing,
+        emails=tuple(person.email for person in entry.people if person.email),
+        identities=tuple(f"sis:{person.sid}" for person in entry.people if person.sid),
+        submitted_at=entry.submitted_at,
+    )

@@ -41,8 +41,7 @@ from grader.explain.oracle import Ask, Dissected, Oracle
 from grader.explain.relations import Found
 from grader.explain.suspect import Suspect
 
-from . import offsets
-from .dissect import dissect
+from .dissect import diagnose_read, diagnose_write, dissect, flat_offsets
 from .suspects import bounds, fitting
 
 _SCORES, _VALUES = ("input:Q", "input:K"), ("input:V",)
@@ -405,13 +404,13 @@ class Read4D(Oracle):
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         flat = inputs["tensor"].reshape(-1).astype(np.float64)
-        return Expected(flat[offsets.flat_offsets(inputs["index"], shape)], 0.0)
+        return Expected(flat[flat_offsets(inputs["index"], shape)], 0.0)
 
     def diagnose(
         self, inputs: Inputs, shape: Shape, expected: Expected, actual: Array, comparison: Comparison
     ) -> Diagnosis:
         actual, wrong = (t.reshape(expected.value.shape) for t in (actual, comparison.wrong))
-        return offsets.diagnose_read(inputs, shape, expected.value, actual.astype(np.float64), wrong)
+        return diagnose_read(inputs, shape, expected.value, actual.astype(np.float64), wrong)
 
 
 class Write4D(Oracle):
@@ -422,14 +421,14 @@ class Write4D(Oracle):
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         after = inputs["tensor"].reshape(-1).astype(np.float64)
-        after[offsets.flat_offsets(inputs["index"], shape)] = inputs["values"]
+        after[flat_offsets(inputs["index"], shape)] = inputs["values"]
         return Expected(after.reshape(inputs["tensor"].shape), 0.0)
 
     def diagnose(
         self, inputs: Inputs, shape: Shape, expected: Expected, actual: Array, comparison: Comparison
     ) -> Diagnosis:
         actual, wrong = (t.reshape(expected.value.shape) for t in (actual, comparison.wrong))
-        return offsets.diagnose_write(inputs, shape, expected.value, actual.astype(np.float64), wrong)
+        return diagnose_write(inputs, shape, expected.value, actual.astype(np.float64), wrong)
 
 
 ORACLES: dict[str, Oracle] = {"attention": Attention(), "read4d": Read4D(), "write4d": Write4D()}

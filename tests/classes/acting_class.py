@@ -62,7 +62,7 @@ with ledger.hold(Path(sys.argv[1])) as book:
 HOLDS_MACHINE = """
 import sys
 from pathlib import Path
-from grader.staff.classroom.slot import Slot
+from grader.staff.classroom.worker import Slot
 slot = Slot(Path(sys.argv[1]))
 with slot.shared(), slot.exclusive():
     print("alone", flush=True)

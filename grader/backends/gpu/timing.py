@@ -30,7 +30,7 @@ from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Part
 from grader.backends import binding, faults
 from grader.backends.gpu import devicecall
-from grader.backends.gpu.card import smclock
+from grader.backends.gpu.card import finding
 from grader.backends.gpu.card.arena import Arena, Card, Tensor
 from grader.backends.gpu.card.clock import TimedRunner, judges_bytes, sets_for
 from grader.backends.gpu.card.finding import GPU
@@ -114,7 +114,7 @@ class DeviceRounds:
     """Approximate seconds that the reference takes for one set."""
     unsteady: int = field(default=0, init=False)
     """Number of rounds that were repeated because the GPU's clock changed during them."""
-    readings: list[smclock.Reading] = field(default_factory=list, init=False)
+    readings: list[finding.Reading] = field(default_factory=list, init=False)
     """The GPU's clock after each call of the rounds that count."""
     tuned: str = field(default="", init=False)
     """The choices of the student's autotuners in its first timed runner."""
@@ -133,8 +133,8 @@ class DeviceRounds:
         assert device.card is not None
         self.card: Card = device.card
         self.card.driver.make_current()
-        self.clock = smclock.of(self.card.driver)
-        self.seen_clocks: dict[bool, list[smclock.Reading]] = {True: [], False: []}
+        self.clock = finding.clock_of(self.card.driver)
+        self.seen_clocks: dict[bool, list[finding.Reading]] = {True: [], False: []}
         self.shape = {**self.checks.shape, "layout": 0}
         self.as_autograd = False
         path = device.reference_file(self.part)
@@ -245,7 +245,7 @@ class DeviceRounds:
             self.seen_clocks = {True: [], False: []}
             one = self.one_round()
             # Compare the clocks of each side separately: a kernel that draws more power runs at a slower clock.
-            if all(map(smclock.is_steady, self.seen_clocks.values())):
+            if all(map(finding.is_steady, self.seen_clocks.values())):
                 in_a_row = 0
                 self.readings += [*self.seen_clocks[True], *self.seen_clocks[False]]
                 yield one
@@ -254,12 +254,12 @@ class DeviceRounds:
             if in_a_row == MOST_UNSTEADY:
                 found = ", ".join(str(reading.mhz) for side in self.seen_clocks.values() for reading in side)
                 message = (
-                    f"The GPU's clock changes by more than {smclock.STEADY:.0%} from call to call (MHz: {found}). The "
+                    f"The GPU's clock changes by more than {finding.STEADY:.0%} from call to call (MHz: {found}). The "
                     "results are right, the time is open. Cool the GPU, stop other programs on it, or fix its clock "
                     "(nvidia-smi --lock-gpu-clocks), and judge again."
                 )
                 raise faults.Faulty(
-                    "unjudged", Diagnosis("machine_lacks", message), waits_for=smclock.STEADY_CLOCK
+                    "unjudged", Diagnosis("machine_lacks", message), waits_for=finding.STEADY_CLOCK
                 )
 
     def clocks(self) -> CardClock | None:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from grader.assignment.records import RunLimits
 from grader.backends.native.compilers import HEADER_TIMEOUT_S
-from grader.core import orphans, procfs, removal
+from grader.core import procfs, removal
 from grader.core.errors import KitError
 from grader.core.places import ROOT
 from grader.core.quantities import size_text
@@ -178,8 +178,8 @@ class LocalExecutor:
         self._started = self._failed_starts = 0
         self._selector = selectors.DefaultSelector()
         # Processes that a dead worker leaves behind (its zygote, a compiler) become our children, so we can kill them.
-        orphans.adopt()
-        self._not_ours = orphans.children()
+        procfs.adopt()
+        self._not_ours = procfs.children()
 
     def submit(self, job: Job) -> None:
         self._queue.append(job)
@@ -334,7 +334,7 @@ class LocalExecutor:
             with contextlib.suppress(OSError):
                 pipe.close()
         self._workers.remove(worker)
-        orphans.sweep([*self._not_ours, *(other.process.pid for other in self._workers)])
+        procfs.sweep([*self._not_ours, *(other.process.pid for other in self._workers)])
         removal.remove(worker.place)
         return code
 

@@ -26,7 +26,7 @@ from grader import sandbox, score
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment, Part
 from grader.backends.gpu import devicebuild
-from grader.backends.gpu.card import finding, smclock
+from grader.backends.gpu.card import finding
 from grader.backends.kinds import kind_of
 from grader.backends.native import ispc
 from grader.backends.native.toolchain import ABSENT, TORCH, python_include_dir, torch_version
@@ -52,13 +52,13 @@ CHECKS: Mapping[str, Callable[[], bool]] = {
     finding.GPU: finding.is_here,
     devicebuild.NVCC: lambda: bool(devicebuild.nvcc()),
     devicebuild.TRITON: devicebuild.has_triton,
-    smclock.STEADY_CLOCK: finding.is_here,
+    finding.STEADY_CLOCK: finding.is_here,
     PYTHON_HEADERS: lambda: python_include_dir() is not None,
 }
 REMEDIES = {
     ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})",
     TORCH: "install torch beside the kit",
-    smclock.STEADY_CLOCK: "fix the GPU's clock rate (nvidia-smi --lock-gpu-clocks)",
+    finding.STEADY_CLOCK: "fix the GPU's clock rate (nvidia-smi --lock-gpu-clocks)",
     PYTHON_HEADERS: "install Python's headers (apt install python3-dev)",
     finding.GPU: "use a machine with a GPU",
     devicebuild.NVCC: "install NVIDIA's CUDA toolkit and put nvcc on the PATH",

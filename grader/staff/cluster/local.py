@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grader.core import machine, orphans
+from grader.core import machine, procfs
 from grader.core.errors import KitError, UsageError
 from grader.core.harmless import one_line
 from grader.core.places import ROOT
@@ -298,7 +298,7 @@ def main(arguments: Sequence[str]) -> None:
     import asyncio
 
     parent, keys, what, *rest = arguments
-    orphans.end_with_parent(signal.SIGTERM)
+    procfs.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(parent):
         return  # the judge died before the signal was set up
     security = security_of(Path(keys))

@@ -29,7 +29,7 @@ from typing import Any
 
 from grader import sandbox
 from grader.assignment.loading import load
-from grader.core import machine, orphans, plainfile, removal
+from grader.core import machine, plainfile, procfs, removal
 from grader.core.errors import KitError, UsageError
 from grader.judge.regrade import Rest
 from grader.staff.classroom.executor import Done, Event, Failed, Job, LocalExecutor, Phase, silence_limits
@@ -264,7 +264,7 @@ def _end(_signal: int, _frame: object) -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
-    orphans.end_with_parent(signal.SIGTERM)
+    procfs.end_with_parent(signal.SIGTERM)
     try:
         serve()
     except (EOFError, BrokenPipeError):

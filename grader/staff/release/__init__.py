@@ -1,7 +1,7 @@
 """Release of an assignment: the students' handout and a platform's files, made from the staff's sources and tested.
 
 Theory of operation. `contents` collects the files of handout and autograder from a checkout. `products` lists the files
-for each platform. `search` looks for lines of the solution and for hidden seeds in the handout. `proofs` unpacks the
+for each platform. `making` looks for lines of the solution and for hidden seeds in the handout. `proofs` unpacks the
 archives into empty folders and judges the starter and the solution there. Only then are the files written, all or none.
 The same files and commit always give the same bytes.
 """

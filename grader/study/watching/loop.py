@@ -24,7 +24,7 @@ from grader.assignment.labs import Ladder
 from grader.assignment.records import Assignment, Part
 from grader.backends.native import ispc
 from grader.backends.torch.zygote import Zygote
-from grader.core import orphans
+from grader.core import procfs
 from grader.core.commandline import EXIT_INTERRUPTED
 from grader.core.errors import EXIT_USAGE, KitError, UsageError
 from grader.core.harmless import one_line
@@ -386,7 +386,7 @@ class Loop:
         if self._armed:
             self._armed = False
             # Compilers and runners are killed first: code that waits for one of them then returns at once.
-            for pid in orphans.children():
+            for pid in procfs.children():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             raise Superseded
@@ -499,7 +499,7 @@ class Loop:
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
-        orphans.sweep(())
+        procfs.sweep(())
 
 
 @contextlib.contextmanager

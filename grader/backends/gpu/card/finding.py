@@ -1,13 +1,24 @@
-"""Finds the GPU of this machine on which kernels are judged."""
+"""The GPU of this machine on which kernels are judged, and its clock with the driver's reasons for slowing it.
+
+The clock is read by NVIDIA's management library (nvidia-ml-py). This package is optional. If it is missing or cannot
+read the clock, every round counts.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from grader.backends.gpu.card.driver import CudaError, Driver
 
 if TYPE_CHECKING:
     from grader.backends.gpu.card.arena import Card
+
 
 #: Entry in `waits_for` if a submission can be judged or timed only on a machine with a GPU.
 GPU = "GPU"
@@ -40,3 +51,65 @@ def architecture() -> str:
 
 def is_here() -> bool:
     return card() is not None
+
+
+#: Entry in `waits_for` if the GPU's clock changed within every round, so that no time counts.
+STEADY_CLOCK = "steady-clock"
+STEADY = 0.03
+"""If the clocks of two calls clock_of a kernel differ by more than this share, their times cannot be compared."""
+POWER_LIMIT = "power limit"
+#: Bits of NVML's constants nvmlClocksEventReason*, for reasons that slow the clock clock_of a busy GPU.
+SLOWED_BY = {0x04: POWER_LIMIT, 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The clock of the GPU's multiprocessors at one moment, and the reasons why it is slow."""
+
+    mhz: int
+    slowed_by: frozenset[str] = frozenset()
+
+
+class SmClock:
+    """Reader for the multiprocessor clock of one GPU."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library, self._handle = library, handle
+
+    def read(self) -> Reading | None:
+        """Return the current clock; None if the library does not report it."""
+        library = self._library
+        try:
+            mhz = library.nvmlDeviceGetClockInfo(self._handle, library.NVML_CLOCK_SM)
+            reasons = library.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        except library.NVMLError:
+            return None
+        return Reading(int(mhz), frozenset(name for bit, name in SLOWED_BY.items() if reasons & bit))
+
+
+def clock_of(driver: Driver) -> SmClock | None:
+    """Return a reader for the clock of the driver's GPU; None if the clock cannot be read."""
+    try:
+        # Import by name: this package is optional.
+        library = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    bus = ctypes.create_string_buffer(32)
+    try:
+        driver("cuDeviceGetPCIBusId", bus, ctypes.c_int(32), ctypes.c_int(driver.device))
+        library.nvmlInit()
+        return SmClock(library, library.nvmlDeviceGetHandleByPciBusId(bus.value))
+    except (CudaError, AttributeError, library.NVMLError):
+        return None
+
+
+def is_steady(readings: Sequence[Reading]) -> bool:
+    """Return True if the calls of one kernel ran at about the same clock, or if the clock cannot show this.
+
+    If the power limit is the only reason for a slow clock, the driver changes the clock within each call. Then single
+    readings mean nothing: they differed by 8 % for calls whose times differed by 0.6 % (matrix products on an H100).
+    """
+    if any(reading.slowed_by == {POWER_LIMIT} for reading in readings):
+        return True
+    clocks = [reading.mhz for reading in readings]
+    return not clocks or max(clocks) <= (1 + STEADY) * min(clocks)
