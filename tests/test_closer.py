@@ -18,7 +18,7 @@ from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis, Flag
-from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, size_probe
+from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
 from grader.explain.closer_look import Closer, _Findings
 from grader.explain.common_facts import Seen
 from grader.explain.deviation import usual_axes
@@ -795,6 +795,62 @@ def test_a_mistake_is_among_the_edits_that_are_tried(line: int, old: str, new: s
     assert (line, old, new) in [(each.line, each.old, each.new) for each in found]
 
 
+CARRIED = """torch::Tensor kernel(torch::Tensor Q, int N, int T) {
+    float total = 0.0f, least = FLT_MIN;
+    std::vector<float> L(N);
+    for (int i0 = 0; i0 < N; i0 += T) {
+        int end = i0 + T;
+        float old = 1.0f, sum;
+        for (int i = i0; i < end; i++) {
+            float old = L[i];
+            if (old > least) least = old;
+            total = exp(L[i]);
+            L[i] /= total * old;
+        }
+        for (int i = 0; i < T; i++) L[b * N + i * T + i] += 1 - old;
+        m = sum;
+        sum += m;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        (4, "after line 4 add `total = 0.0f;`"),
+        (7, "after line 7 add a loop that sets all of L to 0"),
+        (6, "after line 6 add `sum = 0;`"),
+        (2, "-INFINITY in place of FLT_MIN"),
+        (5, "std::min(i0 + T, N) in place of i0 + T"),
+        (8, "without float: this declares a second old, which hides the outer one"),
+        (9, "with the opposite condition"),
+        (10, "total += in place of total ="),
+        (10, "exp(L[i] - old in place of exp(L[i]"),
+        (13, "L[b * N + i * T + i] = in place of L[b * N + i * T + i] +="),
+        (13, "with `&& i0 + i < N`"),
+        (13, "with brackets around the sum before * T"),
+        (14, "this line after line 15"),
+        (15, "without `sum += m;`"),
+    ],
+)
+def test_whole_statements_and_terms_are_among_the_edits(line: int, words: str) -> None:
+    found = edits.candidates(CARRIED, ["kernel"])
+    assert words in [repair._words(each) for each in found if each.line == line]
+    assert edits.combined(CARRIED, "kernel", found).count("\n") == CARRIED.count("\n") + 1
+
+
+def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
+    closer: Any = SimpleNamespace(source=Path("module.cpp"))
+    lead, lines = "The sum is wrong. Expected 1, got 2.", ["  module.cpp:7: s = 1;"]
+    for known, edit, left in (
+        (True, 8, "Expected 1, got 2."),
+        (True, 7, lead),
+        (False, 8, "Expected 1, got 2."),
+    ):
+        assert Closer._beside(closer, f"  module.cpp:{edit}: s;", lead, lines, known) == (left, [])
+
+
 TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
     const int T = TILE_SIZE;
     for (int k = 0; k < N; k += T) {
@@ -825,7 +881,7 @@ def test_all_edits_are_in_one_text_and_no_line_moves() -> None:
     text = edits.combined(EDITED, "kernel", found)
     before, after = EDITED.split("\n"), text.split("\n")
     assert len(after) == len(before) + 1 and after[2:5] == before[1:2] + after[3:5]
-    assert edits.combined(EDITED, "kernel", found, range(1, 99)).count(edits.CHOSEN) == 2
+    assert edits.combined(EDITED, "kernel", found, found).count(edits.CHOSEN) == 2
     assert edits.combined(EDITED, "missing", found) == ""
 
 

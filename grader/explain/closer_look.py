@@ -24,7 +24,7 @@ from grader.core.results import Diagnosis
 from grader.explain import clues, common_facts, hang_samples, repair, sanitizer_sites, size_probe
 from grader.explain.common_facts import Seen
 from grader.explain.deviation import usual_axes
-from grader.explain.diagnose import OTHER_RESULT, PARTLY, concluded, unexplained
+from grader.explain.diagnose import OTHER_RESULT, PARTLY, SAME_OUTPUT, concluded, unexplained
 from grader.explain.explanation_errors import attempt
 from grader.explain.hang_samples import Samples
 from grader.explain.judged_part import Checked, JudgedPart, OtherBuilds
@@ -60,6 +60,7 @@ MOST_NUMBERS = 4
 #: A function of at most this many lines is shown whole if no clue finds a line.
 SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
+OTHER_CAUSE = re.compile(rf" {SAME_OUTPUT} .*?(?= Expected )", re.DOTALL)
 #: Codes of diagnoses that a wrong factor does not explain.
 PRECISE = frozenset({"low_precision", "race"})
 #: Codes of diagnoses that need no further explanation by sizes or lines.
@@ -239,12 +240,30 @@ class Closer:
         shared, dissected = self._shared(found), self._dissection(found)
         repairs = _sentence(lambda: self._repairs(smallest), "")
         lead = self._lead(found, shared, dissected)
+        shown = _sentence(lambda: self._lines(found, dissected, self._bounds(shared)), [])
+        if repairs:
+            lead, shown = self._beside(repairs, lead, shown, has_cause)
         lines = [
             *((lead, repairs) if has_cause else (repairs, lead)),
-            *_sentence(lambda: self._lines(found, dissected, self._bounds(shared)), []),
+            *shown,
             *_sentence(lambda: self._next(found), []),
         ]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
+
+    def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
+        """Return the part of the other findings (`lead`, lines `shown`) to print beside edits that correct the part.
+
+        An edit is right on all inputs, so that it outranks guesses. Of these, and of a suspect that shows none of the
+        lines of the edits, only the numbers stay.
+        """
+        named, others = (
+            set(re.findall(rf"{re.escape(self.source.name)}:(\d+):", text))
+            for text in (repairs, "\n".join(shown))
+        )
+        numbers = NUMBERS.search(lead)
+        if numbers is not None and (not has_cause or not named & others):
+            return numbers[0], []
+        return OTHER_CAUSE.sub(" ", lead), []
 
     def _repairs(self, smallest: Mapping[str, int] | None = None) -> str:
         """Return the small edits that make the part right on all small public inputs, with their lines."""

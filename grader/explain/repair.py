@@ -17,14 +17,16 @@ from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBui
 from grader.source import dataflow, edits
 from grader.source.edits import Edit
 
-#: Limits: seconds of the search, builds, lines in a message, and elements of an output that is compared.
-BUDGET_S, MOST_BUILDS, MOST_LINES, LARGEST = 6.0, 8, 3, 1 << 16
+#: Limits in seconds: when the last build begins, and the calls of one build. Then attempts at a build, edits in one,
+#: lines in a message, and elements of an output that is compared.
+BUDGET_S, SEARCH_S, MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 12.0, 8.0, 8, 800, 3, 1 << 16
 
 
 def repairs(judged: JudgedPart, second: OtherBuilds, smallest: Mapping[str, int] | None = None) -> str:
     """Return sentences with the edits that correct the function, one for each line; "" if no edit does.
 
-    Edits are first called at the `smallest` sizes that fail, if these are known.
+    Edits are first called at the `smallest` sizes that fail, if these are known. A second build holds the less likely
+    edits.
     """
     body, part = judged.kernel.body, judged.kernel.part
     if body is None or part.table:
@@ -38,32 +40,14 @@ def repairs(judged: JudgedPart, second: OtherBuilds, smallest: Mapping[str, int]
         lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in macros]
         words = "With brackets around the whole text of this macro, and around each parameter there, it is"
         return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
-    tried = edits.candidates(source, names)
-    numbered = sorted(tried, key=lambda edit: edit.places)
-    built = _built(judged, second, source, numbered)
-    if built is None or built.bad:
+    tried, found = edits.candidates(source, names), dict[int, Edit]()
+    deadline = time.monotonic() + BUDGET_S
+    for begin in range(0, len(tried), MOST_TOGETHER):
+        if not found and time.monotonic() < deadline:
+            found = _found(judged, second, source, tried[begin : begin + MOST_TOGETHER], cases, smallest)
+    if not found:
         return ""
-    # Without an edit, this build may be right where chance decides, such as in memory outside of an array.
-    wrong = [case for case in reversed(cases) if not _is_right(built, case, 0, fresh=True)][::-1]
-    if not wrong:
-        return ""
-    tiny = [replace(case, shape={**case.shape, **smallest}) for case in wrong[:1] if smallest]
-    # A call with a single number cannot choose an edit and returns None.
-    runs = [(case, built.call(case, 0, fresh=True)) for case in tiny]
-    wrong = [*(case for case, run in runs if run is not None and not run.is_right), *wrong]
-    cases = [*wrong, *(case for case in cases if case not in wrong)]
-    numbers = {edit: number for number, edit in enumerate(numbered, 1)}
-    found, deadline = dict[int, Edit](), time.monotonic() + BUDGET_S
-    for edit in tried:
-        number = numbers[edit]
-        if time.monotonic() > deadline or len(found) > MOST_LINES:
-            break
-        if edit.line in found or not _is_right(built, cases[0], number):
-            continue
-        if all(_is_right(built, case, number, fresh=k == 0) for k, case in enumerate(cases)):
-            found[edit.line] = edit
-    if not 0 < len(found) <= MOST_LINES:
-        return ""
+    found = dict(list(found.items())[:MOST_LINES])
     lines = [
         f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({_words(edit)})"
         for line, edit in found.items()
@@ -72,15 +56,52 @@ def repairs(judged: JudgedPart, second: OtherBuilds, smallest: Mapping[str, int]
     return "\n".join([f"With {change} it is right on all {len(cases)} inputs that were tried:", *lines])
 
 
+def _found(
+    judged: JudgedPart,
+    second: OtherBuilds,
+    source: str,
+    tried: Sequence[Edit],
+    cases: Sequence[Case],
+    smallest: Mapping[str, int] | None,
+) -> dict[int, Edit]:
+    """Return the first edits that make the function right on all cases, by line."""
+    numbered = sorted(tried, key=lambda edit: edit.places)
+    built = _built(judged, second, source, numbered)
+    if built is None or built.bad:
+        return {}
+    # Without an edit, this build may be right where chance decides, such as in memory outside of an array.
+    wrong = [case for case in reversed(cases) if not _is_right(built, case, 0, fresh=True)][::-1]
+    if not wrong:
+        return {}
+    tiny = [replace(case, shape={**case.shape, **smallest}) for case in wrong[:1] if smallest]
+    # A call with a single number cannot choose an edit and returns None.
+    runs = [(case, built.call(case, 0, fresh=True)) for case in tiny]
+    wrong = [*(case for case, run in runs if run is not None and not run.is_right), *wrong]
+    cases = [*wrong, *(case for case in cases if case not in wrong)]
+    numbers = {edit: number for number, edit in enumerate(numbered, 1)}
+    found, deadline = dict[int, Edit](), time.monotonic() + SEARCH_S
+    for edit in tried:
+        if time.monotonic() > deadline or len(found) > MOST_LINES:
+            break
+        if edit.line in found or not _is_right(built, cases[0], numbers[edit]):
+            continue
+        if all(_is_right(built, case, numbers[edit], fresh=k == 0) for k, case in enumerate(cases)):
+            found[edit.line] = edit
+    return found
+
+
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
-    """Build all edits; leave out those on lines that do not compile."""
-    bad = set[int]()
+    """Build all edits without those that do not compile: on a line with an error, first the added statements."""
+    bad, lines = set[Edit](), set[int]()
     for _ in range(MOST_BUILDS):
         text = edits.combined(source, judged.kernel.part.function, tried, bad)
         built = second.edited(judged.kernel.part, text) if text else None
         if built is None or not built.bad:
             return built
-        bad |= {line - 1 for line in built.bad}
+        for line in {line - 1 for line in built.bad}:
+            on_line = {edit for edit in tried if line in edit.lines(source)} - bad
+            bad |= on_line if line in lines else {edit for edit in on_line if edit.is_insertion} or on_line
+            lines.add(line)
     return None
 
 
@@ -92,6 +113,8 @@ def _is_right(built: EditedBuild, case: Case, number: int, *, fresh: bool = Fals
 
 
 def _words(edit: Edit) -> str:
+    if edit.words:
+        return edit.words
     return f"{edit.new} in place of {edit.old}" if edit.new else f"without {edit.old}"
 
 

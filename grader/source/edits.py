@@ -13,18 +13,22 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product, zip_longest
 
 from grader.source.cpptext import Definition, blanked, definitions
 from grader.source.landmarks import closed
 
 CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
-#: C++ functor that replaces min (`least` true) or max, as one line.
-EXTREME = (
+#: Functions that edits call, all in one line: min or max, a limit of a whole number, and a new value for all elements.
+HELPERS = (
     "struct gpt149_extreme { bool least; "
-    "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } };"
+    "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } }; "
+    "template <class T> T gpt149_least(bool is, long a, T b) { return is && a < (long)b ? (T)a : b; } "
+    "inline void gpt149_set(float& a, float v) { a = v; } inline void gpt149_set(double& a, float v) { a = v; } "
+    "template <class T, decltype(sizeof 0) n> void gpt149_set(T (&a)[n], float v) { for (T& x : a) gpt149_set(x, v); } "
+    "template <class C> auto gpt149_set(C& c, float v) -> decltype(c.begin(), void()) { for (auto& x : c) x = v; }"
 )
-MOST_EDITS, MOST_NAMES, MOST_TERMS = 1500, 10, 8
+MOST_EDITS, MOST_NAMES, MOST_TERMS, MOST_ATOMS = 1600, 10, 8, 6
 #: Limits on the characters of a source, its variables, the words in a function, and the uses of a macro.
 LARGEST, MOST_KNOWN, MOST_WORDS, MOST_USES = 1 << 17, 1000, 4000, 256
 _DECLARED = re.compile(
@@ -55,6 +59,22 @@ _COUNTER = re.compile(
 )
 _ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
 _EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
+_FLOAT = (
+    r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
+    r"\b(?:FLT_M(?:IN|AX)|INFINITY)\b|std::numeric_limits<float>::\w+\(\))"
+)
+_HEAD = re.compile(r"[\w:\s]*?\b(\w+)\s*=([^;]*);\s*\1\s*<\s*([^;&|]+);(?:\s*\1\s*\+=\s*([^;)]+)|[^;)]*)")
+_FOR = re.compile(r"\bfor\s*\(\s*" + _HEAD.pattern)
+#: A declaration of one number with a value, and a statement that does something.
+_OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
+#: A line so far in which a pointer is computed.
+_POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
+#: A variable or an element that is set or added to.
+_ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
+_DIMENSION = re.compile(r"\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
+_ACTS = re.compile(
+    r"(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
+)
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*[;,)])")
 
 
@@ -66,6 +86,32 @@ class Edit:
     old: str
     new: str
     places: tuple[tuple[int, int, str], ...]
+    words: str = ""
+    """The edit in words, if it is not "`new` in place of `old`"."""
+
+    @property
+    def is_insertion(self) -> bool:
+        return any("@" in new for _, _, new in self.places)
+
+    @property
+    def changes_numbers(self) -> bool:
+        return self.is_insertion or any(new[:1].isdigit() or new[:1] == "-" for _, _, new in self.places)
+
+    def lines(self, source: str) -> set[int]:
+        """Return the lines of the source that this edit changes."""
+        return {self.line, *(_line(source, begin) for begin, _, _ in self.places)}
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """A simple statement, without the heads of loops before it, and the opening brace around it."""
+
+    begin: int
+    end: int
+    text: str
+    block: int
+    is_bare: bool
+    """True for the body of a loop without braces, before which no statement can be added."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +142,25 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     found = list[tuple[float, Edit]]()
     for begin, end in spans:
         scope = [each for each in known if each.begin < end and each.end > begin]
-        for kind in (_in_calls, _of_words, _others, _terms):
+        for kind in (
+            _in_calls,
+            _of_words,
+            _others,
+            _terms,
+            _resets,
+            _statements,
+            _conditions,
+            _factors,
+            _values,
+        ):
             found += kind(code, begin, end, scope)
     used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
     found += _in_macros(code, used)
-    found.sort(key=lambda each: each[0])
-    return [edit for _, edit in found[:MOST_EDITS]]
+    # Vector instructions need constants as they are, and their values are not numbers.
+    vectors = {_line(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
+    kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
+    kept.sort(key=lambda each: each[0])
+    return [edit for _, edit in kept[:MOST_EDITS]]
 
 
 def _converts(code: str, one: Definition) -> bool:
@@ -110,8 +169,8 @@ def _converts(code: str, one: Definition) -> bool:
     return is_of_tensor and re.search(r"\bfor\b", code[one.body : one.end]) is None
 
 
-def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[int] = ()) -> str:
-    """Return the source with all edits in it, numbered from 1, except those on the lines `bad`.
+def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[Edit] = ()) -> str:
+    """Return the source with all edits in it, numbered from 1, except those in `bad`.
 
     The code that sets CHOSEN begins the body of `function`. Returns "" if the source does not define the function, or
     its first parameter is not a tensor. One line is added after the includes: later line numbers are one higher.
@@ -126,7 +185,7 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     heads = list(re.finditer(r"^[ \t]*#[ \t]*include\b.*\n", code[: body.start], re.MULTILINE))
     places = dict[tuple[int, int], list[tuple[int, str]]]()
     for number, edit in enumerate(edits, 1):
-        for begin, end, new in edit.places if edit.line not in bad else ():
+        for begin, end, new in edit.places if edit not in bad else ():
             places.setdefault((begin, end), []).append((number, new))
     changes = [(begin, end, _chosen(source[begin:end], new)) for (begin, end), new in places.items()]
     gives = tensor[1] if re.search(r"Tensor\s+$", code[: body.start]) else ""
@@ -134,7 +193,7 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     choice = f" if ({first}[0] == {MAGIC!r}f) {{ {CHOSEN} = (int){first}[1]; return {gives}; }} "
     changes.append((body.body, body.body, choice))
     at = heads[-1].end() if heads else 0
-    changes.append((at, at, f'_Pragma("GCC optimize(\\"O1\\")") static int {CHOSEN} = 0; {EXTREME}\n'))
+    changes.append((at, at, f'_Pragma("GCC optimize(\\"O0\\")") static int {CHOSEN} = 0; {HELPERS}\n'))
     text, done = "", 0
     for begin, end, new in sorted(changes):
         if begin >= done:
@@ -164,8 +223,10 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
-    if not old:
-        return "".join(text.replace("@", f"{CHOSEN} == {number}") for number, text in new)
+    if not old or "@" in new[0][1]:
+        # Whole statements before the beginning of an expression that stands at the same place.
+        texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
+        return "".join(sorted(texts, key=lambda text: not text.rstrip().endswith((";", "}"))))
     if old.endswith(";"):
         return f"{{ if ({CHOSEN} != {new[0][0]}) {old} }}"
     if _EXTREME.match(f"{old}("):
@@ -186,6 +247,7 @@ def _declared(code: str) -> Iterator[_Name]:
             yield _Name(use[1], "int", use.end(1), _statement(code, use.end()))
     for one in _DECLARED.finditer(code):
         kind = one[2] or ("vector" if one[5] else "pointer" if one[4] else "float")
+        kind = f"{kind} array" if code[one.end()] == "[" else kind
         kind = f"const {kind}" if one[1] and "const" in code[one.start() : one.end(1)] else kind
         end = _end(code, one.end(), ends)
         yield _Name(one[6], kind, _begun(code, one.end()), end)
@@ -260,7 +322,7 @@ def _line(code: str, at: int) -> int:
 
 
 def _is_whole(kind: str) -> bool:
-    return bool(kind) and not kind.endswith(("float", "double", "pointer", "vector"))
+    return bool(kind) and not kind.endswith(("float", "double", "pointer", "vector", "array"))
 
 
 def _in_scope(known: Sequence[_Name], at: int) -> dict[str, str]:
@@ -299,7 +361,13 @@ def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
         # A longer tile would hide a mistake that shows only with several tiles.
         is_step = re.search(r"\b([A-Za-z_]\w*)\s*=\s*$", _before(code, word.start()) + " ")
         is_head = re.search(rf"\b{word[0]}\s*=[^;]*;$", _before(code, word.start())) is not None
-        if is_head or not _is_free(code, word) or (is_step is not None and is_step[1] in steps):
+        is_dimension = _DIMENSION.search(_before(code, word.start())) is not None
+        if (
+            is_head
+            or is_dimension
+            or not _is_free(code, word)
+            or (is_step is not None and is_step[1] in steps)
+        ):
             continue
         scope, old = _in_scope(known, word.start()), word[0]
         kind = scope.get(old, "")
@@ -317,7 +385,13 @@ def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
         if old in ("0", "1") and not after.startswith("<"):
             others = ["1" if old == "0" else "0"]
         elif bound and _is_whole(kind):
+            # OpenMP allows no counter in its own bound.
+            others = [
+                name for name in others if not re.search(rf"\b{name}\s*[<>]=?$", _before(code, word.start()))
+            ]
             others += [f"{old} + 1", f"{old} - 1"]
+            if code[word.start() - 2] == "=":
+                others += [f"{name} - 1" for name in others if re.fullmatch(r"[A-Z]|d|n", name)]
         row = code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
         is_constant = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{old}[ \t]", code, re.MULTILINE) is not None
         rank = 0.5 if is_bare or is_constant else 1.5 + 2 * (kind == "float" or old.isdigit())
@@ -407,3 +481,242 @@ def _in_macros(code: str, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]
                 if (word[0] in parameters or word[0] in sizes) and is_apart and new != word[0]:
                     place = (word.start(), word.end(), new)
                     yield 2, Edit(_line(code, word.start()), word[0], new, (place,))
+
+
+def _simple(code: str, begin: int, end: int) -> list[_Statement]:
+    """Return the simple statements in a span, without those below an `if` or `else` without braces."""
+    found, blocks, depth, start = list[_Statement](), list[int](), 0, begin
+    for one in re.compile(r"[(){};]|^[ \t]*#[^\n]*", re.MULTILINE).finditer(code, begin, end):
+        depth += (one[0] == "(") - (one[0] == ")")
+        if one[0] in "()" or depth:
+            continue
+        if one[0] == ";" and blocks:
+            at = start
+            while (head := re.compile(r"\s*for\s*\(").match(code, at)) is not None:
+                at = closed(code, head.end(), "()")
+            at += len(code[at : one.end()]) - len(code[at : one.end()].lstrip())
+            text = code[at : one.start()]
+            if text and not re.match(
+                r"(?:if|else|while|do|case|default|return|break|continue|using)\b", text
+            ):
+                found.append(_Statement(at, one.end(), text, blocks[-1], code[start:at].strip() != ""))
+        if one[0] == "{":
+            blocks.append(one.end())
+        elif one[0] == "}" and blocks:
+            blocks.pop()
+        start = one.end()
+    return found
+
+
+def _loops(code: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """Return the bodies of the loops of a span that have braces: begin and end of each."""
+    heads = re.compile(r"\b(?:for|while)\s*\(").finditer(code, begin, end)
+    opened = [re.compile(r"\s*\{").match(code, closed(code, head.end(), "()")) for head in heads]
+    return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
+
+
+def _resets(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that set a variable to its first value after its declaration, or at the start of a loop."""
+    loops = _loops(code, begin, end)
+    for each in known:
+        if not each.kind.endswith(("float", "double", "vector", "array")) or each.kind.startswith("const"):
+            continue
+        element = rf"(?<![\w.]){each.name}\s*(?:\[[^\]=;]*\]\s*){{0,2}}"
+        is_set = rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b"
+        if not re.compile(is_set).search(code, each.begin, min(end, each.end)):
+            continue
+        declared = code[max(0, code.rfind(each.name, 0, each.begin + 1)) : code.find(";", each.begin) + 1]
+        given = re.search(rf"[=,]\s*({_FLOAT}|0)\s*\)?\s*[;,]", declared)
+        is_maximum = re.compile(rf"{element}=[^;]*\bf?max|[<>]=?\s*{element}\)").search(code, begin, end)
+        value = given[1] if given else "-INFINITY" if is_maximum else "0"
+        is_one = each.kind.endswith(("float", "double"))
+        shown = f"`{each.name} = {value};`" if is_one else f"a loop that sets all of {each.name} to {value}"
+        new = f" if (@) gpt149_set({each.name}, {value.replace('-INFINITY', '-__builtin_inff()')}); "
+        inside = [body for body, _ in loops if each.begin <= body < each.end]
+        inside = [
+            at for at in inside if re.compile(rf"\b{each.name}\b").search(code, at, closed(code, at, "{}"))
+        ]
+        own = code.find(";", each.begin) + 1
+        is_alone = each.begin >= begin and "(" not in code[code.rfind("\n", 0, own) : own].split(each.name)[0]
+        for k, at in enumerate([*([own] if is_alone else ()), *reversed(inside)]):
+            line = _line(code, at)
+            yield 0.9 + 0.05 * k, Edit(line, "", shown, ((at, at, new),), f"after line {line} add {shown}")
+
+
+def _edit(
+    code: str,
+    rank: float,
+    at: int,
+    old: str,
+    new: str,
+    places: Sequence[tuple[int, int, str]],
+    words: str = "",
+) -> tuple[float, Edit]:
+    return rank, Edit(_line(code, at), old, new, tuple(places), words)
+
+
+def _put(at: int, text: str) -> tuple[int, int, str]:
+    return at, at, text
+
+
+def _row(code: str, at: int) -> str:
+    """Return the line at this place, up to the place."""
+    return code[code.rfind("\n", 0, at) + 1 : at]
+
+
+def _statements(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that leave out, move or exchange statements, or give a shadowed variable its outer meaning."""
+    statements, loops = _simple(code, begin, end), _loops(code, begin, end)
+    for one, then in zip_longest(statements, statements[1:]):
+        at, shown, skip = one.begin, f"`{one.text};`", "if (!(@)) "
+        if own := _OWN.match(one.text):
+            kind, name = own[1], own[2]
+            if any(each.name == name and each.kind == kind and each.begin < at < each.end for each in known):
+                new = (
+                    f"{kind}* gpt149_outer_{name} = &{name}; {kind} gpt149_own_{name} = 0; "
+                    f"{kind}& {name} = @ ? *gpt149_outer_{name} : gpt149_own_{name}; {name} "
+                )
+                words = f"without {kind}: this declares a second {name}, which hides the outer one"
+                yield _edit(code, 0.3, at, kind, "", [(at, at + own.start(3), new)], words)
+            continue
+        if not _ACTS.match(one.text):
+            continue
+        yield _edit(code, 1.6, at, shown, "", [_put(at, skip)], f"without {shown}")
+        added = _ADDED_TO.match(one.text)
+        if added is not None:
+            name, begins = added[1], at + added.start(2)
+            is_sum = added[2] == "+="
+            new = f"= (@ ? {'0' if is_sum else name} : {name if is_sum else '0'}) + ("
+            places = [(begins, begins + len(added[2]), new), _put(one.end - 1, ")")]
+            other = "=" if is_sum else "+="
+            yield _edit(code, 1.0 if is_sum else 1.3, at, f"{name} {added[2]}", f"{name} {other}", places)
+        if one.is_bare:
+            continue
+        is_pair = then is not None and then.block == one.block and not code[one.end : then.begin].strip()
+        if then is not None and is_pair and _ACTS.match(then.text):
+            places = [_put(at, f" if (@) {{ {then.text}; }} "), _put(then.begin, skip)]
+            yield _edit(code, 1.4, at, shown, "", places, f"this line after line {_line(code, then.begin)}")
+        names = set(_WORD.findall(one.text)) & {each.name for each in known}
+        for body, last in [loop for loop in loops if loop[0] <= at < loop[1]][-1:]:
+            head = code.rfind("for", begin, body)
+            for to, where in ((head, "before"), (last + 1, "after")):
+                if names <= _in_scope(known, to).keys() and re.search(r"[;{}]\s*$", code[to - 200 : to]):
+                    places = [_put(to, f" if (@) {{ {one.text}; }} "), _put(at, skip)]
+                    words = f"this line {where} the loop of line {_line(code, head)}"
+                    yield _edit(code, 1.3, at, shown, "", places, words)
+
+
+def _conditions(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of conditions: `<` or `<=`, an end that is cut off at a size, an `if` turned round or dropped."""
+    for one in re.compile(r"\b(\w+)\s*(<=?)(?![<=])\s*(?=[\w(])(?!\w+\s*[;)])").finditer(code, begin, end):
+        if _is_whole(_in_scope(known, one.start()).get(one[1], "")):
+            by, new = ("1", "<=") if one[2] == "<" else ("-1", "<")
+            place = _put(one.end(), f"(@ ? {by} : 0) + ")
+            yield _edit(code, 1.1, one.start(), f"{one[1]} {one[2]}", f"{one[1]} {new}", [place])
+    for one in re.compile(r"\bif\s*\(").finditer(code, begin, end):
+        last = closed(code, one.end(), "()") - 1
+        for rank, opened, words in (
+            (1.2, "(@) != (", "with the opposite condition"),
+            (1.5, "(@) || (", "without the condition"),
+            (1.7, "!(@) && (", "without what this `if` does"),
+        ):
+            yield _edit(code, rank, one.start(), "if", "", [_put(one.end(), opened), _put(last, ")")], words)
+    for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
+        places = [_put(one.start(1), " (@) != ("), _put(one.end(1), ") ")]
+        yield _edit(code, 1.2, one.start(1), one[1], "", places, f"with the opposite of {one[1].strip()}")
+    # The counters of loops over tiles are below a bound, at which an end in a tile can be cut off.
+    heads = [(head, _end(code, head.end(1), ())) for head in _FOR.finditer(code, begin, end)]
+    for outer, last in [each for each in heads if (each[0][4] or "1").strip() != "1"]:
+        size, counter = outer[3].strip(), outer[1]
+        for head, _ in heads:
+            is_parallel = (
+                "#" in code[code.rfind("\n", 0, code.rfind("\n", 0, head.start())) + 1 : head.start()]
+            )
+            is_size = re.fullmatch(r"[A-Z]|d", head[3].strip()) and head[3].strip() != outer[4].strip()
+            if outer.end() < head.start() < last and not is_parallel and not is_size:
+                index = head[1] if counter in _WORD.findall(head[2]) else f"{counter} + {head[1]}"
+                places, words = (
+                    [_put(head.end(3), f" && !((@) && {index} >= {size})")],
+                    f"`&& {index} < {size}`",
+                )
+                yield _edit(code, 1.2, head.end(3), "", words, places, f"with {words}")
+        for one in re.compile(r"(?<!\()\bint\s+(\w+)\s*=\s*([^;,?]+)(?=;)").finditer(code, outer.end(), last):
+            if "min" not in one[2]:
+                most = size if counter in _WORD.findall(one[2]) else f"{size} - {counter}"
+                places = [_put(one.start(2), f"gpt149_least(@, {most}, "), _put(one.end(2), ")")]
+                yield _edit(code, 1.0, one.start(2), one[2], f"std::min({one[2].strip()}, {most})", places)
+
+
+def _factors(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of expressions: a sign, a factor or divisor that is missing or too much, brackets around a sum."""
+    for sign in re.compile(r"(?<=[\w\])]) ?([-+]) ?(?=[\w(])").finditer(code, begin, end):
+        row = _row(code, sign.start()).lstrip()
+        if not _POINTS.search(row) and not re.search(r"\d[eE]$", row):
+            old, other = f"{row[-12:]} {sign[1]}", "-" if sign[1] == "+" else "+"
+            place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
+            yield _edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
+    # The rest of a product that belongs to a sum in brackets: `b * H + h * N` for `(b * H + h) * N`.
+    for tail in re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+))").finditer(code, begin, end):
+        at, factor = tail.start(), tail[1].strip()
+        if not _POINTS.search(_row(code, at)):
+            words = f"with brackets around the sum before {factor}"
+            yield _edit(code, 0.9, at, "", factor, [_put(at, f" * (@ ? {factor[1:]} : 1)")], words)
+    for factor in re.compile(r"\s*([*/])\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])").finditer(code, begin, end):
+        kind = _in_scope(known, factor.start(2)).get(factor[2], "")
+        if kind.endswith(("int", "float")):
+            place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
+            yield _edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
+    # Numbers of type float: variables, and elements of arrays whose indices are known at the place.
+    names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
+    elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)
+    atoms = {
+        one[0]: (one[2] is not None, -names[one[1]].begin)
+        for one in elements
+        if one[1] in names and (one[2] is None) == names[one[1]].kind.endswith("float")
+    }
+    for one in _simple(code, begin, end):
+        set_ = re.match(r"(?:(?:const\s+)?(?:float|auto)\s+)?(\w+)[^=<>]*=(?!=)", one.text)
+        if set_ is None or set_[1] not in names:
+            continue
+        scope, right = _in_scope(known, one.begin), one.begin + set_.end()
+        fitting = [atom for atom in atoms if atom not in code[right : one.end]]
+        fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
+        exps = re.compile(r"\bexpf?\s*\(").finditer(code, right, one.end)
+        places_of = [(at, "*/") for at in _terms_of(code, right, one.end - 1)]
+        for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
+            old = code[right:at].strip()[-24:]
+            for k, (atom, by) in enumerate(
+                product(sorted(fitting, key=atoms.__getitem__)[:MOST_ATOMS], operators)
+            ):
+                neutral, rank = ("0.0f", 1.3) if by == "-" else ("1.0f", 2.2)
+                place = _put(at, f" {by} (@ ? {atom} : {neutral})")
+                yield _edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", [place])
+
+
+def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
+    """Yield the end of each term of a sum."""
+    depth = 0
+    for one in re.compile(r"[][()+?-]").finditer(code, at, end):
+        if one[0] in "+-?" and depth == 0 and code[at : one.start()].strip():
+            yield at + len(code[at : one.start()].rstrip())
+            if one[0] == "?":
+                return
+        depth += (one[0] in "([") - (one[0] in ")]")
+    yield at + len(code[at:end].rstrip())
+
+
+def _values(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of numbers: the first value of a sum or a maximum, and a step or a bound in digits."""
+    for one in re.compile(rf"(?<=[=,(:?])\s*({_FLOAT}|0)(?=\s*[;,):])").finditer(code, begin, end):
+        old, before = one[1], _row(code, one.start(1))
+        if old == "0" and not re.search(r"\bfloat\s+\w+\s*=\s*$", before):
+            continue
+        for k, new in enumerate(("0.0f", "1.0f", "-INFINITY")):
+            if new.rstrip("f.0") != old.rstrip("f.0"):
+                text = "-__builtin_inff()" if k == 2 else new
+                yield _edit(code, 1.0 + 0.2 * k, one.start(1), old, new, [(*one.span(1), text)])
+    number = re.compile(r"(?<![\w.\[])(?:[2-9]|[1-9]\d+)(?![\w.])(?!\s*>)")
+    digits = dict.fromkeys(number.findall(code, begin, end))
+    for one in number.finditer(code, begin, end):
+        for new in [each for each in digits if each != one[0] and "#" not in _row(code, one.start())][:4]:
+            yield _edit(code, 2.0, one.start(), one[0], new, [(*one.span(), new)])

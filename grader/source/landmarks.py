@@ -579,6 +579,7 @@ class Body:
             whole = added is None or set(_WORD.findall(added[3])) <= declared.keys()
             if added is not None and added[1] in declared and not whole:
                 found |= {declared[added[1]], n}
+        found |= {place.line for place in self.find(r"\baccumulate\s*\([^;]*,\s*0\s*\)")}
         return [self.place(n) for n in sorted(found)]
 
     def one_short(self) -> list[Place]:
