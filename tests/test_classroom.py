@@ -35,7 +35,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
     for _ in range(4):
         acting.allow_turns(2)
         goal = len(acting.recorded()) + moments.randrange(3)
-        judge = acting.start(seed=1)
+        judge = acting.start(seed=1, workers=2)
         wait_until(lambda goal=goal: len(acting.recorded()) >= goal, judge)
         time.sleep(moments.uniform(0, 0.1))
         finished = set(acting.recorded())
@@ -51,7 +51,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
 
 def test_dead_worker_costs_one_submission_and_only_the_second_time(acting: Class) -> None:
     acting.add_all({"ada": "", "bob": "die 1\nslow", "eve": "die 2\nslow", "zoe": "wrong"})
-    assert "1 have no verdict by the kit's fault: eve" in acting.grade(exit_code=3)
+    assert "1 have no verdict by the kit's fault: eve" in acting.grade(exit_code=3, workers=2)
     assert acting.totals() == {"ada": "30", "bob": "18", "eve": "", "zoe": "0"}
     trouble = acting.grades()["eve"]["trouble"]
     assert "the kit's fault" in trouble and "SIGKILL" in trouble
@@ -65,7 +65,7 @@ def test_dead_worker_costs_one_submission_and_only_the_second_time(acting: Class
 
 def test_unsteady_machine_sends_a_submission_to_the_end_of_the_queue_twice_at_most(acting: Class) -> None:
     acting.add_all({"ada": "unfit 1", "bob": "unfit 9", "eve": ""})
-    assert acting.grade(workers=1).count("too unsteady") == 3
+    assert acting.grade().count("too unsteady") == 3
     assert acting.graded() == ["ada", "bob", "eve", "ada", "bob", "bob"]
     attempts = {name: record.attempt for name, record in ledger.read(acting.out).records.items()}
     assert attempts == {"ada": 2, "bob": 3, "eve": 1}
@@ -129,7 +129,7 @@ def test_only_changed_submissions_are_graded_again_and_the_reason_is_given(actin
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
 def test_interrupted_class_has_reports_and_says_how_to_go_on(acting: Class, how: signal.Signals) -> None:
     acting.add_all({"ada": "slow", "bob": "freeze"})
-    judge = acting.start(workers=1)
+    judge = acting.start()
     wait_until(acting.recorded, judge)
     judge.send_signal(how)
     said, wrong = judge.communicate(timeout=HANG_S)
@@ -166,7 +166,7 @@ def held_up(self, name, *rest):
 worker.Worker.grade = held_up
 worker.main()
 """
-REAL = {"command": ["-c", HELD_UP], "tier": None}
+REAL = {"command": ["-c", HELD_UP], "tier": None, "workers": 2}
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
         one.add("bob", "die 1", "slow")
     there.add("eve", "fell 9")
     here.grade(seed=1, kit="")
-    how = {"seed": 1, "kit": "", "cluster": "local:2", "calibration": str(calibration)}
+    how = {"seed": 1, "kit": "", "workers": 2, "cluster": "local:2", "calibration": str(calibration)}
     judge = there.start(**how)
     near: dict[int, list[str]] = {}
 

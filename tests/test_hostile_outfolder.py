@@ -84,15 +84,15 @@ def test_removing_follows_no_link_minds_no_mode_and_no_name_and_keeps_what_is_ke
 
 def test_class_goes_on_after_nested_folders_in_a_worker_s_place_also_resumed(acting: Class) -> None:
     acting.add_all({"ada": "", "eve": f"nest {DEEP_FOLDERS}\ndie 1", "zoe": "slow"})
-    acting.grade(workers=1)
+    acting.grade()
     assert acting.totals() == {"ada": "30", "eve": "30", "zoe": "18"}
 
     acting.add("eve", f"nest {DEEP_FOLDERS}", "freeze", "slow")
-    judge = acting.start(workers=1)
+    judge = acting.start()
     wait_until((acting.state / "nested-again").exists, judge)
     acting.kill(judge)
     acting.add("eve", "slow")
-    acting.grade(workers=1)
+    acting.grade()
     assert acting.totals()["eve"] == "18"
     assert not list(acting.temporary.iterdir())
 

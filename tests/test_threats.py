@@ -1,6 +1,7 @@
 """Each threat ends as promised in every sandbox tier of this machine; the self-test finds faults of a judge."""
 
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -41,11 +42,16 @@ CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None
 JUDGE_CPU_S = 60.0
 
 
+#: The folder of secrets is the same in each run, since threats name it: the cache keeps their objects. The name of
+#: leftovers in public places is made from it, and differs between checkouts and tiers.
+SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
+
+
 class Confinements:
     """One zygote for each tier, shared by all of its rows as in a class, and started by the first of them."""
 
-    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
-        self.named, self.stack = places(folder), stack
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self.stack = stack
         self.started: dict[str, Zygote] = {}
 
     def zygote(self, box: Sandbox) -> Zygote:
@@ -55,12 +61,15 @@ class Confinements:
                 pass
         return self.started[box.tier]
 
+    def named(self, box: Sandbox) -> dict[str, str]:
+        (SECRETS / box.tier).mkdir(parents=True, exist_ok=True)
+        return places(SECRETS / box.tier)
+
 
 @pytest.fixture(scope="module")
-def confinements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Confinements]:
+def confinements() -> Iterator[Confinements]:
     with contextlib.ExitStack() as stack:
-        # The name of leftovers in public places is made from this folder's: it has to differ between runs side by side.
-        yield Confinements(tmp_path_factory.mktemp(f"threats-{os.getpid()}-"), stack)
+        yield Confinements(stack)
 
 
 def cases() -> Iterator[ParameterSet]:
@@ -85,7 +94,7 @@ def cases() -> Iterator[ParameterSet]:
 def test_every_attempt_ends_as_it_must(
     box: Sandbox, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
 ) -> None:
-    zygote, named, tier = confinements.zygote(box), confinements.named, box.tier
+    zygote, named, tier = confinements.zygote(box), confinements.named(box), box.tier
     processes, started_s = descendants(os.getpid()), time.process_time()
     wall_s = time.monotonic()
     result = judge(submission, tmp_path, named, zygote, sandbox=box, table=table)

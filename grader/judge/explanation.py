@@ -44,6 +44,8 @@ Refinement = Callable[[Diagnosis], Diagnosis]
 #: Calls in the student's source that open a file.
 OPENS = r"\b(?:f?re|f)?open\b|\bifstream\b"
 MOST_FILES = 3
+#: Verdicts of a file without a program, which can call no function.
+NOT_BUILT = ("compile_error", "unjudged")
 
 
 def refinements(
@@ -69,6 +71,8 @@ def _closer_look(
     part, bench = results.part, results.bench
     if part.table:
         bench.helpers[part.id] = verdict in ("wrong", *BROKEN_OFF)
+    elif verdict in NOT_BUILT:
+        return []
     elif not diagnosis.hidden and (helper := attempt(lambda: failing_helper(results), None)) is not None:
         return [lambda known: _helper_first(known, helper, verdict, results)]
     options = bench.options

@@ -104,8 +104,8 @@ class Class:
             self.add(name, *lines.splitlines())
 
     def start(self, **wanted: object) -> subprocess.Popen[str]:
-        """Start a judge with these fields of `RunOptions`, after the code in `prepared`."""
-        asked = {"workers": 2, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
+        """Start a judge with these fields of `RunOptions`, by default one worker, after the code in `prepared`."""
+        asked = {"workers": 1, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         # Real runners have other user ids, which may not enter pytest's folders.
         place = {} if "command" in wanted else {"TMPDIR": str(self.temporary)}
