@@ -85,7 +85,7 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
     wait_until(has_begun, judge)
     there.kill(judge)
     finished = len(there.recorded())
-    said = there.grade(exit_code=3, **how)
+    said = there.grade(exit_code=3, apart=True, **how)
     assert f"{finished} were finished before and stay as they are" in said
     grades = there.grades()
     blamed = grades.pop("eve")

@@ -7,17 +7,21 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+from unittest.mock import patch
 
 from handing_in import put
 from process_tree import alive, wait_for
 
-from grader.staff.classroom import gradebook, ledger
+from grader.core.errors import KitError, UsageError
+from grader.staff import running
+from grader.staff.classroom import executor, fingerprints, gradebook, ledger, planning
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import Record, Run
 
@@ -28,22 +32,8 @@ ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
 HANG_S = 120.0
 JUDGE = """
 import json, resource, sys
-from pathlib import Path
-from grader.staff import running
-from grader.staff.classroom import executor, fingerprints, planning
-wanted = json.loads(sys.argv[1])
-exec(wanted.pop("prepared", ""))
-named = ("submissions", "out", "config", "manual", "submitted", "calibration")
-paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
-executor.INSPECTION_SILENCE_S = wanted.pop("inspection_s", executor.INSPECTION_SILENCE_S)
-if "silent_s" in wanted:
-    from grader.staff.cluster import machines
-    machines.SILENT_S = wanted.pop("silent_s")
-only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
-# The kit's own sources may change during a test run: somebody may be working on them.
-fingerprints.of_kit = (lambda: kit) if kit else fingerprints.of_kit
-asked = planning.RunOptions(**paths, only=only, trust=True, **wanted)
-code = running.run(asked, command=[sys.executable, *command])
+from classes.acting_class import judge
+code = judge(json.loads(sys.argv[1]), sys.stdout)
 assert "torch" not in sys.modules
 print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(code)
@@ -71,8 +61,24 @@ with slot.shared(), slot.exclusive():
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return this process's environment, in which the kit can be imported from any folder."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", **more}
+    """Return this process's environment, in which the kit and the tests can be imported from any folder."""
+    known = (str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", ""))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(known), **more}
+
+
+def judge(wanted: dict[str, Any], stream: TextIO) -> int:
+    """Grade a class with these fields of `RunOptions`, after the code in `prepared`."""
+    exec(wanted.pop("prepared", ""))
+    named = ("submissions", "out", "config", "manual", "submitted", "calibration")
+    paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
+    silent_s = wanted.pop("inspection_s", executor.INSPECTION_SILENCE_S)
+    only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
+    # The kit's own sources may change during a test run: somebody may be working on them.
+    of_kit = (lambda: kit) if kit else fingerprints.of_kit
+    silence = patch.object(executor, "INSPECTION_SILENCE_S", silent_s)
+    with silence, patch.object(fingerprints, "of_kit", of_kit):
+        asked = planning.RunOptions(**paths, only=only, trust=True, **wanted)
+        return running.run(asked, stream, [sys.executable, *command])
 
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
@@ -103,23 +109,34 @@ class Class:
         for name, lines in directives.items():
             self.add(name, *lines.splitlines())
 
-    def start(self, **wanted: object) -> subprocess.Popen[str]:
-        """Start a judge with these fields of `RunOptions`, by default one worker, after the code in `prepared`."""
+    def asked(self, wanted: dict[str, object]) -> tuple[dict[str, object], dict[str, str]]:
+        """Return the arguments of `judge`, by default for one worker, and variables of the environment."""
         asked = {"workers": 1, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         # Real runners have other user ids, which may not enter pytest's folders.
         place = {} if "command" in wanted else {"TMPDIR": str(self.temporary)}
-        command = [sys.executable, "-c", JUDGE, json.dumps({**paths, **asked})]
-        environ, pipe = environment(ACTING_STATE=str(self.state), **place), subprocess.PIPE
+        return {**paths, **asked}, environment(ACTING_STATE=str(self.state), **place)
+
+    def start(self, **wanted: object) -> subprocess.Popen[str]:
+        """Start a judge in a process of its own."""
+        (asked, environ), pipe = self.asked(wanted), subprocess.PIPE
+        command = [sys.executable, "-c", JUDGE, json.dumps(asked)]
         return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=environ)
 
-    def run(self, **wanted: object) -> tuple[int, str]:
+    def run(self, *, apart: bool = False, **wanted: object) -> tuple[int, str]:
         """Run a judge to its end. Return its exit code and its output, errors last."""
-        judge = self.start(**wanted)
-        said = "".join(judge.communicate(timeout=HANG_S))
-        return judge.returncode, said
+        if apart or "prepared" in wanted:
+            process = self.start(**wanted)
+            said = "".join(process.communicate(timeout=HANG_S))
+            return process.returncode, said
+        (asked, environ), stream = self.asked(wanted), io.StringIO()
+        with patch.dict(os.environ, environ), patch.object(tempfile, "tempdir", environ.get("TMPDIR")):
+            try:
+                return judge(asked, stream), stream.getvalue()
+            except (KitError, UsageError) as error:
+                return 1, f"{stream.getvalue()}{type(error).__name__}: {error}"
 
-    def grade(self, exit_code: int = 0, **wanted: object) -> str:
+    def grade(self, exit_code: int = 0, **wanted: Any) -> str:
         code, said = self.run(**wanted)
         assert code == exit_code, said
         return said
