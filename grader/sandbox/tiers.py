@@ -33,7 +33,7 @@ from grader.sandbox.limits import Limits
 ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 
 
-def command(
+def bubblewrapped(
     program: str,
     *,
     read: Collection[Path],
@@ -230,7 +230,7 @@ class Sandbox:
     ) -> list[str]:
         """Return the command line that runs the command in namespaces in tier A; in other tiers the command itself.
 
-        In the namespaces it sees the system, Python and these paths (see `bubblewrap.command`), with `card` also the
+        In the namespaces it sees the system, Python and these paths (see `bubblewrapped`), with `card` also the
         devices of a GPU. `system` replaces the system and Python, except for the interpreter that `lock.py` needs.
         `own_processes`: True for a process namespace of its own.
         """
@@ -238,7 +238,7 @@ class Sandbox:
             return list(command)
         known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
         seen = dict.fromkeys([*known, *read])
-        prefix = command(
+        prefix = bubblewrapped(
             self.bwrap,
             read=seen,
             places=places or {},
