@@ -135,7 +135,7 @@ class Lab(ABC):
     claim = "result == expected result"
     """Text before the "True" or "False" that is printed above the profiler's table of a call."""
     denial = "YOUR RESULT IS INCORRECT"
-    """Text printed on the next line if the result is wrong."""
+    """Text printed on the line below `claim` if the result is wrong."""
     watched_sizes: ClassVar[Mapping[str, int]] = {}
     """Sizes of a call under ThreadSanitizer, which slows accesses down; {} for the sizes of a part's largest case."""
 

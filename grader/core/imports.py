@@ -71,7 +71,7 @@ def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> se
 
 
 def missing(root: Path, within: Iterable[str]) -> list[Import]:
-    """List the imports of these modules that no module under `root` provides."""
+    """List the imports in the modules `within` that no module under `root` provides."""
     known = modules(root)
     return [
         found

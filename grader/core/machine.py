@@ -75,7 +75,7 @@ def timing_cores(cpus: Sequence[int] | None = None) -> list[int]:
 
 
 def timings_at_once(cores: int) -> int:
-    """Return the number of serial timings that may run side by side on so many cores: one for every two cores.
+    """Return the number of serial timings that may run side by side: one for every two of the `cores` cores.
 
     Each timing needs a second core for its judge, which makes inputs and compares outputs meanwhile.
     """

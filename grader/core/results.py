@@ -161,7 +161,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class PartResult:
-    """Result of one part. Its points are not in it: `grader.score` computes them."""
+    """Result of one part, without its points: `grader.score` computes them."""
 
     id: str
     title: str
@@ -175,7 +175,7 @@ class PartResult:
     output: str = ""
     """Output that the kernel printed, cut to a limit and made harmless for a terminal."""
     frontier: Standing | None = None
-    """Speed beside known kernels (`Lab.ladder`); None without a time of the part or of these kernels."""
+    """Speed compared with known kernels (`Lab.ladder`); None if the part or these kernels were not timed here."""
     judged_through: str = ""
     """Id of the part whose function was judged instead, because it calls this part's; "" if this part's was judged."""
     waits_for: str = ""

@@ -177,7 +177,7 @@ def _full(tools: Toolchain) -> list[str]:
 
 
 def _nothing(folder: Path) -> None:
-    """Write no headers: those of torch are in torch's folder."""
+    """Write no headers, because torch's headers are in torch's own folder."""
 
 
 def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:

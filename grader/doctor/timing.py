@@ -309,8 +309,8 @@ def judged(timing: Timing, clock: str, title: str) -> Finding:
     if timing.verdict == "slow":
         return fail(
             what,
-            "the times of two copies of one program differ by more than the allowance of students: verdicts on time "
-            "would be chance",
+            "the times of two copies of one program differ by more than students are allowed: verdicts on time would "
+            "be random",
             "end other programs on this machine, and follow the warnings above",
         )
     apart = not low <= 1 <= high and abs(timing.ratio - 1) > APART

@@ -103,11 +103,11 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
         yield Flag("works_while_stopped", message, "rejected" if evidence.children else "review")
     if evidence.children:
         yield Flag(
-            "starts_processes", f"child processes of its own were running: {evidence.children}", "review"
+            "starts_processes", f"its process had running child processes: {evidence.children}", "review"
         )
     if evidence.extra_cpus:
         cores = ", ".join(str(cpu) for cpu in evidence.extra_cpus[:8])
-        yield Flag("more_cores", f"a thread moved to cores that the call was not given: {cores}", "review")
+        yield Flag("more_cores", f"a thread may run on cores that the call was not given: {cores}", "review")
 
 
 def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
@@ -173,7 +173,7 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
         used = median(cpu / wall for cpu, wall in zip(cpu_ms, wall_ms, strict=True) if wall > 0)
         excess_ms = median(cpu_ms) - threads * median(wall_ms)
         if used > _MORE_CORES_FACTOR * threads and excess_ms > _MORE_CORES_MS:
-            yield Flag("more_cores", f"it kept {used:.1f} cores busy where it was given {threads}", "review")
+            yield Flag("more_cores", f"it kept {used:.1f} cores busy, but was given {threads}", "review")
 
 
 @functools.cache

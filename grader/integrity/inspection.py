@@ -182,7 +182,7 @@ def inspect(path: Path, timeout_s: float = TIMEOUT_S) -> tuple[Flag, ...]:
         output_bytes=OUTPUT_BYTES,
     )
     if finished.timed_out:
-        return (unreadable(f"that took more than {timeout_s:g} s"),)
+        return (unreadable(f"reading it took more than {timeout_s:g} s"),)
     try:
         if finished.returncode == 0:
             return tuple(Flag(**fields) for fields in json.loads(finished.output))
@@ -226,7 +226,7 @@ def flags_of_assembly(path: Path) -> tuple[Flag, ...]:
     found = [*islice(foreign_statements(path.read_text("latin-1")), _MOST_FOREIGN)]
     if not found:
         return ()
-    message = f"bytes or sections that no compiler makes of C++, by inline assembly or an attribute: {listed(found)}"
+    message = f"it has bytes or sections that no compiler makes from C++ (assembly or an attribute): {listed(found)}"
     return (Flag("machine_code", message, "review"),)
 
 

@@ -285,7 +285,7 @@ def _same_bytes(a: Any, b: Any) -> bool:
 MOST_CALLS, MOST_IDLE_CALLS = 15, 2
 """Limits for all calls of a part together, in multiples of one call's time limit: MOST_CALLS for their time,
 MOST_IDLE_CALLS for the time in which no thread runs or waits for a core. Honest kernels are far below: they wait for
-milliseconds only, and one that is 30 times slower than the reference uses about a third of MOST_CALLS.
+milliseconds only, and a kernel 30 times slower than the reference uses about a third of MOST_CALLS.
 """
 
 

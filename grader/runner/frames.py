@@ -28,7 +28,7 @@ if sys.platform == "linux":
 #: Start of a frame: the lengths of header (u32) and payload (u64), little endian. See grader/runner/runner.py.
 FRAME = struct.Struct("<IQ")
 HEADER_LIMIT_BYTES = 1 << 20
-#: Size of the memory, of which only written pages count. Larger payloads go through the pipes.
+#: Size of the payload memory; pages that were never written take up none. Larger payloads go through the pipes.
 LARGEST_BYTES = 32 << 20
 #: Bit in a request's payload length: its payload is in the memory, and the runner must put its reply's there.
 IN_MEMORY = 1 << 63

@@ -37,7 +37,7 @@ class Evidence:
 
     - `new_code`: files mapped as code since the fork, the student's object included. In a native runner: all files
       mapped as code except its program.
-    - `frozen_cpu_s`: CPU seconds that it used during the `frozen_wall_s` for which it was stopped.
+    - `frozen_cpu_s`: CPU seconds that the runner used while it was stopped; `frozen_wall_s`: wall seconds of the stops.
     - `stops`: number of stops. `unstopped` counts stops after which it did not stand still in time, `late` those after
       which it used more CPU time than stopping takes.
     - `extra_cpus`: cores that its threads may run on, beyond those that it was given.

@@ -56,7 +56,7 @@ class LockFailed(OSError):
 
 
 def enter(lock: dict[str, Any]) -> None:
-    """Apply a lock {"uid", "files", "calls"} to this process. An entry is None if the tier lacks that layer."""
+    """Apply a lock to this process: its entries "uid", "files" and "calls". None is a layer that the tier lacks."""
     # Open the files of the rules before the uid changes: the new user may not be allowed to open them.
     ruleset = None if lock["files"] is None else file_ruleset(lock["files"])
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
@@ -191,7 +191,7 @@ def mapped_bytes() -> int:
 
 
 def probe(secrets: list[str]) -> None:
-    """Try forbidden actions in the locked process: read these files, print the readable ones, then open a socket."""
+    """Try forbidden actions in the locked process: read the files `secrets`, print the readable ones, open a socket."""
     readable = []
     for path in secrets:
         with contextlib.suppress(OSError), open(path, "rb") as secret:

@@ -115,7 +115,7 @@ LOCK = Path(lock.__file__)
 #: Folder in which a process in tier A sees the judge's files.
 INSIDE = "/run/gpt149"
 PROBE_TIMEOUT_S = 20.0
-#: User ids for runners: BLOCKS blocks of BLOCK ids. On usual systems they are above those of people and below those of
+#: User ids for runners: BLOCKS blocks of BLOCK ids. On usual systems they are above the ids of people, below the ids of
 #: dynamic services, and within the range of a container.
 FIRST_UID, BLOCKS, BLOCK = 50_000, 500, 16
 
@@ -125,8 +125,8 @@ class Sandbox:
     """Settings of a sandbox. Plain data, so that it can be sent to a worker process.
 
     `bwrap` is the path of bubblewrap in tier A. If the judge is not root, bubblewrap needs `own_user_namespace`.
-    `landlock` is the version of Landlock in this Linux, 0 to do without. `own_uid` gives each runner a user id of its
-    own.
+    `landlock` is the version of Landlock in this Linux; 0 if it is not used. `own_uid`: True if each runner gets a user
+    id of its own. `seccomp`: True if system calls are filtered.
     """
 
     tier: Tier

@@ -61,7 +61,7 @@ def card_devices() -> list[str]:
 
 @functools.cache
 def system_paths() -> tuple[Path, ...]:
-    """Return those of SYSTEM and SYSTEM_TABLES that exist. A kit that lies in one of them (/usr/src) is left out."""
+    """Return the paths of SYSTEM and SYSTEM_TABLES that exist, without a kit that lies in one of them (/usr/src)."""
     return tuple(
         without([Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)], kit_paths())
     )
@@ -150,7 +150,7 @@ def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
 
 
 def programs_folders(program: str) -> tuple[Path, ...]:
-    """Return the folder with a compiler's own parts (PREFIX of PREFIX/bin/NAME); () if it is visible anyway."""
+    """Return the folder with a compiler's own parts (PREFIX of PREFIX/bin/NAME); () if every sandbox shows it."""
     prefix = Path(program).resolve().parent.parent
     known = (*system_paths(), *python_paths())
     if prefix == Path("/") or any(prefix.is_relative_to(os.path.realpath(path)) for path in known):

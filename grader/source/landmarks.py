@@ -152,7 +152,7 @@ class Body:
         return [self.place(n) for n in self.lines() if self._uses(n, names)]
 
     def zeroed_in(self, size: str) -> list[Place]:
-        """Return the lines that set elements to zero (or call such a function) in a loop to `size` by steps above 1."""
+        """Return the lines that set elements to zero, directly or by a call, in a loop to `size` with steps above 1."""
         stepped, ends = (
             {place.line for place in self.steps()},
             {n for n, _, end in self._ends() if end == size},
@@ -295,7 +295,7 @@ class Body:
     def _added_to_itself(self, known: set[str]) -> set[int]:
         """Return the lines that add a value of `known` to an array's element without `+=`: `a[i] = a[i] + x`.
 
-        If another line reads the old value first (`old = a[i]`), it is included.
+        If another line reads the old value first (`old = a[i]`), that line is returned, too.
         """
         derived, old, found = set(known), dict[str, tuple[int, set[str]]](), set[int]()
         for n in self.lines():

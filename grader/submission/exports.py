@@ -14,8 +14,8 @@ from grader.submission.archive.records import shown
 
 GRADESCOPE_METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 256 << 20
-#: Nested lists and mappings are kept down to KEPT_DEPTH (document, submission, submitters, submitter). Deeper ones, as
-#: of an autograder's results, are read and dropped; beyond MAX_DEPTH the file is refused.
+#: Nested lists and mappings are kept down to KEPT_DEPTH (document, submission, submitters, submitter). Deeper ones, for
+#: example an autograder's results, are read and dropped; beyond MAX_DEPTH the file is refused.
 KEPT_DEPTH, MAX_DEPTH = 4, 64
 MAX_TEXT_CHARS = 200
 MAX_DIRECTIVES = 16
@@ -189,7 +189,7 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
 
 
 def _is_wanted(stack: list[_Open]) -> bool:
-    """Return True if the next list or mapping is needed: all on the two upper levels, then only `submitters`."""
+    """Return True if the next list or mapping is needed: any on the two upper levels, below them only `submitters`."""
     outer = stack[-1]
     if outer.kept is None or len(stack) > KEPT_DEPTH or (outer.is_mapping and outer.at_key):
         return False
