@@ -827,6 +827,7 @@ CARRIED = """torch::Tensor kernel(torch::Tensor Q, int N, int T) {
         (9, "with the opposite condition"),
         (10, "total += in place of total ="),
         (10, "exp(L[i] - old in place of exp(L[i]"),
+        (10, "exp(L[i]) + old in place of exp(L[i])"),
         (13, "L[b * N + i * T + i] = in place of L[b * N + i * T + i] +="),
         (13, "with `&& i0 + i < N`"),
         (13, "with brackets around the sum before * T"),

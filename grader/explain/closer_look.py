@@ -263,7 +263,7 @@ class Closer:
         numbers = NUMBERS.search(lead)
         if numbers is not None and (not has_cause or not named & others):
             return numbers[0], []
-        return OTHER_CAUSE.sub(" ", lead), []
+        return OTHER_CAUSE.sub("", lead), []
 
     def _repairs(self, smallest: Mapping[str, int] | None = None) -> str:
         """Return the small edits that make the part right on all small public inputs, with their lines."""

@@ -458,7 +458,9 @@ def _terms(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[
         ]
         # Variables of the same line first.
         row = set(_WORD.findall(code[code.rfind("\n", 0, at) + 1 : at]))
-        names = [name for name in whole if name in row] + [name for name in whole if name not in row]
+        names = [name for name in whole if name in row] + [
+            name for name in reversed(whole) if name not in row
+        ]
         old = last[0].lstrip("[, ").rpartition("=")[2].strip()
         for k, name in enumerate(names[:MOST_TERMS]):
             for sign in "+-":
@@ -640,7 +642,9 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iter
                     f"`&& {index} < {size}`",
                 )
                 yield _edit(code, 1.2, head.end(3), "", words, places, f"with {words}")
-        for one in re.compile(r"(?<!\()\bint\s+(\w+)\s*=\s*([^;,?]+)(?=;)").finditer(code, outer.end(), last):
+        for one in re.compile(r"(?:(?<!\()\bint\s+|,\s*)(\w+)\s*=\s*([^;,?()]+)(?=[;,])").finditer(
+            code, outer.end(), last
+        ):
             if "min" not in one[2]:
                 most = size if counter in _WORD.findall(one[2]) else f"{size} - {counter}"
                 places = [_put(one.start(2), f"gpt149_least(@, {most}, "), _put(one.end(2), ")")]
@@ -666,6 +670,9 @@ def _factors(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterato
         if kind.endswith(("int", "float")):
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield _edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
+    for copy in re.compile(r"\bfloat\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*;)").finditer(code, begin, end):
+        inverse = f"1.0f / {copy[1]}"
+        yield _edit(code, 1.9, copy.start(1), copy[1], inverse, [(*copy.span(1), inverse)])
     # Numbers of type float: variables, and elements of arrays whose indices are known at the place.
     names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
     elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)
@@ -682,13 +689,14 @@ def _factors(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterato
         fitting = [atom for atom in atoms if atom not in code[right : one.end]]
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
         exps = re.compile(r"\bexpf?\s*\(").finditer(code, right, one.end)
-        places_of = [(at, "*/") for at in _terms_of(code, right, one.end - 1)]
+        ends = list(_terms_of(code, right, one.end - 1))
+        places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
         for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
             old = code[right:at].strip()[-24:]
             for k, (atom, by) in enumerate(
                 product(sorted(fitting, key=atoms.__getitem__)[:MOST_ATOMS], operators)
             ):
-                neutral, rank = ("0.0f", 1.3) if by == "-" else ("1.0f", 2.2)
+                neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
                 place = _put(at, f" {by} (@ ? {atom} : {neutral})")
                 yield _edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", [place])
 
