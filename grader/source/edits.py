@@ -19,7 +19,8 @@ from grader.source.cpptext import Definition, blanked, definitions
 from grader.source.landmarks import closed
 
 CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
-#: Functions that edits call, all in one line: min or max, a limit of a whole number, and a new value for all elements.
+#: C++ that edits call, on one line: `gpt149_extreme` is min or max, `gpt149_least` limits an integer, and `gpt149_set`
+#: sets a variable or all elements of an array.
 HELPERS = (
     "struct gpt149_extreme { bool least; "
     "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } }; "
@@ -65,13 +66,14 @@ _FLOAT = (
 )
 _HEAD = re.compile(r"[\w:\s]*?\b(\w+)\s*=([^;]*);\s*\1\s*<\s*([^;&|]+);(?:\s*\1\s*\+=\s*([^;)]+)|[^;)]*)")
 _FOR = re.compile(r"\bfor\s*\(\s*" + _HEAD.pattern)
-#: A declaration of one number with a value, and a statement that does something.
+#: A declaration of one number with a first value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
-#: A line so far in which a pointer is computed.
+#: The beginning of a line that computes a pointer.
 _POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
 #: A variable or an element that is set or added to.
 _ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
 _DIMENSION = re.compile(r"\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
+#: A statement that is not a declaration: an assignment, a call, `++` or `--`.
 _ACTS = re.compile(
     r"(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
@@ -87,7 +89,7 @@ class Edit:
     new: str
     places: tuple[tuple[int, int, str], ...]
     words: str = ""
-    """The edit in words, if it is not "`new` in place of `old`"."""
+    """Description of the edit; "" if "`new` in place of `old`" describes it."""
 
     @property
     def is_insertion(self) -> bool:
@@ -104,14 +106,14 @@ class Edit:
 
 @dataclass(frozen=True)
 class _Statement:
-    """A simple statement, without the heads of loops before it, and the opening brace around it."""
+    """A statement without the loop heads before it. `block` is the offset after the `{` of the block around it."""
 
     begin: int
     end: int
     text: str
     block: int
     is_bare: bool
-    """True for the body of a loop without braces, before which no statement can be added."""
+    """True for the body of a loop without braces: no statement can be added before it."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             found += kind(code, begin, end, scope)
     used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
     found += _in_macros(code, used)
-    # Vector instructions need constants as they are, and their values are not numbers.
+    # Some vector instructions require constant arguments, and a vector is not a single number.
     vectors = {_line(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
     kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
     kept.sort(key=lambda each: each[0])
@@ -224,7 +226,7 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
     if not old or "@" in new[0][1]:
-        # Whole statements before the beginning of an expression that stands at the same place.
+        # Texts that are whole statements come before texts that begin an expression at the same place.
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
         return "".join(sorted(texts, key=lambda text: not text.rstrip().endswith((";", "}"))))
     if old.endswith(";"):
@@ -385,7 +387,7 @@ def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
         if old in ("0", "1") and not after.startswith("<"):
             others = ["1" if old == "0" else "0"]
         elif bound and _is_whole(kind):
-            # OpenMP allows no counter in its own bound.
+            # OpenMP does not allow a loop's counter in the bound of the same loop.
             others = [
                 name for name in others if not re.search(rf"\b{name}\s*[<>]=?$", _before(code, word.start()))
             ]
@@ -511,7 +513,7 @@ def _simple(code: str, begin: int, end: int) -> list[_Statement]:
 
 
 def _loops(code: str, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return the bodies of the loops of a span that have braces: begin and end of each."""
+    """Return (begin, end) of the body of each loop in a span, without bodies that have no braces."""
     heads = re.compile(r"\b(?:for|while)\s*\(").finditer(code, begin, end)
     opened = [re.compile(r"\s*\{").match(code, closed(code, head.end(), "()")) for head in heads]
     return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
@@ -562,12 +564,12 @@ def _put(at: int, text: str) -> tuple[int, int, str]:
 
 
 def _row(code: str, at: int) -> str:
-    """Return the line at this place, up to the place."""
+    """Return the text of a line before the offset `at`."""
     return code[code.rfind("\n", 0, at) + 1 : at]
 
 
 def _statements(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that leave out, move or exchange statements, or give a shadowed variable its outer meaning."""
+    """Yield edits that remove, move or exchange statements, exchange `=` and `+=`, or undo a shadowing declaration."""
     statements, loops = _simple(code, begin, end), _loops(code, begin, end)
     for one, then in zip_longest(statements, statements[1:]):
         at, shown, skip = one.begin, f"`{one.text};`", "if (!(@)) "
@@ -609,7 +611,7 @@ def _statements(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iter
 
 
 def _conditions(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits of conditions: `<` or `<=`, an end that is cut off at a size, an `if` turned round or dropped."""
+    """Yield edits of conditions: exchange `<` and `<=`, limit a loop's end to a size, negate or drop an `if`."""
     for one in re.compile(r"\b(\w+)\s*(<=?)(?![<=])\s*(?=[\w(])(?!\w+\s*[;)])").finditer(code, begin, end):
         if _is_whole(_in_scope(known, one.start()).get(one[1], "")):
             by, new = ("1", "<=") if one[2] == "<" else ("-1", "<")
@@ -626,7 +628,7 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iter
     for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
         places = [_put(one.start(1), " (@) != ("), _put(one.end(1), ") ")]
         yield _edit(code, 1.2, one.start(1), one[1], "", places, f"with the opposite of {one[1].strip()}")
-    # The counters of loops over tiles are below a bound, at which an end in a tile can be cut off.
+    # Inside a loop over tiles, limit the end of a tile to the bound of that loop.
     heads = [(head, _end(code, head.end(1), ())) for head in _FOR.finditer(code, begin, end)]
     for outer, last in [each for each in heads if (each[0][4] or "1").strip() != "1"]:
         size, counter = outer[3].strip(), outer[1]
@@ -652,14 +654,14 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iter
 
 
 def _factors(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits of expressions: a sign, a factor or divisor that is missing or too much, brackets around a sum."""
+    """Yield edits of expressions: exchange a sign, add or remove a factor or divisor, put brackets around a sum."""
     for sign in re.compile(r"(?<=[\w\])]) ?([-+]) ?(?=[\w(])").finditer(code, begin, end):
         row = _row(code, sign.start()).lstrip()
         if not _POINTS.search(row) and not re.search(r"\d[eE]$", row):
             old, other = f"{row[-12:]} {sign[1]}", "-" if sign[1] == "+" else "+"
             place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
             yield _edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
-    # The rest of a product that belongs to a sum in brackets: `b * H + h * N` for `(b * H + h) * N`.
+    # A factor that should multiply a whole sum: `b * H + h * N` in place of `(b * H + h) * N`.
     for tail in re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+))").finditer(code, begin, end):
         at, factor = tail.start(), tail[1].strip()
         if not _POINTS.search(_row(code, at)):
@@ -673,7 +675,7 @@ def _factors(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterato
     for copy in re.compile(r"\bfloat\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*;)").finditer(code, begin, end):
         inverse = f"1.0f / {copy[1]}"
         yield _edit(code, 1.9, copy.start(1), copy[1], inverse, [(*copy.span(1), inverse)])
-    # Numbers of type float: variables, and elements of arrays whose indices are known at the place.
+    # Floats that an edit may use: variables, and elements of arrays. The names in them must be in scope.
     names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
     elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)
     atoms = {
@@ -714,7 +716,7 @@ def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
 
 
 def _values(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits of numbers: the first value of a sum or a maximum, and a step or a bound in digits."""
+    """Yield edits of literal numbers: the first value of a sum or a maximum, and a step or a bound."""
     for one in re.compile(rf"(?<=[=,(:?])\s*({_FLOAT}|0)(?=\s*[;,):])").finditer(code, begin, end):
         old, before = one[1], _row(code, one.start(1))
         if old == "0" and not re.search(r"\bfloat\s+\w+\s*=\s*$", before):
