@@ -600,7 +600,8 @@ def _statements(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iter
         if then is not None and is_pair and _ACTS.match(then.text):
             places = [_put(at, f" if (@) {{ {then.text}; }} "), _put(then.begin, skip)]
             yield _edit(code, 1.4, at, shown, "", places, f"this line after line {_line(code, then.begin)}")
-        names = set(_WORD.findall(one.text)) & {each.name for each in known}
+        # A variable of an unknown type may not be known at the other place.
+        names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
         for body, last in [loop for loop in loops if loop[0] <= at < loop[1]][-1:]:
             head = code.rfind("for", begin, body)
             for to, where in ((head, "before"), (last + 1, "after")):
