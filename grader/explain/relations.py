@@ -179,7 +179,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 def imprecise(seen: Deviation) -> Found | None:
     error = abs(seen.actual - seen.expected)
-    # A result without tolerance is counted or copied: its errors are never rounding.
+    # Without a tolerance, the right result is exact (a count or a copy): an error is never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():
         return None
     for kind, precision in _NARROW:

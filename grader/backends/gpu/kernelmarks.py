@@ -60,7 +60,7 @@ class _Text:
         return Body(start.name, start.first + 1, 0, len(rows), (), rows, code)
 
     def _reached(self, start: PythonSpan) -> list[PythonSpan]:
-        """Return this definition and the outermost functions of the file that it uses, directly or not."""
+        """Return this definition and the module-level functions that it uses, directly or not."""
         outer = {span.name: span for span in self.spans if span.indent == 0 and span.kind == "def"}
         reached = [start]
         for span in reached:  # `reached` grows during the loop

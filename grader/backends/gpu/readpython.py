@@ -75,7 +75,7 @@ REACHING = (
         "sys.meta_path",
         "sys.path_hooks",
     ),
-    # Access to the runner's pipes and memory, and to other threads and processes.
+    # Ways to reach the runner's pipes and memory, and other threads and processes.
     *(
         "posix.",
         "_posixsubprocess.",
@@ -97,9 +97,9 @@ REACHING = (
         "asyncio.",
     ),
     *("io.FileIO", "io.open", "_io.", "pty.", "cffi.", "_ctypes.", "numpy.ctypeslib"),
-    # The program that holds the runner.
+    # The main module of the runner's own program.
     "__main__.",
-    # Code that is not in the file's text.
+    # Ways to run code that is not in the file's text.
     *("importlib.", "_imp.", "pkgutil.", "runpy.", "zipimport.", "code.", "codeop.", "timeit.", "builtins."),
     *("marshal.", "pickle.", "_pickle.", "shelve.", "torch.load", "numpy.load", "torch.utils.cpp_extension"),
     *("types.CodeType", "types.FunctionType", "types.MethodType"),
@@ -772,7 +772,7 @@ class Files:
         return [(r, each) for r, c in found for each in c.body if getattr(each, "name", "") != "backward"]
 
     def adapted(self, language: str) -> list[tuple[Reader, ast.ClassDef]]:
-        """Return the classes that the adapter (CS336's function that returns the class to judge) names."""
+        """Return the classes named in the file's adapter: CS336's function that returns the class to judge."""
         name = f"get_flashattention_autograd_function_{language}"
         adapters = self.readers.get(self.bundle.adapters()) if self.bundle is not None else None
         for reader in dict.fromkeys(r for r in (adapters, self.main) if r is not None and name in r.bound):

@@ -137,7 +137,7 @@ class Player:
         return function._schema, arguments, results
 
     def prepare(self, arguments: dict[str, Any]) -> None:
-        """Do something with the arguments of an operator before it is called: a hook for subclasses."""
+        """Hook for subclasses, called with the arguments of an operator (by name) before the operator is called."""
 
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
         kernel = self.kernel(number)

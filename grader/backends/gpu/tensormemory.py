@@ -101,7 +101,7 @@ class Memory:
 
     def named(self, name: str, argument: Any) -> None:
         """Remember the name of an argument of the kernel, for messages."""
-        base = getattr(argument, "base", None)  # of a descriptor, or of a tensor that is read as another type
+        base = getattr(argument, "base", None)  # of a descriptor, or of a tensor with another type
         tensor = argument if hasattr(argument, "untyped_storage") else base
         if hasattr(tensor, "untyped_storage"):
             region = self.region_of(tensor)

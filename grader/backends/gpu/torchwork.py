@@ -82,7 +82,7 @@ def player_class(replay: Any) -> Any:
             if self.ablate:
                 return
             if ATTENTION in name:
-                # Attention counts as the library's even if it works on constants.
+                # Count torch's attention as library work even if its arguments are constants.
                 self.seen[f"op {name}"] += 1
             for each in results:
                 self.made_as.setdefault(storage_of(each), (area(each), each.numel()))

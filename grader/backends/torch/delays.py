@@ -35,7 +35,7 @@ class Delays:
             )
             self.libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
             self.libc.signal(self.SIGNAL, ctypes.cast(self.libc.usleep, ctypes.c_void_p))
-        except AttributeError:  # macOS has no such timers, glibc before 2.34 has them elsewhere
+        except AttributeError:  # macOS has no such timers; before glibc 2.34 they are in another library
             failed = -1
         self.possible = failed == 0
 

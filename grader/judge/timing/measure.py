@@ -85,10 +85,10 @@ SHORTEST_S = 1e-9
 class TimePolicy:
     """Settings for the timing of one part.
 
-    The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. `wall_ceiling`
-    times this is the limit on the ratio of wall times for a serial part. `budget_s` limits the wall time of the
-    measured calls (see the module's text); None for no limit. If the time is not graded, EARLY_PASS_ROUNDS are made.
-    `early_slow` is that of `grader.backends.kinds.Kind`.
+    The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. The wall times of
+    a serial part may have a ratio of `wall_ceiling` times as much. `budget_s` limits the wall time of the measured
+    calls (see the module's text); None for no limit. If the time is not graded, EARLY_PASS_ROUNDS are made.
+    `early_slow` comes from `grader.backends.kinds.Kind`.
     """
 
     clock: Clock

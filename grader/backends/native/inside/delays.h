@@ -1,4 +1,4 @@
-// Interrupts the running thread for some microseconds, again and again during a call, so that data races show
+// Interrupts the running thread for some microseconds, again and again during a call, to reveal data races
 // (grader/backends/torch/delays.py). The timer is made without settings (a null pointer), so it can only send SIGALRM.
 // The filter of system calls forbids to make any other timer.
 //
@@ -29,7 +29,7 @@ class Delays {
   static void plan(bool wanted) { first_ns_ = drawn_ns() + kNeverNs * !wanted; }
 
   Delays() {
-    // Set the handler for every call, as the last call may have changed it.
+    // Set the handler in every call, because the call before may have changed it.
     handle(SIGALRM, hold_up);
     if (!possible_) return;
     often_ = kOften;

@@ -108,7 +108,7 @@ void take_descriptors() {
   const char *const names[] = {"input", "output", "output", "request", "reply", "payloads"};
   const int last = *text_of("payloads") != '\0' ? kLastFd : kLastFd - 1;
   int held[kLastFd + 1];
-  // First move all to high numbers: the low number that one needs may be the present number of another.
+  // First move all to high numbers: another descriptor may still have the low number that one needs.
   for (int k = 0; k <= last; k++)
     held[k] = static_cast<int>(check(fcntl(static_cast<int>(number_of(names[k])), F_DUPFD, kOwnFds), "descriptors"));
   for (int k = 0; k <= last; k++) check(dup2(held[k], k), "descriptors");

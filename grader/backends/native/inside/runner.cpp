@@ -40,8 +40,8 @@ int32_t number_of(const std::string &dtype) {
   return dtype == "float64" ? 7 : dtype == "int64" ? 4 : dtype == "int32" ? 3 : 6;
 }
 
-// Makes the C library keep freed memory for the next call. In a process with torch it does so by itself after some
-// calls. Without this, each call of part 1 would return 2,000 pages to the system and fetch them again (measured).
+// Makes the C library keep freed memory for the next call. In a process with torch, the C library does so without this,
+// after some calls. Otherwise each call of part 1 returns 2,000 pages to the system and fetches them again (measured).
 // Blocks of 32 MiB and more are returned each time, with torch as well.
 void keep_memory() {
 #if defined(__GLIBC__)
@@ -50,8 +50,8 @@ void keep_memory() {
 #endif
 }
 
-// A tensor's memory. It begins on a cache line, like torch's. It is as long as requested, so that a sanitizer notices
-// accesses beyond it.
+// A tensor's memory. It begins on a cache line, like the memory of torch's tensors. It is exactly as long as requested,
+// so that a sanitizer notices accesses beyond its end.
 class Array {
  public:
   Array(std::vector<int64_t> shape, int32_t dtype) : shape_(std::move(shape)), dtype_(dtype) {
@@ -263,7 +263,7 @@ class Served {
       std::string text(length, '\0');
       if (!read_exactly({{&text[0], length}})) return;
       try {
-        // A request without a header repeats the last call (which had "keep") with other bytes in its inputs.
+        // A request without a header repeats the last call (whose request had "keep") with new inputs.
         if (length == 0) {
           call_again();
         } else {

@@ -2,7 +2,7 @@
 //
 // The student's file ends with PYBIND11_MODULE(name, m) { m.def("f", &f, ...); }. Here this macro needs no Python: it
 // registers each function's address with a signature. The C functions in gpt149_glue.h list the functions and call
-// them. Since this interface is plain C, one runner works with every compiler and every version of torch.
+// them. Because this interface is plain C, one runner works with every compiler and every version of torch.
 //
 // A signature is the code of the result and, in brackets, the codes of the parameters:
 //   T at::Tensor   i int   l long   f float   d double   b bool   V std::vector<float>
