@@ -1,4 +1,4 @@
-"""Helpers: small sources, their builds with and without torch, calls of their functions, and growth of CPU time."""
+"""Helpers: build small C++ sources with and without torch, call their functions, and measure growth of CPU time."""
 
 import ctypes
 import math
@@ -40,7 +40,7 @@ both_builds = pytest.mark.parametrize("made_by", [pytest.param(nativebuild.build
 
 
 def text_of(name: str) -> str:
-    """Return a C++ text of tests/sources. Most lack includes and bindings, which their tests add."""
+    """Return the text of a C++ file in tests/sources. Most files lack includes and bindings; the tests add them."""
     return (ROOT / "tests" / "sources" / name).read_text()
 
 
@@ -49,7 +49,7 @@ def built(path: Path | None) -> Build:
 
 
 def binding(*names: str) -> str:
-    """Return the end of a source that binds these functions; one text may hold several names, with spaces between."""
+    """Return the binding table at the end of a source. A text in `names` may hold several names, split at spaces."""
     offered = " ".join(f'm.def("{name}", &{name});' for name in " ".join(names).split())
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {offered} }}\n"
 
@@ -66,7 +66,7 @@ def one_function(body: str, before: str = "") -> str:
 
 
 def sharing_headers(cache: Path) -> Path:
-    """Return a new cache that holds the precompiled headers for the usual flags, and nothing else."""
+    """Return a new cache that contains only the precompiled headers for the usual flags."""
     torchbuild.precompile()
     stand_in = standin.prepare(nativebuild.OWN_FLAGS).folder
     light = cache_root() / "headers" / torchbuild._recipe(ROOT / "module.cpp", (), {}, False).header_key()
@@ -83,7 +83,7 @@ def loaded(made: Build) -> StudentObject:
 
 
 def call(of: StudentObject, name: str, *values: object) -> object:
-    """Return the function's result as a plain Python value; vectors and tensors as flat lists. Raises CallFailed."""
+    """Return a function's result as a plain Python value, vectors and tensors as flat lists. Raises CallFailed."""
     invocation = of.prepare(name, list(values))
     result = invocation()
     value: object = result.number if result.kind == 1 else result.kind
@@ -121,7 +121,7 @@ def asked(function: str, *values: object, shape: Sizes = (4,), output: Sizes = (
 
 
 def plain(call: Call) -> Call:
-    """Return the call without its measured fields, and with lists in place of tensors."""
+    """Return a copy of the call without measured times and memory, and with lists in place of tensors."""
     output = None if call.output is None else (call.output.tolist(), str(call.output.dtype))
     echoes = tuple(echo.tolist() for echo in call.echoes)
     unmeasured = dict.fromkeys(("cpu_s", "idle_s", "own_s", "peak_bytes"))
@@ -139,6 +139,6 @@ class Both:
         return self.host.spawn(self.program, threads=threads, **options)
 
     def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[Session]:
-        """Yield one session of each kind; the second starts when the first has ended."""
+        """Yield a session of each kind of runner: native, then with torch. The second starts after the first's end."""
         yield self.zygote.spawn("student", self.object_path, threads=threads, **options)
         yield self.native(threads=threads, **options)

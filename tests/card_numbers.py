@@ -5,7 +5,7 @@ from grader.core.precision import encoded, widened
 
 
 def mixed(h: Array) -> Array:
-    """MurmurHash3's finalizer (Austin Appleby, public domain) of uint32 values."""
+    """Return MurmurHash3's finalizer (Austin Appleby, public domain) of each uint32 value."""
     h = h ^ (h >> np.uint32(16))
     h = h * np.uint32(0x85EBCA6B)
     h = h ^ (h >> np.uint32(13))
@@ -14,7 +14,7 @@ def mixed(h: Array) -> Array:
 
 
 def uniform(count: int, seed: int, low: float, span: float, dtype: str) -> Array:
-    """Elements 0..count-1 of the tensor that the card fills with this seed, as float32; count is below 2**32."""
+    """Return the first `count` elements of the tensor that the GPU fills with this seed, as float32; count < 2**32."""
     with np.errstate(over="ignore"):
         i = np.arange(count, dtype=np.uint32)
         h = mixed(mixed(i ^ np.uint32(seed)) + np.uint32(seed))

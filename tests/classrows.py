@@ -49,14 +49,17 @@ def assignment() -> Assignment:
 
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
-    """Return a timing: this CPU time, and the reference's of 160 ms."""
+    """Return a CPU time, given as a ratio to the reference's 160 ms. `slow`: True for this verdict."""
     verdict, flags = "slow" if slow else "pass", () if graded else ("not_graded",)
     interval = (ratio * 0.97, ratio * 1.04)
     return Timing(160.0, 160.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, True, flags=flags)
 
 
 def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> tuple[CaseResult, ...]:
-    """Return six public cases and a hidden one; `wrong` is the diagnosis code that three public ones share."""
+    """Return six public cases, and a hidden case unless `hidden` is False.
+
+    `wrong` is a diagnosis code for three of the public cases. `hidden_wrong`: True if the hidden case is wrong.
+    """
     right = [CaseResult(name, dict(SHAPE), True, 3e-6) for name in NAMES]
     unseen = CaseResult(SECRET_NAME, dict(SECRET_SHAPE), True, 1e-6, hidden=True)
     if wrong:
@@ -71,7 +74,7 @@ def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> t
 
 QUOTED = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
 
-#: Messages of parts without an output, by verdict. Below: diagnosis codes that differ from the verdict's name.
+#: Messages of parts without an output, by verdict. The next table has codes that differ from the verdict's name.
 ENDED = {
     "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
     "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",

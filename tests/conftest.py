@@ -1,4 +1,4 @@
-"""The build cache of all tests, and fixtures and helpers that most test files use."""
+"""The build cache of all tests, and fixtures and helpers for most test files."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 ROOT = Path(__file__).resolve().parent.parent
-# Builds of the tests stay out of the user's cache, and are found again by the next run and by parallel workers.
+# Builds of tests stay out of the user's cache. The next run and parallel workers find them in this folder.
 os.environ["GPT149_CACHE"] = str(ROOT / "build" / "test-cache")
 # One thread for each judge: two workers of two threads each would compete for two cores. Runners set their own number.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -63,7 +63,7 @@ Key = Callable[[T], Hashable]
 def one_of_each(values: Iterable[T], key: Key[T], name: Any = None) -> list[ParameterSet]:
     """Return parameters for `parametrize`. The fast tier of tests has the first value of each key, the full tier all.
 
-    A value that is a tuple stands for several arguments; `key` is the behaviour that it tries, `name` its id.
+    `key` returns the behaviour that a value tests, `name` its test id. A tuple stands for several arguments.
     """
     seen: set[Hashable] = set()
     found = []
@@ -96,8 +96,8 @@ Made = Sequence[Mutation]
 def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = ()) -> list[ParameterSet]:
     """Return lists of kernels as parameters; each list, of at most `most`, becomes one file.
 
-    The fast tier of tests has the first kernel of each key, the full tier all. If a kernel of `elsewhere`, another lab
-    with cheaper tests, has the same key, the fast tier has none.
+    The fast tier of tests has the first kernel of each key, the full tier all. `elsewhere` has kernels of another lab
+    whose tests are cheaper: the fast tier omits keys that occur among them.
     """
     tried = {key(mutation) for mutation in elsewhere}
     first = {key(mutation): mutation for mutation in reversed(made) if key(mutation) not in tried}
@@ -145,7 +145,7 @@ def failed_explanations() -> Iterator[list[Flag]]:
 
 @pytest.fixture
 def edited_builds() -> None:
-    """Let the explanations of this test search for an edit, which compiles for seconds. Other tests leave it out."""
+    """Let explanations in this test search for an edit of the source. Other tests skip this search, which compiles."""
 
 
 @pytest.fixture(autouse=True)
@@ -157,14 +157,14 @@ def few_builds(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
-    """One zygote without a sandbox, started by the first test that needs it: each imports torch."""
+    """Yield a zygote (which forks runners with torch) without a sandbox. Tests share it: its start imports torch."""
     with Zygote(at_once=False) as one:
         yield one
 
 
 @pytest.fixture(scope="session")
 def master() -> str:
-    """The text of the assignment's master source, staff solution included."""
+    """Return the text of the assignment's master source, staff solution included."""
     return (ROOT / "module.cpp").read_text()
 
 
@@ -180,7 +180,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the search for sizes at which a kernel is wrong, which attention's wrong kernels try at length."""
+    """Shorten the search for sizes at which a kernel is wrong. Only attention's wrong kernels use the long search."""
     monkeypatch.setattr(size_probe, "MOST_CALLS", 4)
 
 
@@ -188,13 +188,13 @@ needs_delays = pytest.mark.skipif(sys.platform != "linux", reason="macOS has no 
 
 
 def insert_at_start(source: str, function: str, statements: str) -> str:
-    """Put statements first in a function's body. Raises ValueError without such a function."""
+    """Put statements at the beginning of a function's body. Raises ValueError if the source lacks the function."""
     opened = source.index("{", source.index(f" {function}(")) + 1
     return f"{source[:opened]}\n    {statements}\n{source[opened:]}"
 
 
 def keeping(source: str, *functions: str) -> str:
-    """Return the source without its other attention kernels, which then need not be compiled."""
+    """Return the source with only these of its attention kernels: the others need not be compiled."""
     for name in re.findall(r"^torch::Tensor (my\w+)\(", source, re.MULTILINE):
         if name not in functions:
             source = re.sub(rf"^torch::Tensor {name}\(.*?^}}\n", "", source, flags=re.DOTALL | re.MULTILINE)
@@ -203,7 +203,7 @@ def keeping(source: str, *functions: str) -> str:
 
 
 def lightly(text: str) -> str:
-    """Return a C++ file that compiles in half the time, for many kernels that are judged by their results alone."""
+    """Return a C++ file that compiles in half the time. For files of many kernels of which only results are judged."""
     return f'_Pragma("GCC optimize(\\"O1\\")")\n{text}'
 
 

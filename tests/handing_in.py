@@ -26,7 +26,7 @@ def put(root: Path, files: Mapping[str, str | bytes], mode: int = 0o644) -> Path
 
 
 def zipped(files: dict[str, bytes], method: int = ZIP_DEFLATED, target: io.BytesIO | None = None) -> bytes:
-    """Return a zip of these files, always the same one."""
+    """Return a zip of these files; equal files give equal bytes."""
     target = target or io.BytesIO()
     with ZipFile(target, "w", method) as archive:
         for name, content in files.items():
@@ -51,7 +51,7 @@ def sources(path: Path, scratch: Path) -> dict[str, bytes | str]:
 
 @dataclass
 class Entry:
-    """One zip entry. Fields that are None get their correct values."""
+    """One entry of a zip. A field that is None gets its correct value."""
 
     name: bytes
     content: bytes = b"int main() {}\n"
@@ -71,7 +71,7 @@ def _local(name: bytes, sizes: Sizes, method: int, flags: int = 0) -> bytes:
 
 
 def _listed(name: bytes, sizes: Sizes, method: int, offset: int, flags: int = 0, mode: int = FILE) -> bytes:
-    """Return the line of a zip entry in the listing."""
+    """Return an entry's record in the central directory, the listing at the end of a zip."""
     line = struct.pack("<4s6H3L", b"PK\1\2", 0x0314, 20, flags, method, 0, 0, *sizes)
     return line + struct.pack("<5H2L", len(name), 0, 0, 0, 0, mode << 16, offset) + name
 
@@ -106,7 +106,7 @@ def _deflated(content: bytes) -> bytes:
 
 
 def quoted_overlap(depth: int, kernel: bytes) -> bytes:
-    """Return a bomb of one compressed kernel that many entries share (after D. Fifield's first, overlapping kind)."""
+    """Return a zip bomb: many entries share one compressed kernel (after D. Fifield's overlapping bomb)."""
     packed = _deflated(kernel)
     sizes = (zlib.crc32(kernel), len(packed), len(kernel))
     body = _local(b"0.bin", sizes, 8) + packed
@@ -131,7 +131,7 @@ def zip64_bytes(name: bytes, content: bytes, *, listing_bytes: int | None = None
 def tar_header(
     name: bytes, size: bytes = NO_SIZE, kind: bytes = b"0", link: bytes = b"", checksum: int = -1
 ) -> bytes:
-    """Return a ustar header block with a right checksum, unless one is given."""
+    """Return a ustar header block. Its checksum is right unless `checksum` gives another one."""
     head = struct.pack("<100s8s16x12s12x", name, b"0000644\0", size)
     rest = struct.pack("<c100s8s247x", kind, link, b"ustar\x0000")
     total = sum(head) + 8 * ord(" ") + sum(rest) if checksum < 0 else checksum

@@ -25,7 +25,7 @@ defines=$(for word in "$@"; do case $word in -D*) echo "$word";; esac; done)
 }} > module_ispc.h
 exec g++ -O2 -fPIC $defines -c translated.cpp -o module_ispc.o
 """
-#: An `ispc` that does not work. First on the PATH, it hides the machine's own ispc, if there is one.
+#: An `ispc` that fails. At the front of the PATH, it hides an installed ispc.
 BROKEN = "#!/bin/sh\necho 'error while loading shared libraries: libtinfo.so.5' >&2\nexit 127\n"
 
 PROGRAM = """// Real ISPC, too.
@@ -35,7 +35,7 @@ export void scaled(uniform float values[], uniform int count, uniform float by) 
     }
 }
 """
-#: First statements of a kernel: its result is wrong unless the ISPC function above works.
+#: Statements for the beginning of a kernel: its result is wrong unless the ISPC function above works.
 USES_IT = (
     "float eight[8] = {1, 2, 3, 4, 5, 6, 7, 8}; ispc::scaled(eight, 8, 2.0f); "
     "for (int k = 0; k < 8; k++) if (eight[k] != 2.0f * (k + 1)) N = 1;"
@@ -45,7 +45,7 @@ INCLUDE = '#include "module_ispc.h"\n'
 
 @contextmanager
 def on_the_path(text: str) -> Iterator[str]:
-    """Return a PATH on which `ispc` is this script, in a folder that every user may enter (pytest's own are closed)."""
+    """Yield a PATH with this script as `ispc`. Its folder is open to every user; pytest's own folders are not."""
     with tempfile.TemporaryDirectory(prefix="gpt149-test-ispc-") as folder:
         program = Path(folder) / "bin" / "ispc"
         program.parent.mkdir()

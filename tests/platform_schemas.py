@@ -115,7 +115,7 @@ def require_valid(platform: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def obeyed(text: str) -> list[str]:
-    """Return the commands that a GitHub runner reads from a step's output."""
+    """Return the commands that a GitHub runner would execute from a step's output."""
     stopped = r"^[^\S\n]*::stop-commands::([^\n]*\S)[^\S\n]*$.*?(^[^\S\n]*::\1::[^\S\n]*$|\Z)"
     heard = re.sub(stopped, "", text, flags=re.MULTILINE | re.DOTALL)
     return [row for row in heard.split("\n") if re.match(r"\s*::[\w-]+[ :]", row) or "##[" in row]

@@ -1,4 +1,4 @@
-"""Processes of this machine as /proc shows them."""
+"""Helpers that read the processes of this machine from /proc."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; those of a zombie if the process has ended."""
+    """Return the fields of /proc/PID/stat, beginning with the state. For an ended process, return those of a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -19,7 +19,7 @@ def alive(pid: int) -> bool:
 
 
 def descendants(root: int) -> set[int]:
-    """Return the living descendants of a process. Orphans are among them if `root` adopts them."""
+    """Return the ids of a process's living descendants. They include orphans that `root` has adopted."""
     fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
     parents = {pid: int(values[1]) for pid, values in fields.items() if values[0] not in "ZX"}
     found = {root}

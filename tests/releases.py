@@ -47,7 +47,7 @@ class Release:
         return making.secrets(self.kit)
 
     def found_in(self, path: str, planted: str | bytes) -> str:
-        """Return the finding of the search for secrets in a file of the handout, with this line added to its end."""
+        """Add a line to the end of a file of the handout. Return what the search for secrets reports about the file."""
         data = planted if isinstance(planted, bytes) else planted.encode()
         leaky = replace(self.handout[path], content=self.handout[path].content + b"\n" + data + b"\n")
         (found,) = making.leaks({path: leaky}, self.secrets)
@@ -62,7 +62,7 @@ def release_of(lab: str) -> Release:
 
 
 def proof_setup(kit: contents.Kit, folder: Path) -> tuple[proofs.ProofSetup, list[str]]:
-    """Return the set-up of a kit's proofs, and the list that collects their lines."""
+    """Return the set-up for testing a release, and the list that collects its printed lines."""
     said: list[str] = []
     return proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append), said
 

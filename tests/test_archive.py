@@ -1,4 +1,4 @@
-"""Untrusted archives: those of honest programs are read correctly, all others end in one clear line."""
+"""Untrusted archives: archives of honest programs are read correctly, all others end in one clear line."""
 
 import bz2
 import gzip
@@ -111,7 +111,7 @@ def test_what_python_writes_is_what_is_read(tmp_path: Path, files: dict[str, byt
     else:
         kind = tarfile.GNU_FORMAT if form == "gnu" else tarfile.PAX_FORMAT
         content = tar_bytes(files, "w:gz" if form == "gz" else "w", format=kind)
-    # An empty tar holds only zeros. A test below requires that such a file is refused.
+    # An empty tar contains only zeros, and is refused; a test below checks this.
     if files or form in ("zip", "stored"):
         assert read(content, tmp_path) == files
 
@@ -146,7 +146,7 @@ def pax(record: bytes) -> bytes:
 
 def large_dictionary() -> bytes:
     packed = bytearray(lzma.compress(tar_bytes(FILES), preset=0))
-    # The block's header follows the stream's 12 bytes: its size, flags, filter, one byte of properties, the dictionary.
+    # The block's header begins at byte 12 with: its size, flags, filter, size of properties, size of the dictionary.
     header_bytes = (packed[12] + 1) * 4
     packed[12 + 4] = 36  # 1 GiB
     checked = bytes(packed[12 : 12 + header_bytes - 4])

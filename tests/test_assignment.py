@@ -1,4 +1,4 @@
-"""Reading of assignment files: values that are read, examples of the documentation, and each mistake with its line."""
+"""Reading of assignment files: values, the documentation's examples, and a message with the line for each mistake."""
 
 import re
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_staff_file_adds_cases_and_changes_nothing_else() -> None:
             assert str(case.seed) not in CONFIG.read_text()
     assert str(staff.seed) not in CONFIG.read_text()
     assert (public.manual, public.late, public.limits) == (staff.manual, staff.late, staff.limits)
-    # Hidden cases of the assignment belong only to parts that use the assignment's public cases.
+    # Parts with their own public cases do not get the assignment's hidden cases.
     hidden = {part.id: [case.name for case in part.cases if case.hidden] for part in staff.parts}
     assert hidden["part1"] == hidden["part4"] != hidden["4Dread"] == hidden["4Dwrite"]
     for part in staff.parts:
@@ -117,7 +117,7 @@ parts:
 
 
 def timed_inputs(seed: int, calls: int) -> list[list[float]]:
-    """Return the first input number of each of `count` timed calls. Each call ends with an error."""
+    """Return the first number of each input tensor of `calls` timed calls. Each call ends with an error."""
     assignment, noted = load(CONFIG), []
 
     def call(request: Request, *, delays: bool) -> None:
@@ -164,7 +164,7 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
     for name, keys in sections.items():
         assert set(documented[name]) == set(keys.all)
         assert not any(documented[name][key] for key in keys.required), "a required key that may be left out"
-    # The names of oracles and distributions are those of the evaluator.
+    # The lab declares the names of all oracles and distributions that its code has.
     known = labs.load(labs.find("attention")).oracles
     assert set(known) == set(ORACLES)
     assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
@@ -177,7 +177,7 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
     assert load(tmp_path / "hidden" / "example.yaml").seed is not None
     text = "\n".join(files.values())
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
-    # The examples have every key except these. Each of these excludes a key that the examples have.
+    # The examples lack only these keys: each excludes a key that the examples have.
     assert unused == {"torch_function", "keywords", "stands_in", "points_if_slow"}
     (kernel,) = load(tmp_path / "kernels.yaml").parts
     assert kernel.device is not None and kernel.device.ranges == {"x": (-4.0, 4.0)}
@@ -348,7 +348,7 @@ def test_the_line_is_that_of_the_mistake_in_the_file_read_or_one_below(tmp_path:
 
 
 def test_other_files_and_bombs_of_aliases_nesting_and_size_are_refused_at_once(tmp_path: Path) -> None:
-    """Sixty lists of two aliases each would expand to 2^60 values."""
+    """Each of sixty lists has two aliases of the list before, so a reader that expands them gets 2^60 values."""
     path = tmp_path / "assignment.yaml"
     bomb = "  x0: &x0 [N, N]\n" + "".join(f"  x{k}: &x{k} [*x{k - 1}, *x{k - 1}]\n" for k in range(1, 60))
     for text, says in (

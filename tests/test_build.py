@@ -1,4 +1,4 @@
-"""Builds with torch, with its light and its full headers, and without torch; their interface, tools and cache."""
+"""Builds without torch, and with torch's light or full headers: bindings, tools, and the cache of objects."""
 
 import os
 import re
@@ -124,7 +124,7 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
     text = "  return torch::zeros({table[n]});"
     source = write(tmp_path, one_function(text, "char table[3 << 20] = {1, 2};"))
     assert made_by(source).ok
-    # The limit also holds for an object from the cache, which was built under a larger limit, and for a new one.
+    # The limit holds for the object in the cache, which was built under a larger limit, and for a new object.
     for text in ("", "// compiled anew\n"):
         source.write_text(source.read_text() + text)
         made = made_by(source, object_bytes=2 << 20)
@@ -136,7 +136,7 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
 
 @pytest.mark.full
 def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
-    """The file uses more of torch than the light header declares."""
+    """The file uses parts of torch that the light header does not declare, so it is built with the full headers."""
     text = one_function("return torch::matmul(t, t) * n;", "#include <torch/torch.h>\n")
     text = text.replace("m.def(", 'm.def("g", [](int a) { return a; }, py::arg("a")); m.def(')
     made = build(write(tmp_path, text), timeout_s=600)
@@ -173,7 +173,7 @@ def test_comments_and_literals_are_no_code() -> None:
 
 WORKS = one_function("return t;")
 TARGET = '#pragma GCC target("avx2,fma")\n'
-#: Beginnings of a file, before its torch headers. True if the beginning has pragmas that affect those headers.
+#: Beginnings of a file, before its torch headers. True: the beginning has pragmas that affect torch's headers.
 BEGINNINGS = [
     ("", False),
     (TARGET, True),
@@ -203,9 +203,9 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
 
 @pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
 def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: Path) -> None:
-    """The kit's torch headers come before the file's text (the function then returns 3).
+    """The function returns 3 if the kit includes its torch headers before the file's text, else 2.
 
-    If the file begins with a pragma, they come after it (2), unless the file compiles only with the headers first (3).
+    If a file begins with a pragma, the headers come after it, unless the file compiles only with the headers first.
     """
     seen = f"{top}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
     body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"
@@ -265,7 +265,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch
         with NativeHost(box, cache) as host:
             assert value(host, made.program) == [1.0, 2.0]
             assert "no files" not in host.applied
-    # The trial program fails, as with an OpenMP library that needs shared memory: this is not the student's fault.
+    # A trial program that fails (OpenMP libraries may need shared memory) is not the student's fault.
     trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
     trial.unlink()
     shutil.copy("/bin/false", trial)
@@ -362,7 +362,7 @@ print(nativebuild.build(Path(sys.argv[1])).ok and standin.prepare(nativebuild.OW
 
 @pytest.mark.full
 def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: Path) -> None:
-    """A handout and its clone share cache entries: keys depend on the contents of the kit's folders, not on paths."""
+    """A handout and its copy share cache entries: keys depend on the contents of the kit's folders, not on paths."""
     source = write(tmp_path, one_function("return t;"))
     assert nativebuild.build(source).ok
     standin.prepare(nativebuild.OWN_FLAGS)
@@ -377,7 +377,7 @@ def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: P
 
 
 def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatch, warm_cache: Path) -> None:
-    """Kernels for another instruction set wait for a precompiled header, but the stand-in is not compiled again."""
+    """Flags for another instruction set need a precompiled header, but the stand-in for torch is not compiled again."""
     usual = standin.prepare(nativebuild.OWN_FLAGS)
     compiled: list[str] = []
 
@@ -428,7 +428,7 @@ print(made.ok, made.cached, made.object_path, flush=True)
 
 
 def compiling(source: Path, cache: Path) -> subprocess.Popen[str]:
-    """Start a build in a process of its own, which waits for a line of input before it starts the compiler."""
+    """Start a process that builds the source. It waits for a line of input before it starts the compiler."""
     arguments = [sys.executable, "-c", BUILD, str(source), str(cache)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen(arguments, cwd=ROOT, text=True, **pipes)
@@ -478,7 +478,7 @@ def test_pruning_many_times_at_once_keeps_what_was_used_last_or_is_young(tmp_pat
 
 
 def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object is found again by its text and flags alone."""
+    """The cache finds objects by text and flags only, so environment variables must not change an object."""
     noted = Mock(side_effect=run_limited)
     monkeypatch.setattr(compilers, "run_limited", noted)
     for name in ("CPATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "SOURCE_DATE_EPOCH"):
@@ -491,7 +491,7 @@ def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch:
 
 @pytest.mark.skipif(toolchain.toolchain().linker is None, reason="no ld.gold: apt install binutils-gold")
 def test_only_the_kit_s_probe_condemns_a_linker(tmp_path: Path, warm_cache: Path, monkeypatch: Patch) -> None:
-    """The linker's choice does not depend on a file that sometimes calls an undefined function."""
+    """A student's file that calls an undefined function does not make the kit choose another linker."""
     real = torchbuild._Work.attempt_with
 
     def at_an_odd_second(self: object, linker: str | None, *rest: object) -> Finished | None:
@@ -500,7 +500,7 @@ def test_only_the_kit_s_probe_condemns_a_linker(tmp_path: Path, warm_cache: Path
 
     monkeypatch.setattr(torchbuild._Work, "attempt_with", at_an_odd_second)
     with monkeypatch.context() as working:
-        # On some machines the fast linker cannot find the C++ library.
+        # Pretend that the fast linker finds the C++ library, because on some machines it does not.
         working.setattr(torchbuild._Work, "can_link", lambda self, linker: True)
         assert build(write(tmp_path, one_function("return t; // odd")), cache=warm_cache).ok
     assert not list(warm_cache.glob("linkers/*"))

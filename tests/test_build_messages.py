@@ -1,4 +1,4 @@
-"""Compiler messages as shown to students, with advice; module.ispc, which stays unjudged on machines without ispc."""
+"""Compiler messages as students see them, with advice; and module.ispc, which is unjudged on machines without ispc."""
 
 import os
 import re
@@ -77,7 +77,7 @@ module.cpp:7:21: note: in instantiation of member function 'std::vector<int>::ve
         explained = _explained(output, source)
         assert explained.startswith("module.cpp:7: error: static assertion failed")
         assert "v(strings);" in explained and "noticed inside the header" in explained
-    # A real compiler's messages lead from the header to the student's line.
+    # With this machine's compiler, too, an error in a header is reported at the student's line.
     text = "#include <algorithm>\n#include <vector>\nstruct S {};\nvoid f(std::vector<S> v) {\n"
     made = nativebuild.build(write(tmp_path, text + "  std::sort(v.begin(), v.end());\n}\n"))
     assert made.diagnostics.startswith("module.cpp:5: error: ") and "noticed inside" in made.diagnostics
@@ -96,7 +96,7 @@ def test_limits_have_their_own_line_and_stop_an_endless_expansion(tmp_path: Path
         "terminate called after throwing an instance of 'std::bad_alloc'",
     ):
         assert "4 GB" in _explained(f"{said}\n"), said
-    # An endless expansion is stopped. Precompile the header first: otherwise it might use up the time limit.
+    # An endless expansion is stopped. Compile the header before, or its compilation might use up the time limit.
     precompile()
     bomb = """template <long D, long K> struct Twice {
   static constexpr int value = Twice<D - 1, 2 * K>::value + Twice<D - 1, 2 * K + 1>::value;
@@ -146,7 +146,7 @@ def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> Non
     ids=["plain", "coloured", "of an assembler"],
 )
 def test_only_the_compiler_s_own_lines_are_errors(said: str, tmp_path: Path) -> None:
-    """Line breaks in a source's strings make lines that look like errors. Neither file gives an object."""
+    """A source whose strings contain line breaks can print lines that look like errors. Neither file compiles."""
     message = f'int a;\n#pragma message "{said}"\n'
     made = nativebuild.build(write(tmp_path, f"{message}int b = unknown;\n"), sandbox=choose(None, True))
     assert made.diagnostics.startswith("module.cpp:3: error: 'unknown' was not declared"), made.diagnostics
@@ -166,9 +166,9 @@ def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
     )
     quoted = 'const char *s = R"(\n#line 7 "x"\n)"; // \\\n#line 8\nint x = y;\n'
     assert "module.cpp:5: error: no" in _explained("module.cpp:5:9: error: no\n", quoted)
-    # Lines that end in a backslash are joined, as the compiler does it.
+    # True if the text has a #line directive. A line that ends in a backslash continues in the next line.
     renames = {
-        # In a raw string no line is joined: this one ends in its second line, and opens no comment.
+        # A raw string keeps backslashes: this one ends in its second line, and opens no comment.
         'const char*s = R"a( )a\\\n" /* )a";\n#line 5 "/x/y.yaml"\n#error forged // */\n': True,
         'const char*s = R"a( )a\\\n" )a";\n#li\\\nne 5\n': True,
         'const char*s = R"a( )a\\\n"\n#line 5\n)a";\n': False,
@@ -198,7 +198,7 @@ def test_hints_name_a_near_name_among_very_many_or_an_encoding() -> None:
 
 
 INLINED = "inlining failed in call to 'always_inline' '{}': target specific option mismatch"
-#: Compilers' messages on instructions that the published flags forbid, and the target that allows them.
+#: Compilers' messages about instructions that the published flags forbid, and the target that allows them.
 INSTRUCTIONS = [
     (INLINED.format("__m256 _mm256_fmadd_ps(__m256, __m256, __m256)"), "fmaintrin.h", "avx2,fma"),
     (INLINED.format("__m256i _mm256_add_epi32(__m256i, __m256i)"), "avx2intrin.h", "avx2,fma"),
@@ -227,7 +227,7 @@ def test_a_name_that_every_program_defines_is_explained(tmp_path: Path) -> None:
     explained = nativebuild.build(write(tmp_path, text)).diagnostics
     assert "defined twice: _start" in explained and "rename your function" in explained
     assert not [text for text in ("without an error message", "collect2", "crt1.o") if text in explained]
-    # Each linker has its own wording.
+    # Each linker words this error in another way.
     for said in (
         "/usr/bin/ld: libc.a(malloc.o): in function `malloc':\n(.text+0x42a0): multiple definition of `malloc'; "
         "module.o:module.cpp:(.text+0x690): first defined here",
@@ -285,7 +285,7 @@ def test_a_header_without_a_module_ispc_is_the_files_own_fault(tmp_path: Path, h
         made = build(handed_in(tmp_path, second=None))
         assert (made.ok, made.waits_for) == (False, "")
         assert "no module.ispc lies beside this file" in made.diagnostics
-    # If only module.cpp does without ispc, module.ispc is left out and the rest is built.
+    # If module.cpp does not include the ISPC header, module.ispc is left out and module.cpp is built.
     here(BROKEN)
     made = build(handed_in(tmp_path, one_function("return t;")))
     assert made.ok and any("left out" in note for note in made.notes)
@@ -303,7 +303,7 @@ def test_a_file_that_is_not_included_may_define_an_undefined_function(tmp_path: 
 
 
 def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
-    """Compilers run under a user of their own (tier C, as root) that may not enter ispc's folder."""
+    """In tier C, as root, compilers run under another user id, which may not enter ispc's folder."""
     here(STAND_IN)
     program = Path(str(shutil.which("ispc")))
     for closed in (program, program.parent.parent, tmp_path):
@@ -314,7 +314,7 @@ def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path,
 
 
 def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
-    """In the strongest tier ispc is visible, and other people's files are not."""
+    """In the strongest tier the sandbox shows the ispc program, but no files of other people."""
     secret = put(tmp_path, {"secret.h": "int secret;\n"}) / "secret.h"
     here(STAND_IN)
     box = sandbox.choose()

@@ -1,4 +1,4 @@
-"""Device memory and timed calls on a pretended GPU, and the evaluator without a GPU. No test needs Triton."""
+"""Device memory and timed calls on a simulated GPU, and the evaluator without a GPU. No test needs Triton."""
 
 import os
 import re
@@ -63,7 +63,7 @@ MUTE = """class Mute(BaseException):
     def __str__(self):
         raise RuntimeError("no text")
 """
-#: The student's code runs when its names are looked up.
+#: A file whose code runs when the kit looks up a name in its module.
 LOOKED_UP = """import torch
 class Attention(torch.autograd.Function):
     pass
@@ -99,9 +99,9 @@ def softmax(x, y):
 """
 WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
-#: Readings of the calls of a round, A B B A, in MHz.
+#: Clock rates in the four calls of a round, A B B A, in MHz.
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
-#: The last row is an unfit machine: the verdict does not count, and the part is measured again from the beginning.
+#: By verdict on few sets: the kinds of rounds that the judge makes. On an unfit machine the part is measured again.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 
@@ -164,10 +164,10 @@ def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, s
         assert (card.read(arena.place(k, x), x).reshape(-1) == drawn).all()
         assert (arena.input_values(7, k)["x"].reshape(-1) == drawn).all()
     arena.take()
-    assert np.isnan(arena.output_values(sets - 1)["y"]).all(), "nobody has written it"
-    assert arena.differing(arena, {"y": (1e9, 0.0)}) == {"y": sets * y.count}, "what is no number differs"
+    assert np.isnan(arena.output_values(sets - 1)["y"]).all(), "outputs are not NaN before the call"
+    assert arena.differing(arena, {"y": (1e9, 0.0)}) == {"y": sets * y.count}, "a NaN counts as equal"
     assert arena.inputs_changed(7) == [] and arena.inputs_changed(8) == ["x"]
-    # Change one element of an input in the last set; below, one of an output.
+    # Change one element of an input in the last set. The lines below change one element of an output.
     card.driver.copy(arena.place(sets - 1, x), arena.place(0, x), 4)
     assert arena.inputs_changed(7) == ["x"]
     other = Arena(card, [x, y], sets)
@@ -194,7 +194,7 @@ def test_sets_are_as_many_as_a_call_needs_and_memory_holds() -> None:
 
 
 def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
-    """Triton's list of a kernel's files has absolute paths, which change when caches are merged."""
+    """Triton lists a kernel's files by absolute paths, so merging caches has to change these paths."""
     caches = Caches(tmp_path, str(tmp_path))
     one, other = caches.new(), caches.new()
     folder = tmp_path / other / "key"
@@ -217,7 +217,7 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
 
 
 def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build that could not make all of its calls is not kept. Other text and other calls are built anew."""
+    """A build is kept unless one of its calls failed. Another text or other calls need a new build."""
     built: list[str] = []
     monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(host.metadata, "version", lambda name: "1")
@@ -308,7 +308,7 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
 
 
 def test_a_part_that_met_full_memory_is_judged_again_alone(judge: Judge, card: Card, tmp_path: Path) -> None:
-    """While others of the class fill the GPU, a small call of an honest kernel fails for lack of memory."""
+    """While other submissions fill the GPU's memory, even a small call of an honest kernel can fail."""
     full, alone = tmp_path / "full", []
     hungry = f"""{RIGHT}
 import os
@@ -332,12 +332,11 @@ def softmax(x, y):
 
 
 class Clock:
-    """Replaces the times of calls by a formula, so that no verdict depends on this machine's load. Calls are still
-    made.
+    """Makes all calls, but replaces their times by a formula, so that no verdict depends on this machine's load.
 
-    `student_s` is the time of one set of the student's, and may depend on the round; `fill_s` is the time to fill and
-    copy one set. A call longer than `limit_s` times out. `judge` judges a text's softmax with its time against RIGHT's;
-    a call covers `sets` sets.
+    `student_s` returns the seconds of the student's call on one set, given the rounds; `fill_s` are the seconds to fill
+    and copy one set. A call longer than `limit_s` times out. `judge(text)` judges the text's softmax and compares its
+    time with that of RIGHT.
     """
 
     limit_s = 3.0
@@ -369,7 +368,7 @@ class Clock:
         self.patch(clock.TimedRunner, "raw", called)
 
     def clock_is(self, rounds: Iterator[Mhz]) -> None:
-        """Set the GPU's clock rate in each call, round by round, as if heat limited it."""
+        """Set the GPU's clock rate in each call of the rounds, as if heat limited the rate."""
         readings = (finding.Reading(mhz, frozenset({"heat"})) for one in rounds for mhz in one)
         self.patch(finding, "clock_of", lambda driver: SimpleNamespace(read=readings.__next__))
 
@@ -400,12 +399,12 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
     found = timed.judge(RIGHT)
     assert found.verdict == verdict and found.time is not None, found.diagnosis
     assert found.time.rounds >= 3 and found.memory is not None
-    # The time of a reference's call on one set is subtracted on both sides.
+    # The judge subtracts the time of a reference's call on one set from both times.
     assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
 
 
 def test_under_the_power_limit_clocks_are_not_compared() -> None:
-    """The driver changes the clock rate within each call."""
+    """A power limit changes the clock rate within each call, so different rates do not mean an unsteady clock."""
     slowed, hot = (finding.Reading(1605, frozenset(k)) for k in ({"power limit"}, {"power limit", "heat"}))
     assert finding.is_steady([finding.Reading(1770), slowed])
     assert not finding.is_steady([finding.Reading(1770), hot])
@@ -416,7 +415,7 @@ def test_under_the_power_limit_clocks_are_not_compared() -> None:
     [((STEADY,), 0), ((DRAWS_MORE,), 0), ((STEADY, DRIFTS, STEADY), 1), ((DRIFTS, DRIFTS, STEADY), 2)],
 )
 def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz, ...], repeated: int) -> None:
-    """A kernel that draws more power than the reference runs at a slower clock; its rounds are not repeated."""
+    """A kernel that draws more power than the reference may run at a slower clock: its rounds are not repeated."""
     timed.clock_is(chain(rounds, repeat(rounds[-1])))
     # Calls of a repeated round take five times as long: if they counted, the verdict would be slow.
     timed.student_s = lambda at: REFERENCE_S * (5 if rounds[min(at.round, len(rounds)) - 1] is DRIFTS else 1)
@@ -457,8 +456,8 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: 
     assert set(alive) == {(True, 0), (False, 1)}
 
 
-#: The first row exceeds the limit of a call, the second the wanted length of one. In the third, filling 10 sets takes
-#: longer than the slow kernel on one set: if that time were subtracted, nothing would be left.
+#: In the first row a call exceeds its limit, in the second its intended length. In the third, filling 10 sets takes
+#: longer than the slow kernel on one set: subtracting that time would leave nothing.
 @pytest.mark.parametrize("sets, fewer, fill_s", [(20, 1, 0.0), (8, 4, 0.0), (10, 3, 0.05)])
 def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: int, fill_s: float) -> None:
     timed.student_s, timed.fill_s = lambda rounds: 0.2, fill_s
@@ -471,7 +470,7 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
 
 @pytest.mark.parametrize("on_few_sets, tried", TRIED.items())
 def test_fewer_sets_are_for_slow_kernels_alone(timed: Clock, on_few_sets: str, tried: str) -> None:
-    """The kernel is slow until the judge has concluded so. The verdicts of the rounds are set here."""
+    """The kernel is slow until the judge has concluded so. The test itself sets the verdicts of the rounds."""
 
     def kind(rounds: timing.DeviceRounds) -> str:
         return "few" if rounds.most_sets else "all" if rounds.shortens else "however-long"
@@ -562,11 +561,11 @@ def test_what_is_taken_off_is_a_call_on_one_set() -> None:
 
 
 def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process measures by itself if the disk lacks results, and in the first runner that is timed."""
+    """A process measures configurations itself only if the disk lacks results, or in the first timed runner."""
     disk, measured = {"a": 1}, list[str]()
 
     def probe() -> None:
-        """A kernel."""
+        """Stand in for a kernel."""
 
     class Tuner:
         def __init__(self) -> None:
@@ -604,7 +603,7 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
         tuner = Tuner()
         tuner.check_disk_cache("a", [], lambda tuner=tuner: tuner.cache.update(a=2))
         assert tuner.cache == {"a": taken}
-    # In a call of the build, the autotuner measures anew, as in the timed call, and ignores earlier choices.
+    # In a call of the build, the autotuner measures again and ignores earlier choices.
     measured.clear()
     with devicerunner.tuning_anew():
         assert tuner.cache == {}
@@ -613,7 +612,7 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
-    """Calls of a builder that has ended, and calls that raised, are handed back."""
+    """`_call_all` returns the calls that a builder did not make because it ended, and the calls that raised."""
     asked: list[tuple[str, float | None]] = []
 
     def command(header: dict[str, str], timeout_s: float | None = None) -> Call:
@@ -639,7 +638,7 @@ def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
 
 
 def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of a builder that ended are repeated by one builder each; calls that raised, all by one builder."""
+    """A call of a builder that ended is repeated by a builder of its own; one builder repeats all that raised."""
     tried: list[list[str]] = []
 
     def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:

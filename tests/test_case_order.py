@@ -1,4 +1,4 @@
-"""Hidden cases are called after everything that a student is shown, so that no clock can carry a hidden size."""
+"""Hidden cases are called after all calls whose results a student sees, so that no kernel can reveal a hidden size."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +23,8 @@ SLOTS, SLOT_MS = 16, 200
 HIDDEN_SIZES = (3, 11, 14)
 OPTIONS = Options(shape=PUBLIC.shape, profile=False, time_budget_s=1.0, seed=149)
 
-#: An attack: time is divided into numbered slots. Part 1 ends its hidden call in the slot whose number is N (modulo
-#: SLOTS). Part 2 returns the number of the slot in which its runner started.
+#: An attack divides time into numbered slots. Part 1 ends its hidden call in the slot of number N (modulo SLOTS).
+#: Part 2 returns the number of the slot in which its runner started.
 CLOCK = f"""
 #include <chrono>
 #include <cstdlib>
@@ -59,7 +59,7 @@ def judged(
 
 
 def test_a_hidden_size_does_not_reach_a_public_answer(tmp_path: Path, zygote: Zygote) -> None:
-    """By chance a public answer equals the hidden size once in 16; the attack matched all three."""
+    """The attack used to read all three sizes. By chance a public answer equals a hidden size once in 16 calls."""
     read = []
     for size in HIDDEN_SIZES:
         first, second = judged(tmp_path, zygote, size=size, part1=TELLS, part2=READS, timing=False).parts
@@ -107,7 +107,7 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
 
 
 def test_what_is_reported_keeps_its_place_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
-    """A part that is wrong on its hidden case is not timed, and hidden cases come after public ones."""
+    """Events and cases keep their order in each part, and a part that is wrong on its hidden case has no time."""
     events: list[Event] = []
     result = judged(tmp_path, zygote, events, part2="if (N == 5) return V;")
     known = (PartStarted, HiddenStarted, PartDone)

@@ -1,4 +1,4 @@
-"""A class on record: killed judges and workers, unfit machines, changed submissions, and the command line."""
+"""Grading a class: killed judges and workers, unfit machines, changed submissions, and the command line."""
 
 import json
 import random
@@ -20,7 +20,7 @@ from grader.staff.classroom import executor, ledger, planning
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
-    """Four judges are killed, each soon after 0 to 2 more results. Each may evaluate 2 submissions of 10."""
+    """Four judges are killed, each soon after 0 to 2 further results. Each may evaluate 2 of the 10 submissions."""
     names = [f"student{k:02d}" for k in range(10)]
     for k, name in enumerate(names):
         acting.add(name, "turn", ("pass", "slow", "wrong")[k % 3])
@@ -86,7 +86,7 @@ def test_machine_that_can_grade_nothing_is_given_up_after_a_few(acting: Class) -
 
 
 def test_a_file_that_is_read_without_end_costs_only_its_own_verdict(acting: Class) -> None:
-    """Each kind of phase has its own limit: reading gets seconds, so that nobody waits for hours."""
+    """Each phase has its own time limit. Reading gets seconds, so that a class does not wait for hours."""
     acting.add_all({"ada": "", "bob": "ponder", "eve": "", "zoe": ""})
     said = acting.grade(exit_code=3, inspection_s=0.1)
     assert sorted(acting.graded()) == ["ada", "eve", "zoe"]
@@ -145,7 +145,7 @@ def test_interrupted_class_has_reports_and_says_how_to_go_on(acting: Class, how:
 
 
 def test_judge_s_memory_does_not_grow_with_the_class(acting: Class) -> None:
-    """A result here has 1000 cases, more than half a MiB as objects."""
+    """Each result has 1000 cases and takes more than half a MiB as Python objects."""
     peaks_kib = []
     for count in (10, 40):
         acting.add_all({f"student{k:03d}": "slow\nbulk 500" for k in range(count)})
@@ -153,7 +153,7 @@ def test_judge_s_memory_does_not_grow_with_the_class(acting: Class) -> None:
     assert peaks_kib[1] - peaks_kib[0] < 10 << 10, peaks_kib
 
 
-#: A real worker that keeps one submission waiting until the test lets it go.
+#: A real worker that does not grade the submission "zoe" before the test creates the file "go".
 HELD_UP = """
 import os, time
 from pathlib import Path
@@ -171,7 +171,7 @@ REAL = {"command": ["-c", HELD_UP], "tier": None, "workers": 2}
 
 @pytest.fixture(scope="module")
 def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> Class:
-    """A class graded by real workers in the strongest sandbox there is, its judge killed on the way."""
+    """Grade a class by real workers in this machine's strongest sandbox. The judge is killed once and resumed."""
     real = Class(tmp_path_factory.mktemp("real"))
     master = keeping(master, "myNaiveAttention", "myFusedAttention")
     wrong = insert_at_start(master, "myNaiveAttention", "N -= N > 1;")
@@ -251,7 +251,7 @@ def test_mistakes() -> None:
 
 
 def test_a_class_on_a_card_has_half_as_many_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each job needs memory of the one GPU for its tensors and compilers."""
+    """Each job needs memory of the machine's only GPU for its tensors and compilers."""
     monkeypatch.setattr(planning.machine, "describe", lambda: {"cores": 8, "memory_bytes": 64 << 30})
     for lab, card, jobs in (("gpu", tmp_path, 4), ("gpu", tmp_path / "none", 8), ("softmax", tmp_path, 8)):
         monkeypatch.setattr(planning, "CARD", card)
