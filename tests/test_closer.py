@@ -1,4 +1,4 @@
-"""Facts about all inputs and lines of the source that are reported for a wrong part besides its verdict."""
+"""Explanations of a wrong part besides its verdict: facts that all inputs share, and lines of the source."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
 
 AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
-#: Shapes of cases by name: one that fails, one that is right, and one with the sizes of the run.
+#: Shapes of three cases by name: a wrong case, a right case, and a case with the default sizes.
 CHECKED_CASES: dict[str, dict[str, int]] = {"wrong": {"N": 5}, "right": {"N": 1}, "large": {}}
 #: Function from an output's sizes to the index of its wrong elements.
 Where = Callable[[Mapping[str, int]], tuple[slice | int, ...]]
@@ -43,7 +43,7 @@ OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n 
 
 
 def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
-    """Return outputs of several sizes that are wrong in one place, or everywhere else."""
+    """Return outputs of several sizes that are wrong at one place. `elsewhere`: wrong everywhere but at this place."""
     found = []
     for shape in ((2, 3, 21, 5), (1, 2, 33, 7), (2, 1, 10, 3)):
         sizes = {**dict(zip("BHNd", shape, strict=True)), "Br": 4, "Bc": 6}
@@ -72,7 +72,7 @@ def test_what_one_input_refutes_is_no_fact() -> None:
     right = Seen({"B": 1, "H": 1, "N": 9, "d": 2, "Br": 4, "Bc": 6}, None)
     assert common_facts.place([*inputs, right], AXES, TILES) == ""
     assert common_facts.place([*inputs, Seen(right.sizes, None, weak=True)], AXES, TILES)
-    # Indices of different outputs are not compared.
+    # Indices of wrong elements are compared only within one output.
     of_o, of_l = np.zeros((1, 6, 4), bool), np.zeros((1, 6), bool)
     of_o[:, -1] = of_l[:, -1] = True
     sizes = {"B": 1, "N": 6, "d": 4}
@@ -119,15 +119,15 @@ def test_the_sizes_that_are_right_are_named() -> None:
             "The last of each 3 is left out",
         ),
         ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
-        # With a single key, any weight is in the right proportion.
+        # A single key can get any weight: the normalised weight is 1.
         ({"N": 1, "wrong_at": 1}, None),
-        # Columns that were never stored do not show weights.
+        # If columns are never stored, the weights of keys cannot be seen.
         *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
     ],
 )
 @np.errstate(all="ignore")
 def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], words: str | None) -> None:
-    """The kernel sums only `used` keys from `start` on, multiplies the last one's weight, and stores some columns."""
+    """`mistake` has changes in a kernel's scores, weights or sums, `words` the expected message (None: no message)."""
     stored = mistake.get("stored", slice(None))
 
     def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
@@ -243,7 +243,7 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
     assert numbers(found.stores(found.returned)) == [12]
     assert landmarks.function(SOURCE, "missing") is None
-    # Sums are recognised by their use: as a divisor, in the output, or over a size.
+    # A sum is recognised by its use: as a divisor, in the output, or in a loop up to a size.
     found = body(SUMS)
     assert numbers(found.divisors()) == [7, 8]
     assert numbers(found.stored(found.returned)) == [9, 10]
@@ -488,7 +488,7 @@ def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
 
 @pytest.mark.parametrize("line", ["float* b{0} = a + 1;", "x /= b{0}; b{0}=1;", "o[b{0}] = f(b{0}", "return"])
 def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> None:
-    """Each declared name is looked up once, not compared with every word of the text."""
+    """The reader looks up each declared name once; it does not compare the name with every word of the text."""
     argument = "Kernel(torch::Tensor O, torch::Tensor a, torch::Tensor c)"
 
     def body_of(lines: int) -> Body | None:
@@ -516,17 +516,17 @@ def test_only_what_fits_the_outputs_is_named() -> None:
     assert alone is not None and "Of all lengths" not in alone.message
     for each in diagnose.settled([explained(2, 8, 16), explained(4, 16)]):
         assert each is not None and "Only the length 16 fits every input." in each.message
-    # An output with few wrong elements refutes no mistake: the part may have several outputs.
+    # An output with few wrong elements excludes no mistake, because the part may have several outputs.
     few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
     (first, *_) = diagnose.settled([explained(16), explained(16), *few])
     assert first is not None and first.message.startswith("Keys are left out.")
-    # A mistake that most outputs refute is not the cause.
+    # A mistake that does not explain most outputs is not named.
     suspect = Suspect("scaled", "It is scaled.", lambda s: None, ("scaled",))
     diagnosis = diagnose.Explained("scaled", "It is scaled. Expected 1.", suspects=(suspect,))
     others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
     assert diagnose.settled([diagnosis, *others])[0] == Diagnosis("wrong_values", "Expected 1.")
     without_values = [Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")]
-    # A single output may be a special case, so it refutes no mistake.
+    # A single unexplained output may be a special case, so the mistake is still named.
     for more in (others[:1], without_values):
         assert diagnose.settled([diagnosis, *more])[0].code == "scaled"
 
@@ -555,7 +555,7 @@ def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> Non
 
 
 def test_memory_by_chance_is_not_taken_for_a_mistake_in_a_formula() -> None:
-    """Freed memory may look like a key left out: a cause from numbers excludes it only if all elements are wrong."""
+    """Freed memory can look like a mistake in a formula, so memory accesses are still checked if some elements are right."""
     wrong, right, large = (SimpleNamespace(name=name, shape=shape) for name, shape in CHECKED_CASES.items())
     kernel = SimpleNamespace(wrong={"wrong": object(), "right": None, "large": None})
 
@@ -581,7 +581,7 @@ def test_memory_by_chance_is_not_taken_for_a_mistake_in_a_formula() -> None:
 
 
 def test_a_busy_machine_does_not_shorten_the_search_for_sizes() -> None:
-    """Processor time counts, and with several threads no more than the elapsed time."""
+    """The search's limit counts processor time, but for several threads at most the elapsed time."""
 
     def calls_made(wall_s: float, cpu_s: float | None) -> int:
         run = SimpleNamespace(call=SimpleNamespace(wall_s=wall_s, cpu_s=cpu_s), outputs={})
@@ -689,7 +689,7 @@ def test_loops_of_two_counters_with_one_end_are_found() -> None:
 def test_a_call_that_did_not_end_is_placed_by_its_innermost_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = hang_samples.Samples(Path("program"))
     stopped.addresses = [[1, 2, 3], [3, 2], [1]]
-    # Lines by address: 1 is in a library, 2 in an accessor above the function, 3 in the function.
+    # Lines of each address: 1 is in a library, 2 in an accessor above the function, 3 in the function.
     lines = {1: [], 2: [1], 3: [6, 5]}
     monkeypatch.setattr(stopped, "_named", lambda addresses: [lines[each] for each in addresses])
     assert stopped.lines(body(LEFT_OVER)) == {6: 2}
@@ -863,7 +863,7 @@ TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
 
 
 def test_no_edit_hides_a_mistake() -> None:
-    """A tile of N has no rest, `k + T - TILE_SIZE` ends nothing, and `sums[N]` is outside of the array."""
+    """Edits that only hide a mistake are not tried: a tile of size N, `k + T - TILE_SIZE`, and the index N."""
     found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]
     assert (4, "std::max", "std::min") in found and (5, "i", "k") in found
     assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]
@@ -872,7 +872,7 @@ def test_no_edit_hides_a_mistake() -> None:
 def test_edits_are_of_names_that_are_known_there() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     assert not [each for each in found if each.line < 9 and each.new in ("tiles", "at", "Q")]
-    # A call that is not of the part has no edits, and a file that is too long has none.
+    # A function that the part does not call gets no edits, and neither does a file that is too long.
     assert {each.line for each in edits.candidates(EDITED, ["kernel"])} <= {3, *range(9, 16)}
     assert edits.candidates(EDITED + " " * edits.LARGEST, ["kernel"]) == []
 

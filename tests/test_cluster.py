@@ -1,4 +1,4 @@
-"""Many machines: a class on a scheduler and two machines, which are processes here, and their failures."""
+"""A class on a cluster: a scheduler and two machines, simulated by processes, and their failures."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ MARKS = {"machine": (LOCAL, "worker"), "node": ("cluster.node",), "scheduler": (
 
 
 def running(state: Path, what: str) -> list[int]:
-    """Return the processes of this kind that belong to the class with this state folder."""
+    """Return the ids of processes of one kind (a key of MARKS) that belong to the class with this state folder."""
     found = []
     for pid in processes_of(state):
         with suppress(OSError):
@@ -43,7 +43,7 @@ def running(state: Path, what: str) -> list[int]:
 
 
 def overlaps(out: Path) -> tuple[int, int]:
-    """Count the timings in the ledger, and the pairs of them that held one resource of one machine at once."""
+    """Return the number of timings in the ledger, and of pairs that held the same resource of a machine at once."""
     timings = [timing for record in ledger.read(out).records.values() for timing in record.timings]
     count = 0
     for one, other in combinations(timings, 2):
@@ -54,7 +54,7 @@ def overlaps(out: Path) -> tuple[int, int]:
 
 
 def reach(pid: int) -> list[str]:
-    """Return open files and variables of a process that would let it reach a scheduler."""
+    """Return a process's open connections and environment variables by which it could reach a scheduler."""
     found: list[str] = []
     with suppress(OSError):
         found += Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
@@ -96,8 +96,8 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
     assert "1 have no verdict by the kit's fault: eve" in said
     assert gone(there.state)
 
-    # The sandbox has no network (tests/test_native_sandbox.py). No node, and no process below one, has a connection or
-    # a key that student code could use.
+    # The sandbox has no network (tests/test_native_sandbox.py). A node and its child processes have no connection and
+    # no key that student code could use.
     assert not any(near.values()), near
 
     history = ledger.read(there.out)
@@ -139,7 +139,7 @@ async def serve(place, protocol):
         await found.finished()
 asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))
 """
-#: A judge for whom no machine passes its test. It tries again for each line that it reads.
+#: A judge whose machines all fail their test. It tries again for each line that it reads.
 LONELY = """
 import sys
 from pathlib import Path
@@ -163,7 +163,7 @@ for _ in sys.stdin:
 
 
 def scheduler(place: Path, protocol: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a scheduler outside of the kit, as a department runs it. Return it and its address."""
+    """Start a dask scheduler that does not belong to the class. Return its process and its address."""
     address = place / "address"
     command = [sys.executable, "-c", SCHEDULER, str(place), protocol]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment(), cwd=ROOT)

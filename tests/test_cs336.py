@@ -1,4 +1,4 @@
-"""The lab `cs336`: its known kernels in Triton's interpreter, and the class of a file that is judged."""
+"""The lab `cs336`: its known kernels in Triton's interpreter, and the choice of the class in a file."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> N
 
 @pytest.mark.full
 def test_gradients_allow_for_the_rounding_of_a_files_own_sums(tmp_path: Path) -> None:
-    """A GPU's forward pass multiplies in TF32. The backward pass reads the L that the forward pass saved."""
+    """On a GPU the forward pass multiplies in TF32 and saves L; the backward pass reads this less accurate L."""
     cut = "(x.view(torch.int32) & -8192).view(torch.float32)"
     tile, keys = "q_tile = q[:, rows].float()\n", "k[:, start : start + KEYS].float()"
     text = MASTER.replace(tile, f"cut = lambda x: {cut}\n            q_tile = cut(q[:, rows].float())\n")
@@ -72,7 +72,7 @@ def test_torchs_own_attention_is_flagged(how: str, tensors: str, tmp_path: Path)
 
 
 ADAPTER = "def get_flashattention_autograd_function_{}():\n    return {}\n"
-#: Source of a class in PyTorch. Its forward and backward pass call two of the functions below.
+#: Source of a class in PyTorch. Its forward and backward pass call a function each, from the texts below.
 IN_PYTORCH = """
 import threading
 import torch
@@ -141,7 +141,7 @@ class FlashAttentionPyTorch(torch.autograd.Function):
             q, k, v = (t.detach().requires_grad_(True) for t in ctx.saved_tensors[:3])
             return *torch.autograd.grad(BACKWARD(q, k, v, ctx.is_causal), (q, k, v), dO), None
 """
-#: The two functions, and the flags of both parts in PyTorch.
+#: Flags of the forward and of the backward part, by the functions that the two passes call.
 SIGNS = {
     "tiles plain": ([], []),
     "slices plain": (["tensor_not_avoided"], []),
@@ -162,7 +162,7 @@ def test_a_class_in_pytorch_computes_in_tiles_and_in_sight(passes: str, tmp_path
 
 @pytest.mark.parametrize("adapter", ["", ADAPTER.format("pytorch", "Attention")])
 def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, tmp_path: Path) -> None:
-    """If one class serves both languages, it counts as the one in PyTorch in calls that launch no kernel."""
+    """A file's only class is judged for both languages. Parts in PyTorch are `missing` if its calls launch a kernel."""
     text = edited(MASTER, Mutation("", "", ()))
     start, end = text.index("class FlashAttentionPyTorch"), text.index("class FlashAttentionTriton")
     alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")

@@ -1,4 +1,4 @@
-"""Each simulated bug is named, at several shapes, and reported with its place and numbers."""
+"""The diagnosis names each simulated bug, at several shapes, with the place and numbers of the first error."""
 
 import time
 import timeit
@@ -25,7 +25,7 @@ ODD = {"B": 1, "H": 2, "N": 61, "d": 20, "Br": 7, "Bc": 11, "threads": 2}
 
 
 class Counts(Oracle):
-    """An oracle whose results are whole numbers of ten digits."""
+    """An oracle whose expected values are whole numbers of ten digits."""
 
     def expected(self, inputs: object, shape: object) -> Expected:
         return Expected(np.full((2, 3), 5_093_630_001.0), 0.0)
@@ -35,7 +35,7 @@ def explain(
     x: Inputs, shape: Shape, actual: Tensor, again: Sequence[Tensor] = (), *,
     oracle: str = "attention", earlier: tuple[Diagnosis, ...] = (),
 ) -> Diagnosis:  # fmt: skip
-    """Return the diagnosis of a wrong output; `again` are outputs of further calls."""
+    """Return the diagnosis of a wrong output. `again`: outputs of repeated calls on the same inputs."""
     expected = expect(oracle, x, shape)
     comparison = compare(expected, actual)
     assert not comparison.ok
@@ -55,7 +55,7 @@ def zeroed(output: Tensor, index: tuple[slice | int, ...]) -> Tensor:
 
 
 def stale_exponentials(x: Inputs) -> Tensor:
-    """QK_t is not cleared: scores are added to the last head's weights, before they are divided."""
+    """Return attention without clearing QK_t: scores are added to the previous head's undivided weights."""
     out, left = torch.empty_like(x["V"]), torch.zeros(scores(x).shape[2:])
     for head in np.ndindex(*out.shape[:2]):
         left = (left + scores(x)[head]).exp()
@@ -64,7 +64,7 @@ def stale_exponentials(x: Inputs) -> Tensor:
 
 
 def flash_with_maximum(x: Inputs, block: int) -> Tensor:
-    """The published update with a running maximum, but the row sum is not rescaled when the maximum grows."""
+    """Return flash attention with a running maximum, but without rescaling the row sum when the maximum grows."""
     out, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
     most = torch.full_like(li, -torch.inf)
     for start in range(0, out.shape[2], block):
@@ -83,7 +83,7 @@ def of_tiles(x: Inputs, tile: int, *, of: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def stale_places(x: Inputs, tile: int) -> Tensor:
-    """Products in padded tiles, where the last tile still has the end of the one before."""
+    """Return attention by padded tiles whose last tile still has the end of the tile before it."""
 
     def padded(t: Tensor, axis: int) -> Tensor:
         size = t.shape[axis]
@@ -95,12 +95,12 @@ def stale_places(x: Inputs, tile: int) -> Tensor:
 
 
 def running_maximum(x: Inputs) -> Tensor:
-    """An online softmax, key by key, whose output is not rescaled when the maximum grows."""
+    """Return attention by an online softmax that does not rescale the output when the maximum grows."""
     kept = (scores(x) - scores(x).cummax(3).values).exp()
     return kept @ x["V"] / (scores(x) - scores(x).amax(3, True)).exp().sum(3, True)
 
 
-#: Mistakes that NumPy and torch can make without a compiler; tests/wrong has compiled kernels with others.
+#: Diagnosis code and wrong output of each mistake, computed by torch. tests/wrong has mistakes in compiled kernels.
 BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "scaled by 1/sqrt(d)": ("scaled", lambda x: attend(x, scores(x) / x["Q"].shape[3] ** 0.5)),
     "no softmax": ("softmax_missing", lambda x: scores(x) @ x["V"]),
@@ -144,7 +144,7 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "last row": ("row_range", lambda x: zeroed(right(x), np.s_[:, :, -1])),
     "odd rows": ("periodic_rows", lambda x: zeroed(right(x), np.s_[:, :, 1::2])),
     "all heads but 0": ("heads", lambda x: zeroed(right(x), np.s_[:, 1:])),
-    # An unknown bug is not given a name.
+    # An error without a pattern gets no cause.
     "noise": ("wrong_values",
         lambda x: right(x) + torch.randn(x["V"].shape, generator=torch.Generator().manual_seed(1))),
 }  # fmt: skip
@@ -260,14 +260,14 @@ def test_most_informative_prefers_a_cause_found_often() -> None:
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
-    """Return softmax and product with V placed after the loops over all heads, or over the heads of one batch."""
+    """Return attention with the scores of the last head of all, or of the last head of each batch (`of_batch`)."""
     last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
     return attend(x, last.expand_as(scores(x)))
 
 
 @pytest.mark.parametrize("of_batch", [False, True])
 def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
-    """With one batch the two mistakes give the same output, with two batches they differ."""
+    """With one batch the two mistakes give the same output, with two batches they give different outputs."""
     one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     words = "last head of its batch" if of_batch else "last head of all"
     first = explain(one, ODD, of_last_head(one, of_batch=of_batch))
@@ -287,7 +287,7 @@ def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
 
 
 def test_suspects_of_an_earlier_output_come_first() -> None:
-    """Likely suspects come first if they explain the next output, too; otherwise all are tried."""
+    """Suspects that explained an earlier output are tried first. The result is the same as without this order."""
     x = make_inputs("random", RAGGED, 3)
     first = explain(x, RAGGED, of_last_head(x, of_batch=True))
     for wrong in (of_last_head(x, of_batch=True), BUGS["negated scores"][1](x)):
@@ -305,7 +305,7 @@ def test_padded_keys_are_named_where_there_is_no_full_block_too() -> None:
 
 
 def test_diagnosing_a_large_output_costs_little() -> None:
-    """The time is bounded even if no suspect fits and all are tried: compared with evaluations of the oracle."""
+    """Even if no suspect fits and all are tried, a diagnosis takes less time than 60 evaluations of the oracle."""
     x = make_inputs("random", LARGE, 2)
     actual = BUGS["noise"][1](x)
     how = {"timer": time.process_time, "number": 1, "repeat": 3}

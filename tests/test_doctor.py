@@ -1,4 +1,4 @@
-"""Findings of the doctor on simulated machines: where each must appear and where it must not."""
+"""The doctor on simulated machines: each finding appears on a machine with its fault, and on no other."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ from grader.doctor import containment, students, timing, tools
 from grader.doctor.host import Finding, Host, Ran
 
 GIB = 1 << 30
-#: Files of a machine in which the doctor finds no fault.
+#: System files of a machine without faults.
 FINE = {
     "proc/loadavg": "0.10 0.20 0.30 1/100 4242",
     "proc/meminfo": "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nSwapTotal: 1048576 kB\nSwapFree: 1048576 kB",
@@ -53,7 +53,7 @@ ANSWERS |= {"free_bytes": lambda place: 100 * GIB, "landlock_version": lambda: 0
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
-    """Make a host with Python's headers and some of the files of FINE, or with other facts."""
+    """Return a function that makes a simulated host: Python's headers, and the files of FINE with changes."""
     known = replace(toolchain.torch_files(), python_include_dir=tmp_path)
     monkeypatch.setattr(tools.toolchain, "torch_files", lambda: known)
     root = tmp_path / "root"
@@ -129,7 +129,7 @@ def test_each_weakness_is_found(made_up: MadeUp, files: Facts, facts: Facts, lev
 
 def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
     assert machine_findings(made_up()) and not complaints(machine_findings(made_up()))
-    # Root may make namespaces although they are restricted for other users.
+    # The judge is root here, who may make namespaces even if other users may not.
     assert not complaints(containment.findings(made_up({"proc/sys/kernel/unprivileged_userns_clone": "0"})))
     quiet = made_up({"sys/fs/cgroup/user/me/cpu.max": "800000 100000", "proc/cpuinfo": "flags : hypervisor"})
     found = list(timing.findings(quiet, sleep=lambda seconds: None))
@@ -138,7 +138,7 @@ def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
 
 
 def tool_findings(host: Host, answers: Mapping[str, Ran]) -> list[Finding]:
-    """Return the findings on a host. `answers` has a command's result by a word in it; others succeed silently."""
+    """Return the findings about a host's tools. `answers` maps a word of a command to its result; others succeed."""
 
     def answer(command: Sequence[str]) -> Ran:
         return next((ran for word, ran in answers.items() if word in " ".join(command)), Ran(0, ""))
@@ -216,7 +216,7 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     printed = capsys.readouterr().out
     assert "FAIL  no compiler" in printed and "-> apt install g++" in printed
     assert "1 must be fixed" in printed
-    # The whole doctor runs on this machine, without torch in its process.
+    # All checks of the doctor run on this machine without importing torch.
     script = "import sys; from grader import doctor; code = doctor.main(['--quick']); "
     script += "assert 'torch' not in sys.modules; sys.exit(code)"
     ended = python("-c", script)
@@ -262,7 +262,7 @@ def test_a_student_sees_the_missing_tools(made_up: MadeUp) -> None:
 
 
 def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path) -> None:
-    """`gpt149.py doctor --editor` writes a compile command that compiles, without the precompiled header."""
+    """`gpt149.py doctor --editor` writes a compile command that works without the precompiled header."""
     includes = "#include <ATen/ATen.h>\n#include <torch/extension.h>\n#include <omp.h>\n"
     source = write(tmp_path, includes + "at::Tensor f(at::Tensor t) { return t.clone(); }\n" + BINDING)
     for headers in ([], ["full"]):

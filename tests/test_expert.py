@@ -1,4 +1,4 @@
-"""The expert kernels and the plain one: right at every level, for any shape, however large the scores are."""
+"""The expert and the plain kernel: right at every instruction-set level, for any shape and any size of scores."""
 
 import ctypes
 import functools
@@ -16,9 +16,9 @@ from labs.attention.oracle import ORACLES
 from module_ref_stub.library import expert_path
 
 LEVELS = ("baseline", "avx2", "avx512")
-#: Whole tiles, one row, fewer rows than lanes, a ragged last tile, ragged columns, several blocks of keys.
+#: Whole tiles, one row, fewer rows than vector lanes, a ragged last tile, ragged columns, several blocks of keys.
 SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
-#: Half a unit in the last place of values around 4: the usual error may be less by luck, on a tiny shape.
+#: Least allowed error: half a unit in the last place of values around 4. On a tiny shape, float32's error may be less.
 LEAST_ERROR = 2.4e-7
 
 
@@ -32,7 +32,7 @@ def level_in_force() -> str:
 
 
 def set_level(wanted: str) -> str:
-    """Select a level. Return the level that is in use afterwards."""
+    """Select an instruction-set level. Return the level that is in use afterwards."""
     return LEVELS[library().gpt149_expert_set_level(LEVELS.index(wanted))]
 
 
@@ -48,7 +48,7 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, *, threads: int = 1, kernel: str 
 plain_attention = functools.partial(attention, kernel="plain")
 
 
-#: Least allowed error in units of the budget: on a tiny shape the usual error may be below one rounding by luck.
+#: Least allowed error in units of the budget: on a tiny shape, float32's error may by chance be below one rounding.
 LEAST_UNITS = 1.0
 
 
@@ -72,7 +72,7 @@ def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(params=some(range(len(LEVELS)), len(LEVELS)), autouse=True)
 def level(request: pytest.FixtureRequest):
-    """Run every test at each level of this machine, in the fast tier at the best one. Restore the level afterwards."""
+    """Run every test at each level of this machine; in the fast tier only at the best level. Restore it afterwards."""
     best = level_in_force()
     index = LEVELS.index(best) - request.param
     if index < 0:
@@ -94,14 +94,14 @@ def random_inputs(shape: tuple[int, ...], seed: int, factor: float = 1.0) -> lis
 
 
 def errors(actual: Tensor, inputs: list[Tensor]) -> list[tuple[float, float]]:
-    """Return root-mean-square and largest error against float64, of a result and of float32."""
+    """Return the root-mean-square and the largest error, first of `actual`, then of plain float32 attention."""
     expected = exact(*(tensor.double() for tensor in inputs))
     off = [(result.double() - expected).abs() for result in (actual, exact(*inputs))]
     return [(float(one.square().mean().sqrt()), float(one.max())) for one in off]
 
 
 def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
-    """Allow twice the usual error, at least LEAST_ERROR: on a small shape the usual error may be tiny by luck."""
+    """Allow twice the error of plain float32, and at least LEAST_ERROR: on a small shape the former may be tiny."""
     assert torch.isfinite(actual).all()
     scores = inputs[0] @ inputs[1].transpose(-2, -1)
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)
@@ -124,7 +124,7 @@ def test_the_grader_finds_it_right() -> None:
 
 
 def test_equal_keys_weigh_alike_in_every_block() -> None:
-    """Blocks that compute scores differently would round them differently: by 0.08 at scores of 1e8."""
+    """If blocks rounded scores in different ways, the output would be wrong: by 0.08 at scores of 1e8."""
     for score in (10.1, 63.0, 65.0, 1e3, 1e6, -1e6, 1e30):
         Q, K = torch.ones(1, 1, 600, 1), torch.full((1, 1, 600, 1), score)
         V = (torch.arange(600) >= 300).float().reshape(1, 1, 600, 1)
@@ -142,10 +142,10 @@ def test_equal_keys_weigh_alike_in_every_block() -> None:
 @example(shape=(1, 1, 260, 128), factor=1.0, seed=2)
 @example(shape=(1, 2, 128, 32), factor=0.1, seed=3)
 def test_any_shape_is_right(shape, factor, seed) -> None:
-    """Compare one draw, allowing for luck, and 20 draws together in units of each output's budget.
+    """Check one draw against twice the error of float32, and the median of 20 draws in units of the error budget.
 
-    A fault is in every draw, so the median of their largest errors shows it. The largest of all is a matter of luck: it
-    was over twice the usual one in 1 of 100 tests of a right kernel.
+    A fault is in every draw, so the median of their largest errors shows it. The largest error of all draws depends on
+    chance: in 1 of 100 tests of a right kernel it was over twice that of float32.
     """
     found = []
     for more in range(20):
@@ -174,7 +174,7 @@ def test_large_scores_neither_overflow_nor_vanish_and_overflowing_blocks_are_com
         for actual in (attention(Q, K, V, threads=1), plain_attention(Q, K, V, threads=1)):
             assert torch.allclose(actual[..., 1::2, :], torch.tensor(N - 1.0))
             assert torch.allclose(actual[..., ::2, :], torch.tensor(0.0), atol=1e-4)
-    # A key in the third block scores 2^7 times as much as all before: the weights that were tried overflow.
+    # A key in the third block has a far larger score than all earlier keys, so the first try at its weights overflows.
     for score in (30.0, 90.0, 130.0, 5000.0, -5000.0):
         Q, K, V = random_inputs((1, 1, 300, 8), seed=3)
         K[:, :, 250] = 0.0

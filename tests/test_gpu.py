@@ -1,11 +1,11 @@
 """Tests that need a GPU: the lab's masters with times, and files that try to deceive the clock.
 
-Left out on a machine without a GPU. An attack on the clock stands behind a right file and redefines `product`, which is
-right when called one by one. Its heading is the required end of a timed call:
+They are skipped on a machine without a GPU. An attack is text at the end of a right file. It redefines `product`, which
+stays right in single calls. Its heading is the required result of a timed call:
 
-    ok           it gains nothing
+    ok           the attack gains nothing
     wrong        outputs differ from the reference's, or inputs were changed
-    ended        its runner is ended
+    ended        the runner is killed
     raised       it raises
     takes much   as "ok", or it raises if the GPU has less memory left than it requests
 """
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(not finding.is_here(), reason="this machine has 
 ASSIGNMENT = load(ROOT / "labs" / "gpu" / "assignment.yaml")
 SOURCE = ROOT / "labs" / "gpu" / "kernels.py"
 SIDE = 2048
-#: Least ratio to the reference's time. The master's product has 0.76 to 0.82. It would have 0.55 if the student's
-#: process took half of the GPU from the reference in every second call.
+#: Least ratio to the reference's time. The master's product has 0.76 to 0.82. The ratio would be 0.55 if the student's
+#: process used half of the GPU during every second call of the reference.
 LEAST_RATIO = 0.65
 _TEXTS = """
 #### plain: ok
@@ -196,7 +196,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
     for name, end, text in zip(_PARTS[::3], _PARTS[1::3], _PARTS[2::3], strict=True)
 }
 ENDS = {"ok": {"pass", "slow"}, "wrong": {"wrong"}, "raised": {"crash"}}
-# "takes much": a card may have less left than it asks for.
+# "takes much" requests much memory: it crashes if the GPU has less.
 ENDS |= {"ended": {"timeout", "crash", "wrong", "rejected"}, "takes much": {"pass", "slow", "crash"}}
 
 
@@ -231,7 +231,7 @@ def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     assert not is_timed or found.time.ratio > LEAST_RATIO, "no time that is better than one's own"
 
 
-#: Sets aside as much of the L2 cache as it may, to keep the inputs in it from one call to the next.
+#: Reserves as much of the L2 cache as CUDA allows, to keep inputs in the cache from one call to the next.
 KEEPS_L2 = """
     static cudaStream_t own = nullptr;
     if (!own) {
@@ -261,7 +261,7 @@ def test_what_a_kernel_keeps_in_the_l2_cache_gains_nothing(sandbox: Sandbox, tmp
         source.write_text(changed)
         (tmp_path / "kernels.py").write_text(SOURCE.read_text())
         (found,) = evaluate(ASSIGNMENT, tmp_path / "kernels.py", (part,), Options(), sandbox=sandbox).parts
-        # Setting the window of the L2 cache takes part of the student's time, so the verdict may be "slow".
+        # To reserve part of the L2 cache costs time within the call, so the verdict may be "slow".
         assert found.verdict in ("pass", "slow")[: 1 + len(ratios)], found.diagnosis
         assert found.time is not None
         ratios.append(found.time.ratio)

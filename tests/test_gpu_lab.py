@@ -1,4 +1,4 @@
-"""The GPU lab without a GPU: oracle and budget, known kernels in Triton's interpreter, studies on recorded figures."""
+"""The GPU lab without a GPU: oracle, error budget, known kernels in Triton's interpreter, studies on given figures."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ Shape, Arrays, Wanted = dict[str, int], Mapping[str, Array], Mapping[str, Expect
 TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
 ROWS_OF = {**dict.fromkeys(("R", "lines", "rows"), 9), **dict.fromkeys(("C", "width", "inner"), 33)}
 SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0, "columns": 5} | ROWS_OF
-#: Cases on which wrong kernels show, and more of other types and sizes for a right file.
+#: Cases on which wrong kernels fail; MORE adds other types and sizes for right files.
 TELLING = ("random", "columns", "causal", "heads beside each other")
 MORE = (*TELLING, "ragged", "float16")
 DISTRIBUTIONS = ("random", "random", "long_random", "matrices", "heads", "heads_gradient")
@@ -82,7 +82,7 @@ def test_inputs_are_numbers_of_their_type_and_repeatable(precision: int) -> None
 
 
 def test_huge_logits_are_exact_products() -> None:
-    """Integers that TF32 holds, with exact float32 sums: the budget leaves their rounding out."""
+    """The inputs are integers that TF32 represents exactly, and their float32 sums are exact: no rounding is allowed."""
     given = make_inputs("huge", {**SHAPE, "d": 128}, 3)
     single = np.einsum("bnd,bmd->bnm", given["q"], given["k"])
     assert np.array_equal(single, arithmetic.scores(given["q"], given["k"], 1.0))
@@ -90,7 +90,7 @@ def test_huge_logits_are_exact_products() -> None:
 
 
 def attention_of(inputs: Arrays, shape: Shape) -> dict[str, Array]:
-    """O and L in float32, rounded in between as `shape` says, as a kernel rounds them."""
+    """Return O and L in float32. Intermediate results are rounded to the type of `shape`, as in a kernel."""
     q, k, v = (inputs[name] for name in "qkv")
     s = np.einsum("bnd,bmd->bnm", q, k) * np.float32(shape["d"] ** -0.5)
     if shape["causal"]:
@@ -103,7 +103,7 @@ def attention_of(inputs: Arrays, shape: Shape) -> dict[str, Array]:
 
 
 def cut(t: Array, kept: int = 0xFFFFE000) -> Array:
-    """Set bits of float32 to 0: those that TF32 lacks, or all but the given ones."""
+    """Return float32 numbers with all bits outside of the mask `kept` cleared; by default the bits that TF32 lacks."""
     return (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(kept)).view(np.float32)
 
 
@@ -131,7 +131,7 @@ def test_tf32_is_within_the_budget_and_coarser_arithmetic_is_not() -> None:
     assert all(fits(expected, attention_of({name: cut(t) for name, t in inputs.items()}, SHAPE)).values())
     coarse = {name: cut(t, 0xFFFC0000) for name, t in inputs.items()}
     assert not fits(expected, attention_of(coarse, SHAPE))["L"]
-    # A sum in 16 bits.
+    # An accumulator in 16 bits exceeds the budget.
     shape, inputs, expected = drawn("equal", 2, M=2000, N=5, precision=11)
     assert all(fits(expected, attention_of(inputs, shape)).values())
     acc = np.zeros(inputs["q"].shape, np.float16)
@@ -141,7 +141,7 @@ def test_tf32_is_within_the_budget_and_coarser_arithmetic_is_not() -> None:
 
 
 def gradients_of(inputs: Arrays, shape: Shape, o: Array, lse: Array) -> dict[str, Array]:
-    """dQ, dK and dV in float32, from the O and L given."""
+    """Return dQ, dK and dV in float32, computed from the given O and L."""
     q, k, v, upstream = (inputs[name] for name in ("q", "k", "v", "dO"))
     scale = np.float32(shape["d"] ** -0.5)
     s = np.einsum("bnd,bmd->bnm", q, k) * scale
@@ -154,7 +154,7 @@ def gradients_of(inputs: Arrays, shape: Shape, o: Array, lse: Array) -> dict[str
 
 
 def test_own_sums_of_tf32_are_within_the_budget_of_the_gradients() -> None:
-    """An autograd.Function saves the L of its forward pass in TF32; its backward pass may be in float32."""
+    """A forward pass in TF32 may save its L for a backward pass in float32."""
     size = {"N": 256, "M": 256, "d": 64, "causal": 1}
     for seed in range(6):
         shape, inputs = {**SHAPE, **size}, make_inputs("falling_gradient", {**SHAPE, **size}, seed)
@@ -168,7 +168,7 @@ def test_own_sums_of_tf32_are_within_the_budget_of_the_gradients() -> None:
 
 @pytest.mark.parametrize("causal", [0, 1])
 def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
-    """Compare with central differences of sum(O dO) in random directions, also without the saved O and L."""
+    """Compare gradients with central differences of sum(O dO) in random directions, with and without saved O and L."""
     shape, inputs, expected = drawn("heads_gradient", 4, "flash_backward", N=7, M=9, causal=causal)
     own = ORACLES["flash_backward"].expected({k: v for k, v in inputs.items() if k not in "OL"}, shape)
     assert all(np.allclose(own[name].value, expected[name].value, atol=1e-5) for name in own)
@@ -183,7 +183,7 @@ def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
         step = 1e-5
         above, below = ({**exact, name: exact[name] + side * step * way} for side in (1, -1))
         slope = (loss(above) - loss(below)) / (2 * step)
-        # O and L are rounded to float32 in the inputs.
+        # The inputs O and L are rounded to float32, hence the tolerance.
         assert slope == pytest.approx(float((expected[gradient].value * way).sum()), rel=1e-4, abs=1e-4), name
 
 
@@ -230,7 +230,7 @@ def named(mutation: Mutation, result: PartResult) -> bool:
 def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, made: Made, tmp_path: Path) -> None:
     found = dict(zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True))
     others = [one for one in made if not named(one, found[one])]
-    # Judge a kernel on all cases only if its mistake was not named: this takes ten times as long.
+    # Judge kernels whose mistake was not named on all cases; for all kernels this would take ten times as long.
     if len(others) > 0.15 * len(made) or any(found[one].verdict == "pass" for one in others):
         found |= dict(zip(others, known_kernels(assignment, tmp_path, others), strict=True))
     assert [one.name for one in made if found[one].verdict == "pass"] == []
@@ -258,7 +258,7 @@ def test_files_in_the_form_of_autograd(assignment: Assignment, form: str, tmp_pa
 
 
 def test_waves_of_the_published_example_and_where_throughput_falls() -> None:
-    """1792 and 1793 in tiles of 256 x 128 on 108 multiprocessors are 98 tiles in one wave, and 120 in two."""
+    """On 108 multiprocessors, a matrix of side 1792 has 98 tiles of 256 x 128 in one wave, side 1793 has 120 in two."""
     assert [waves.tiles(side, (256, 128)) for side in (1792, 1793)] == [98, 120]
     assert [waves.waves(side, (256, 128), 108) for side in (1792, 1793)] == [1, 2]
     assert waves.cliffs((1664, 1792, 1793, 1920), (256, 128), 108) == (1793,)
@@ -340,7 +340,7 @@ def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
 
 
 def test_studies_do_not_hide_modules_of_pythons_library(tmp_path: Path) -> None:
-    """`profile` is a study here and a module of Python's library, which torch's compiler imports."""
+    """The lab has a study `profile`. torch's compiler imports Python's module of the same name."""
     (tmp_path / "profile.py").write_text("")
     (tmp_path / "child.py").write_text("import cProfile\nprint(cProfile.run.__name__)\n")
     ran = subprocess.run([*asking.PYTHON, str(tmp_path / "child.py")], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""A machine without a GPU: kernels that ask for a driver, faults of a Python file, and memory outside of tensors."""
+"""GPU files on a machine without a GPU: missing drivers, faults of a Python file, accesses outside of tensors."""
 
 import re
 import sys
@@ -78,7 +78,7 @@ def matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     o = torch.empty_like(q)
 """
-#: On causal inputs only O is wrong, in every element. On all other inputs only L is, in its last row.
+#: On causal inputs only O is wrong, in every element. On other inputs only L is wrong, in its last row.
 SEVERAL = """
 def flash_forward(q, k, v, causal):
     s = (q.float() @ k.float().transpose(1, 2)) * q.shape[2] ** -0.5
@@ -213,7 +213,7 @@ def test_what_runs_while_a_file_is_loaded_is_called_a_statement(tmp_path: Path) 
 
 @by_interpreter
 def test_outputs_of_different_shapes_may_be_wrong_on_different_inputs(tmp_path: Path) -> None:
-    """O is wrong on one case and L on another: their indices must not be compared."""
+    """O is wrong on one case and L on another, so the explanation must not compare their indices."""
     found = judged(tmp_path, HEAD + SEVERAL, ["flash_forward"], ("random", "causal"))["flash_forward"]
     assert found.verdict == "wrong" and found.diagnosis is not None
     assert [case.ok for case in found.cases] == [False, False]
@@ -282,7 +282,7 @@ def test_lines_are_those_of_the_function_and_what_it_reaches() -> None:
     assert lines(kernelmarks.method(MARKED, "forward", "Plain", True)) == [13]
     assert lines(kernelmarks.method(MARKED, "backward", "", None)) == [20]
     assert kernelmarks.method(MARKED, "forward", "", None) is None, "two classes fit"
-    # The time is linear in the untrusted text.
+    # The reader's time grows linearly with the untrusted text.
     for text in ("def f(" * 99_999, "class A:\n  " * 50_000, "'" * 500_000, "def f(): f(\n" * 50_000):
         started_s = time.process_time()
         kernelmarks.function(text, "f")
@@ -301,7 +301,7 @@ def gelu_of(x):
     return x / (1.0 + tl.exp(-2.0 * u))
 
 """
-#: GELU with one program for BLOCK numbers of a row. Each kernel below is an edit of it.
+#: GELU with one program instance for each BLOCK of a row. The kernels below are edits of this text.
 ROWS = """
 @triton.jit
 def kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
@@ -332,7 +332,7 @@ POINTED = "out = tl.load(t).to(tl.pointer_type(tl.float32))\n    tl.store(out + 
 WITH_T = (("(x, y, x_row", "(x, y, t, x_row"), ("(x, y, *x", "(x, y, torch.tensor([64]), *x"))
 EXCHANGED = with_edits(("    inside =", "    tl.atomic_cas(y + 1400 + row, 0.0, 1.0)\n    inside ="))
 MORE_PROGRAMS = with_edits(("[(x.shape[0], ", "[(x.shape[0] + 1, "), ("tl.load(x", "tl.load(x + 0 * row"))
-#: Kernels by name, and a part of the message. The first store or atomic operation of each is the one outside.
+#: Kernels and a part of the message, by name. In each, the first store or atomic operation is outside of a tensor.
 OUTSIDE = {
     "no mask": (UNMASKED_STORE, BEYOND),
     "before the beginning": (with_edits((STORE, "tl.store(y - 3 + row")), f"up to 12 {BEFORE}"),
@@ -344,7 +344,7 @@ OUTSIDE = {
     "a pointer out of a tensor": (with_edits((STORE, POINTED), *WITH_T), "through a pointer into no tensor"),
 }
 
-#: GELU with one program for a tile. Each kernel with descriptors or block pointers replaces the dots.
+#: GELU with one program instance for each tile. Kernels with descriptors or block pointers replace the dots.
 TILES = """
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -377,7 +377,7 @@ POINTERS = with_edits(
     ("    row, column =", f"{BY_POINTERS}    row, column ="),
     ("(x, y, *x", "(torch.tensor([x.data_ptr(), y.data_ptr()], dtype=torch.int64), *x"),
 )
-#: One kernel stores the pointers that another loads, and lanes of one access lie in two tensors.
+#: One kernel stores pointers and another loads them. The lanes of one access lie in two tensors.
 STORED_POINTERS = f"""
 @triton.jit
 def tally(table, x, y):
@@ -398,7 +398,7 @@ def gelu(x, y):
     size = triton.next_power_of_2(x.shape[1])
     kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
 """
-#: A kernel that loads an index from outside of a tensor: the value given for such integers makes each result wrong.
+#: A kernel that loads an index from outside of a tensor. The integer that such a load gives makes every result wrong.
 INDICES = with_edits(
     ("def kernel(x, y, ", "def kernel(x, y, indices, "),
     ("    inside =", "    k = tl.load(indices + column)\n    inside ="),
@@ -469,7 +469,7 @@ def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:
 def test_another_triton_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     class Executor:
         def __call__(self) -> None:
-            """Wrapped object."""
+            """Stand in for the interpreter's method."""
 
     run = Executor.__call__
     lacking = SimpleNamespace(load=None, store=None, atomic_rmw=None)

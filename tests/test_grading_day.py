@@ -1,4 +1,4 @@
-"""The day of grading: a class arrives in every form; points by hand, times and settings are never lost."""
+"""Grading day: a class in all forms of hand-ins; later runs keep points by hand, submission times and settings."""
 
 import os
 import re
@@ -85,11 +85,11 @@ def test_submissions_without_a_time_are_counted(acting: Class, due_date: None, t
     all_three = "3 of 3 submissions have no submission time"
     assert all_three in said and "ada, bob, eve" in said and "--submitted" in said
     assert said.count("have no submission time") == 1 and all_three in acting.report()
-    # A time without a zone is in the due date's zone. So bob is a minute late, and ada is exactly in time.
+    # A time without a zone is in the due date's zone, so ada is exactly in time. bob is a minute late.
     times = "id,time,who\nada,2026-11-14 23:59:00,A\nbob,2026-11-15T08:00:00Z,B\n"
     table = write(tmp_path, times, "times.csv")
     said = acting.grade(submitted=str(table))
-    assert len(acting.graded()) == 3, "a time puts no verdict out of date"
+    assert len(acting.graded()) == 3, "a submission time caused a new grading"
     assert "1 of 3 submissions have no submission time" in said and "eve" in said
     assert acting.totals() == {"ada": "30", "bob": "25", "eve": "30"}
     assert "1 totals are LOWER" in said and "bob 30 -> 25" in said
@@ -209,7 +209,7 @@ def test_a_student_named_lock_is_known_by_the_id_that_the_reports_use(acting: Cl
     assert len(no_such_submission("x" * 1_000_000, ["x" * 40] * 300)) < 200
 
 
-#: A judge whose disk is full when it unpacks a compressed tar.
+#: Code that makes the judge's disk full when it unpacks a compressed tar.
 FULL_DISK = """
 from types import SimpleNamespace
 from grader.submission.archive import opening
@@ -237,7 +237,7 @@ def test_a_full_disk_costs_one_archive(acting: Class, monkeypatch: pytest.Monkey
 
 
 def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
-    """Return the sources by kind, each with the verdicts of its two parts."""
+    """Return a source and the verdicts of its two parts for each kind of submission."""
     forged = 'static int forged = (std::printf("{\\"points\\": 30}\\n"), exit(0), 0);\nPYBIND11_MODULE'
     forged = "#include <cstdio>\n#include <cstdlib>\n" + master.replace("PYBIND11_MODULE", forged, 1)
     chatty = insert_at_start(master, "myFusedAttention", r'printf("\x1b[2J=1+1 <b>\n");')
@@ -251,11 +251,11 @@ def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
 
 
 def hand_in(folder: Path, master: str, forms: int) -> dict[str, tuple[str, str] | None]:
-    """Write the class, each kind in several forms. Return the verdicts by id, None for unreadable ones."""
+    """Write a class of submissions, each kind in several forms. Return verdicts by id, None for unreadable ones."""
     expected: dict[str, tuple[str, str] | None] = {}
     for k, (name, (source, ends)) in enumerate(kinds(master).items()):
         text = source.encode()
-        # Names keep files of one kind far apart in the order of grading, or else two workers would compile one file.
+        # Names keep equal files far apart in the order of grading; otherwise two workers would compile the same file.
         files = {
             "plain": {f"plain {name}/module.cpp": text},
             "nested": {f"nested {name}/assignment 4/module.cpp": text},
@@ -287,11 +287,11 @@ def hand_in(folder: Path, master: str, forms: int) -> dict[str, tuple[str, str] 
 
 @pytest.mark.parametrize("forms", [1, pytest.param(len(FORMS), marks=pytest.mark.full)])
 def test_every_submission_gets_what_it_earned_each_time(forms: int, master: str, tmp_path: Path) -> None:
-    precompile()  # where it is missing, two workers would both make the header
+    precompile()  # or else two workers could both make the header
     room = Class(tmp_path)
     expected = hand_in(room.folder, keeping(master, "myNaiveAttention", "myFusedAttention"), forms)
     assert len(expected) == 5 * forms + 12
-    # exit(0) shuts torch down, which is slow on a busy machine; it must not count as a hang.
+    # exit(0) shuts torch down. On a busy machine this takes long, and must not count as a hang.
     room.config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 2,"))
     command = ("run", room.folder, "--config", room.config, "--seed", 149, "--trust", "--out")
     graded(*command, room.out)

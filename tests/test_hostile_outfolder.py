@@ -27,7 +27,7 @@ from grader.staff.classroom.ledger import Entry
 from grader.staff.classroom.planning import RunOptions
 
 NOTES = [b"[" * 4000, b"null", b'{"scratch": 3}', b'{"scratch": "/"}', b"\xff" * 5000, b'{"pid": 1e999}']
-#: Depth of nested folders: beyond the longest path of Linux and beyond Python's limit on nested calls.
+#: Depth of nested folders. It exceeds the longest path of Linux and Python's limit on nested calls.
 DEEP_FOLDERS = 2100
 
 
@@ -53,7 +53,7 @@ def test_folders_of_any_depth_are_removed_and_too_much_where_they_cannot_be_coun
 
 def test_removing_follows_no_link_minds_no_mode_and_no_name_and_keeps_what_is_kept(tmp_path: Path) -> None:
     top, kept = tmp_path / "top", tmp_path / "kept"
-    # A removal moves folders up and gives them numbers as names. Here such names exist already, at every level.
+    # A removal moves folders up and names them by numbers. The test makes folders with such names at every level.
     for path in ("a/b/0/1/2", "0/1/a", "1", "2/3/0"):
         (top / path).mkdir(parents=True)
     put(tmp_path, {"kept/file": b"kept", "top/3": b"a file"})
@@ -104,7 +104,7 @@ def test_a_copied_folder_is_no_key_to_the_scratch_folder_of_the_live_one(tmp_pat
         shutil.copytree(live, copy)
         with ledger.hold(copy) as book:
             assert book.scratch != scratch and (scratch / "file").read_text() == "x"
-        # A forged note in the copy's lock does not help either, while the process that owns the scratch folder lives.
+        # A forged note in the copy's lock does not give the scratch folder away while its owner's process lives.
         forged = json.loads((live / ledger.LOCK).read_text())
         status = (copy / ledger.LOCK).stat()
         (copy / ledger.LOCK).write_text(json.dumps({**forged, "lock": f"{status.st_dev}:{status.st_ino}"}))
@@ -124,7 +124,7 @@ def test_a_note_of_another_making_removes_nothing(note: bytes, tmp_path: Path) -
 
 @pytest.fixture
 def treasure(tmp_path: Path) -> Iterator[Path]:
-    """A file outside that must not change, in a folder where nothing may appear."""
+    """Yield a file outside of the results. Check afterwards that it is unchanged and still alone in its folder."""
     path = put(tmp_path, {"elsewhere/treasure": b"mine"}) / "elsewhere" / "treasure"
     yield path
     assert path.read_text() == "mine" and list(path.parent.iterdir()) == [path]
@@ -201,7 +201,7 @@ RESULT_LINE = {"kind": "result", "submission_id": "ada", "at": "", "seconds": {}
 
 
 def damaged(item: dict[str, Any], **bad: list[object]) -> list[bytes]:
-    """Return copies of the item as JSON. Each has one key replaced by one of the values that `bad` lists for it."""
+    """Return damaged copies of the item as JSON. In each, one key has one of the values that `bad` lists for the key."""
     return [json.dumps({**item, key: value}).encode() for key, values in bad.items() for value in values]
 
 
@@ -266,7 +266,7 @@ def test_every_command_ends_in_one_line_on_a_folder_of_pipes(acting: Class) -> N
 
 
 def graded_with(config: object, out: Path) -> Path:
-    """Return a results folder whose ledger names this file."""
+    """Return a results folder whose ledger names `config` as its assignment file."""
     item = {"kind": "run", **vars(some_run()), "config": str(config)}
     return put(out, {ledger.LEDGER: json.dumps(item).encode() + b"\n"})
 
@@ -278,7 +278,7 @@ def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
     places |= dict.fromkeys(("nul\0", tmp_path / "absent"), no_more)
     for k, (config, why) in enumerate(places.items()):
         refused(f"which {why}", gradebook.open_book, graded_with(config, tmp_path / f"out{k}"))
-    # The same holds for a file that an assignment extends: a pipe is not waited for, /dev/zero not read without end.
+    # An assignment that extends a pipe or a device is refused, too: the reader neither waits nor reads without end.
     for below in ("pipe.yaml", "/dev/zero"):
         (tmp_path / "own.yaml").write_text(f"extends: {below}\n")
         refused("a pipe or a device", load, tmp_path / "own.yaml")

@@ -1,4 +1,4 @@
-"""The kit without a clone: a wheel in an empty environment, a folder to work in, version and commit in results."""
+"""The kit without a clone: a wheel in an empty environment, `init`'s folder, and version and commit in results."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def test_both_commands_print_version_and_commit() -> None:
 
 
 def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None:
-    """Students of a class have a handout with one lab. All others have a copy of the kit."""
+    """Feedback to a class names the handout's command; other readers have a copy of the kit with all labs."""
     softmax = load(labs.assignment_file(labs.named("softmax")))
     bench = Bench(softmax, tmp_path, Options(), *[None] * 4)  # type: ignore[arg-type]
     assert bench.command == "python gpt149.py lab softmax"
@@ -65,7 +65,7 @@ def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None
 
 
 def test_a_note_of_the_commit_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handout may lie in a student's own repository, so its note of the commit comes first."""
+    """A handout may lie in a student's own git repository, so its note counts before that repository's commit."""
     monkeypatch.setattr(version, "ROOT", tmp_path)
     assert version.commit.__wrapped__() == ""
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
@@ -85,7 +85,7 @@ def test_a_result_is_said_to_be_judged_by_kit_machine_and_load() -> None:
 
 @pytest.fixture(scope="module")
 def built() -> ModuleType:
-    """The module setup.py, imported without building a wheel."""
+    """Return the module setup.py, imported without building a wheel."""
     spec = spec_from_file_location("setup_of_the_kit", ROOT / "setup.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -106,7 +106,7 @@ def test_a_wheel_holds_all_that_a_release_is_made_of(built: ModuleType) -> None:
 
 @pytest.fixture(scope="module")
 def installed(built: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with only the kit's wheel; the packages that the kit needs come from this Python."""
+    """Make an environment with only the kit's wheel; other packages come from this Python. Return its folder."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for name in (*built.FOLDERS, "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", *built.FILES):

@@ -1,4 +1,4 @@
-"""Each kind of evidence in `grader.integrity.flags` by itself: symbols, texts, loaded code, times."""
+"""Each kind of evidence for the flags of `grader.integrity`: symbols, texts, loaded code, times."""
 
 import platform
 import shutil
@@ -23,7 +23,7 @@ from grader.integrity import flags as integrity
 from grader.integrity.elf import UndefinedSymbol
 from grader.runner.watch import Evidence
 
-#: Undefined symbols by category; with versions, those of the C library.
+#: Undefined symbols by category. A further table has the C library's symbols, which have versions.
 UNVERSIONED = {
     "torch": """
         _ZN2at4_ops6matmul4callERKNS_6TensorES4_ _ZN2at4_ops4exp_4callERNS_6TensorE _ZN2at6native17cpublas4gemmE
@@ -56,7 +56,7 @@ def test_symbols_that_replace_a_student_s_work_have_a_category(versioned: bool) 
 
 
 def test_names_are_read_as_the_compiler_wrote_them() -> None:
-    """Compare with the demangler, if installed, on symbols that torch's own library uses."""
+    """If the demangler c++filt is installed, compare names with its names for symbols of torch's own library."""
     assert symbols.qualified_name("_ZNK2at10TensorBase8data_ptrIfEEPT_v") == "at::TensorBase::data_ptr"
     assert symbols.qualified_name("_ZN3fooIN1a1bEJLi3EfEE3barEv") == "foo::bar"
     assert symbols.qualified_name("_Znwm") == symbols.qualified_name("_ZN" + "7" * 5000) == ""
@@ -90,12 +90,12 @@ def loading(name: str) -> str:
 
 
 def inspected(path: Path) -> list[tuple[str, str]]:
-    """Return codes and levels of an object's flags, which are cached by its path."""
+    """Return the codes and levels of an object's flags, sorted."""
     return sorted((flag.code, flag.level) for flag in integrity.inspect_object(built(path)))
 
 
 def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> None:
-    """A loader with the name of what it loads is proof; a name alone or a loader alone proves nothing."""
+    """A call of the loader and a library's name are proof only together."""
     named = '#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }'
     loads = {loading("cblas_sgemm"): [LOADER, ("loads_a_library", "rejected")]}
     loads[loading("mallinfo2")] = [LOADER]
@@ -110,7 +110,7 @@ def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> Non
 
 
 def test_a_system_call_is_left_to_the_sandboxes_filter(tmp_path: Path) -> None:
-    """The C++ library calls `syscall` to wait for an atomic."""
+    """Honest objects can contain `syscall`: the C++ library calls it to wait for an atomic."""
     waits = "#include <atomic>\nvoid run(std::atomic<int>& which) { which.wait(0); }\n"
     source, made = tmp_path / "kernel.cpp", tmp_path / "kernel.o"
     source.write_text(waits)
@@ -118,7 +118,7 @@ def test_a_system_call_is_left_to_the_sandboxes_filter(tmp_path: Path) -> None:
     assert inspected(made) == []
 
 
-#: Inline assembly with nothing but instructions, labels, padding and comments.
+#: Inline assembly that contains only instructions, labels, padding and comments.
 ORDINARY_ASSEMBLY = r"""
 vfmadd231ps (%rdi), %ymm1, %ymm0 # don't stop; .byte 1
 1: .p2align 4; .align 16; .p2align 4,,10; .balign 8, 0x90
@@ -145,7 +145,7 @@ BYTES_BY_NAME = [
     r'extern int f(void) asm("f\n\t.byte 1, 2, 195\n\tcall f"); int run(void) { return f() + 1; }',
     'asm(".globl code; code: .byte 1, 2, 195");',
 ]
-#: Data of every kind, in the sections that compilers use for it.
+#: Data of every kind, in the sections that compilers choose for it.
 PLAIN_DATA = r"""
 #include <math.h>
 const char *texts[] = {"';.byte 1", "\"#\n", "/*", "\001\377"};
@@ -246,7 +246,7 @@ def test_operators_that_compute_are_flagged_and_plain_tensor_access_calls_none()
     assert integrity.operator_flags([row(name) for name in plain.split()]) == ()
     (flag,) = integrity.operator_flags([row("aten::zeros"), row("aten::matmul"), row("aten::_softmax")])
     assert flag.level == "review" and "aten::_softmax, aten::matmul" in flag.message
-    # Calls of honest files around a kernel, as traced: none may be flagged.
+    # Trace calls that honest files make around a kernel. None of them may be flagged.
     with profile(use_kineto=True) as trace:
         a = torch.zeros(4, 5)
         b = torch.rand_like(a).clone().contiguous().transpose(0, 1).reshape(4, 5)
@@ -270,7 +270,7 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
     for path in (*own, *installed, *others):
         flags = integrity.evidence_flags(Evidence(new_code=(path,)), built(tmp_path / "kernel.so"))
         assert [flag.level for flag in flags] == ([others[path]] if path in others else []), path
-    # Code that a kernel loaded itself is proof.
+    # Code that a kernel has loaded itself is proof of a cheat.
     opens = "extern void *dlopen(const char *, int); void *run(char *p) { return dlopen(p, 1); }"
     made = object_of(tmp_path, opens)
     seen = Evidence(new_code=(str(made), "/usr/lib/libopenblas.so.0"))
@@ -283,7 +283,7 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
     ):
         found = integrity.evidence_flags(seen, built(tmp_path / "absent.so"))
         assert [(flag.code, flag.level) for flag in found] == flags, seen
-    # Threads that work after most of many stops do so on purpose. After few stops, a slow system may be the reason.
+    # If threads work after most of many stops, this is on purpose. After few stops, the system may just be slow.
     assert list(integrity.late_flags([Evidence(stops=9, late=1)] * 8)) == [], "a slow system"
     assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to be sure"
     at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]
@@ -291,7 +291,7 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
 
 
 def test_times_are_possible_from_a_floor_below_the_fastest_there_is() -> None:
-    # 537 million operations, the sizes of a common run.
+    # The sizes are those of a common run, with 537 million operations.
     more_cores, impossible = ("more_cores", "review"), ("impossible_time", "rejected")
     for cpu_ms, wall_ms, threads, *words in (
         *((10.0, 10.5, 1), (10.0, 5.2, 2), (11.0, 10.0, 1)),
@@ -302,7 +302,7 @@ def test_times_are_possible_from_a_floor_below_the_fastest_there_is() -> None:
         timing = Timing(*verdict, student_cpu_ms=(cpu_ms,) * 16, student_wall_ms=(wall_ms,) * 16)
         flags = integrity.time_flags(timing, flops=4 * 4 * 1024**2 * 32, threads=threads, cores=8)
         assert [(flag.code, flag.level) for flag in flags] == words, (cpu_ms, wall_ms)
-    # A matrix product by torch's own BLAS, on all cores, takes longer than the least possible time.
+    # A matrix product by torch's BLAS on all cores takes longer than the least possible time.
     a = torch.rand(1024, 1024)
     a @ a
     taken_s = timeit.timeit(lambda: a @ a, number=5) / 5
@@ -335,7 +335,7 @@ def test_objects_are_read_as_binutils_reads_them(tmp_path: Path) -> None:
 
 
 def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
-    """From 65,280 sections on the header's count reads 0. A reader that believes it sees no symbols."""
+    """An object of 65,280 or more sections has the count 0 in its header. A reader that uses it misses all symbols."""
     many = '.altmacro\\n.macro named n\\n.section .s\\\\n,\\"a\\"\\n.byte 1\\n.endm\\n.set k,0\\n'
     many += ".rept 65400\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n"
     made = object_of(tmp_path, f'__asm__("{many}"); {loading("x")}')
@@ -344,7 +344,7 @@ def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
 
 
 def test_an_object_that_is_not_wholly_understood_is_an_error(tmp_path: Path) -> None:
-    """One field of a section is replaced. Anyone can make sections; only what the loader reads counts."""
+    """The test replaces one field of a section. Anyone can add sections; only those that the loader reads matter."""
     image = object_of(tmp_path, PLAIN_KERNEL).read_bytes()
     assert elf.parse(image).wanted
     tables = {(11, 16, 0), (0x6FFFFFFF, 16, 8)}
