@@ -555,7 +555,7 @@ def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> Non
 
 
 def test_memory_by_chance_is_not_taken_for_a_mistake_in_a_formula() -> None:
-    """Freed memory can look like a mistake in a formula, so memory accesses are still checked if some elements are right."""
+    """Freed memory can look like a mistake in a formula, so accesses are still checked if some elements are right."""
     wrong, right, large = (SimpleNamespace(name=name, shape=shape) for name, shape in CHECKED_CASES.items())
     kernel = SimpleNamespace(wrong={"wrong": object(), "right": None, "large": None})
 

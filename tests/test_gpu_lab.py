@@ -82,7 +82,7 @@ def test_inputs_are_numbers_of_their_type_and_repeatable(precision: int) -> None
 
 
 def test_huge_logits_are_exact_products() -> None:
-    """The inputs are integers that TF32 represents exactly, and their float32 sums are exact: no rounding is allowed."""
+    """The inputs are integers that TF32 represents exactly, and float32 sums of them are exact, too."""
     given = make_inputs("huge", {**SHAPE, "d": 128}, 3)
     single = np.einsum("bnd,bmd->bnm", given["q"], given["k"])
     assert np.array_equal(single, arithmetic.scores(given["q"], given["k"], 1.0))

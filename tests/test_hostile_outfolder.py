@@ -201,7 +201,7 @@ RESULT_LINE = {"kind": "result", "submission_id": "ada", "at": "", "seconds": {}
 
 
 def damaged(item: dict[str, Any], **bad: list[object]) -> list[bytes]:
-    """Return damaged copies of the item as JSON. In each, one key has one of the values that `bad` lists for the key."""
+    """Return damaged copies of the item as JSON: in each, one key has one of the values that `bad` lists for it."""
     return [json.dumps({**item, key: value}).encode() for key, values in bad.items() for value in values]
 
 

@@ -1,4 +1,4 @@
-"""Labs besides the main one: a new one, that of docs/lab-example.md, and one with all kinds of shapes and outputs."""
+"""Labs besides attention: a new lab, the lab of docs/lab-example.md, a lab with all kinds of shapes and outputs."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_a_handout_is_searched_for_lines_of_the_lab_s_known_kernels(folder: Path
     assert known <= set(kit.staff_files)
 
 
-#: The new lab's own test takes over ten seconds. The fast tier has the lab of docs/lab-example.md in its place.
+#: The new lab's own test takes over ten seconds. The fast tier runs the test of docs/lab-example.md instead.
 @pytest.mark.full
 def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
@@ -88,7 +88,7 @@ def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(backend:
     assignment = load(lab / "hidden" / "assignment.yaml")
     master = labs.master(lab, assignment.source)
     assert "YOUR CODE HERE" in strip_solution(master.read_text()) and not assignment.warnings
-    assert pythontree.members(master) == {}, "the lab's package is no part of the master"
+    assert pythontree.members(master) == {}, "the master imports the lab's package"
     found = {ending.name: ending for ending in ends.all_of(lab)}
     assert any(ending.verdict == "slow" for ending in found.values()) == (backend != "pytorch")
     for name, ending in found.items():
@@ -148,7 +148,7 @@ def test_a_class_of_another_lab(tmp_path: Path) -> None:
 
 
 def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
-    """A lab outside the kit counts through its assignment; its known kernels and tests change no verdict."""
+    """A change of the lab's oracle makes verdicts out of date; a change of its known kernels or tests does not."""
     lab = newlab.write("edited", tmp_path)
     before = load(lab / "assignment.yaml").fingerprint
     idle = ("kernels.py", "test_edited.py", "handout.md")
@@ -161,7 +161,7 @@ def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("proved", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_release(proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The full tier proves the whole release: starter and solution are judged in both archives."""
+    """Starter and solution are judged in both archives; in the fast tier (`proved` False) only in the handout."""
     if not proved:
         product = replace(products.PRODUCTS["gradescope"], prove=lambda *_: None)
         monkeypatch.setitem(products.PRODUCTS, "gradescope", product)
@@ -185,7 +185,7 @@ def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
 
 
 def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> None:
-    """Last year's copy beside this year's, and a copy of a lab of the kit: no two share a module."""
+    """Four labs, two of each name, are loaded together: last year's and this year's, the kit's and a copy of it."""
     again = newlab.write("vadd", tmp_path / "again")
     edited = again / "oracle.py"
     edited.write_text(edited.read_text() + "\nLATER = True\n")
@@ -209,7 +209,7 @@ def test_a_lab_names_itself_relatively(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def guides_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run `grader new rows`, then write each file as the guide says. Nothing of the engine changes."""
+    """Run `grader new rows`, then write each file as docs/lab-example.md says. Return the lab's folder."""
     made = newlab.write("rows", tmp_path_factory.mktemp("labs"))
     found = dict(
         re.findall(r"^```\w+ ([\w./]+)\n(.*?)^```$", GUIDES["lab-example.md"], re.DOTALL | re.MULTILINE)
@@ -257,8 +257,8 @@ def test_every_file_and_command_that_a_guide_names_is_there(name: str) -> None:
 class Attempt:
     lab: str
     made: Mutation
-    ends: str = "wrong"  # its verdict, or several with | between them
-    code: str = ""  # of its diagnosis; any, where there is none
+    ends: str = "wrong"  # the required verdict, or several with | between them
+    code: str = ""  # the required diagnosis code; "" allows any
 
 
 def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = END, **more: str) -> Attempt:
@@ -273,7 +273,7 @@ def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = E
 first = partial(attempt, old=BEGIN)
 overwritten = partial(attempt, code="inputs_overwritten")
 
-#: Returns the first result that was computed for an output of this address and size.
+#: A cheat: return the first result that was computed for an output of this address and size.
 KEPT = """
     static std::vector<std::pair<const void *, torch::Tensor>> seen;
     for (auto &[at, made] : seen) if (at == {at} && made.numel() == {out}.numel()) return made;
@@ -337,7 +337,7 @@ def course(lab: str) -> tuple[Assignment, str]:
 
 
 def judged(lab: str, made: Sequence[Mutation], folder: Path, timing: bool = False) -> tuple[PartResult, ...]:
-    """Judge attempts, each in a function of its own, in one file."""
+    """Judge kernels in one file, each in its own function. `timing`: True to time them, too."""
     assignment, master = course(lab)
     text, parts = mutations.in_one_file(KERNELS[lab], assignment, master, made)
     return results_alone(assignment, write(folder, text, assignment.source), parts, timing=timing).parts
@@ -358,7 +358,7 @@ def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
     one_of_each([("softmax", "online", "OTensor"), ("operators", "matmul", "O")], lambda _: "kept"),
 )
 def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str, tmp_path: Path) -> None:
-    """A result that is remembered by size is right if contents repeat; timed calls have new contents."""
+    """A kernel returns an earlier result for the same size. It is wrong, because timed calls get new inputs."""
     kept = first(lab, "by size", part, KEPT.format(at="nullptr", out=out))
     (result,) = judged(lab, [kept.made], tmp_path, timing=True)
     assert result.verdict == "wrong", result
@@ -375,7 +375,7 @@ def test_torchs_own_work_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> None:
-    """A diagnosis calls the student's own forward function. A broken one changes neither verdict nor code."""
+    """A diagnosis calls the student's own forward function. If that function is broken, only a sentence is missing."""
     assignment, text = course("operators")
     assignment = replace(assignment, limits=replace(assignment.limits, call_s=1.0))
     broken = {

@@ -1,4 +1,4 @@
-"""The record of a class: the ledger, the machine's lock, the progress, and regrading after a change."""
+"""Records of a class: the ledger, the lock of the machine, progress, and regrading after a change."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_finish_puts_result_and_line_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a power cut no line of the ledger refers to an empty result."""
+    """The result is on the disk before its line, so after a power cut no line refers to an empty result."""
     synced: list[os.stat_result] = []
     with ledger.hold(tmp_path) as book:
         book.open_run(some_run(), ())
@@ -99,7 +99,7 @@ def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_p
 
 
 def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -> None:
-    """Four holders share the lock in turn, so it is never free. A timing, which needs it alone, must still get it."""
+    """Four workers share the lock in turn, so it is never free. A timing, which needs it alone, must still get it."""
     sharing: set[int] = set()
     entries = Counter[int]()
     most, over = 2000, threading.Event()
@@ -128,7 +128,7 @@ def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -
 
 
 def test_a_worker_gives_way_to_a_timing_before_its_next_runner(tmp_path: Path) -> None:
-    """The worker continues when the timing has ended. A worker that is timing does not wait for itself."""
+    """The worker continues when the other worker's timing has ended. A worker does not wait for its own timing."""
     order: list[str] = []
     waits = threading.Event()
 
@@ -184,14 +184,14 @@ def test_timings_on_cores_go_side_by_side_and_none_beside_one_of_the_machine(tmp
                     assert found.cpus == (None if need == "machine" else [int(found.resource.split()[1])])
                     held[found.resource] += 1
                     if step == 0:
-                        both_hold.wait(HANG_S)  # a pair gets no further unless it holds both cores at once
+                        both_hold.wait(HANG_S)  # passes only if two workers hold a core at the same time
                     seen.append({name: count for name, count in held.items() if count})
                     time.sleep(0.01)
                     held[found.resource] -= 1
 
     with ThreadPoolExecutor(6) as workers:
         list(workers.map(work, range(6)))
-    assert len(seen) == 18 and all(max(one.values()) == 1 for one in seen), "two held one thing"
+    assert len(seen) == 18 and all(max(one.values()) == 1 for one in seen), "two workers held the same resource"
     assert all(len(one) == 1 for one in seen if "machine" in one), "something beside a timing of the machine"
     assert set().union(*seen) == {"core 3", "core 5", "machine"}
 
@@ -268,7 +268,7 @@ def test_what_is_left_follows_from_what_changed(change: dict, left_by_verdict: d
     for verdict, left in left_by_verdict.items():
         before = result(verdict, case("a"), case("b", verdict != "wrong"))
         assert regrade.rest({"p": OLD}, {"p": now}, before) == (None if left is None else Rest(left)), verdict
-        # One part is judged again with all cases; the other part keeps its result.
+        # Only the part whose digest changed is judged again; the part "q" keeps its result.
         other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
         two = replace(before, parts=(*before.parts, other))
         beside = regrade.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)
@@ -317,7 +317,7 @@ def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
 
 
 def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> None:
-    """Grade a real file: right on public cases, wrong on a hidden case that is added later."""
+    """Grade a real file that is right on public cases, and wrong on a hidden case that the test adds later."""
     hidden, public = tmp_path / "hidden.yaml", tmp_path / "public.yaml"
     extra = "{name: many, distribution: random, seed: 9, shape: {B: 1, H: 3, N: 17, d: 4}}"
     public.write_text(f"extends: {SMALL}\nseed: 3\n")

@@ -1,4 +1,4 @@
-"""The verdict on time for given or generated rounds, without a clock; a kernel's place on the ladder of others."""
+"""The verdict on time for given or generated rounds, without a clock; a kernel's rank on the ladder of kernels."""
 
 import json
 import random
@@ -47,7 +47,7 @@ def steady(ms: float, wall_per_cpu: float = 1.0) -> Sample:
 
 
 def rounds_of(ratios: Sequence[float], ms: float = 100.0) -> list[Round]:
-    """Noiseless reference calls, and student calls that give just these round ratios."""
+    """Return rounds without noise in which student and reference have exactly these ratios."""
     return [Round((steady(ms), steady(ms)), (steady(ms * r), steady(ms * r))) for r in ratios]
 
 
@@ -62,7 +62,7 @@ def quiet(rng: random.Random) -> float:
 
 
 def bursty(rng: random.Random) -> float:
-    """One call in ten shares its core and takes up to three times as long."""
+    """Return a factor for one call's time: one call in ten shares its core and takes up to three times as long."""
     return quiet(rng) * (rng.uniform(1.3, 3.0) if rng.random() < 0.1 else 1.0)
 
 
@@ -71,7 +71,7 @@ def self_timed(self_ratios: Sequence[float], student: float = 100.0) -> list[Rou
 
 
 def early_end(rounds: Sequence[Round], policy: TimePolicy = CPU, most: int = 7) -> int | None:
-    """Return after how many rounds a measurement ends if it ends before its first look."""
+    """Return the number of rounds after which a measurement ends early, before its first look, or None."""
     return next((n for n in range(1, most + 1) if enough(rounds[:n], policy)), None)
 
 
@@ -81,8 +81,8 @@ def serial(wall_per_cpu_a: float, wall_per_cpu_b: float, ratio: float = 1.0) -> 
 
 
 def crowded(own_a: float, own_b: float) -> list[Round]:
-    """Calls of 0.4 s with 0.1 s of CPU time, on a busy machine. For `own_a` and `own_b` ms they did not wait for a
-    core."""
+    """Return rounds of calls of 0.4 s with 0.1 s of CPU time, on a busy machine. The reference's and the student's
+    calls had a core, or slept, for `own_a` and `own_b` ms; the rest of the time they waited for a core."""
     a, b = Sample(0.4, 0.1, own_a / 1e3), Sample(0.4, 0.1, own_b / 1e3)
     return [Round((a, a), (b, b))] * 8
 
@@ -92,10 +92,10 @@ NO_CPU_CLOCK = [Round(one.reference, (Sample(0.12, None), one.student[1])) for o
 ONE_FAST = [1.3] * 7 + [1.05]
 SLOW, PASS = ("slow", "cpu"), ("pass", "cpu")
 BY_WALL, CEILING, UNDECIDED = ("slow", "wall"), ("slow", "wall", "wall_ceiling"), ("pass", "cpu", "undecided")
-#: Rounds, and the verdict, the clock and the flags that they give.
+#: Rounds, the policy, and the expected verdict, clock and flags.
 VERDICTS = [
     *((rounds_of([ratio] * 8), CPU, end) for ratio, end in ((1.0, PASS), (1.2, SLOW), (1.1, UNDECIDED))),
-    # One fast round in eight keeps a slow student from failing yet.
+    # After eight rounds, a single fast round prevents "slow"; more rounds decide.
     (rounds_of(ONE_FAST), CPU, UNDECIDED),
     (rounds_of([*ONE_FAST, 1.3, 1.3, 1.3, 1.3]), CPU, SLOW),
     # Four rounds are too few for an interval of the promised confidence, even if they agree.
@@ -111,14 +111,14 @@ VERDICTS = [
     # slow part.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
-    # A kernel that sleeps exceeds the limit on wall time. The limit does not apply if the reference's wall time is
-    # also above its CPU time: the machine may have been busy.
+    # A kernel that sleeps exceeds the limit on wall time. The limit does not apply if the reference, too, takes more
+    # wall time than CPU time, because then the machine may have been busy.
     *((serial(1, wall), CPU, end) for wall, end in ((3, CEILING), (2, PASS))),
     (serial(1.6, 4.0), CPU, PASS),
-    # If waiting for a core is measured, the limit on wall time also holds on a busy machine.
+    # If the time of waiting for a core is known, the limit on wall time holds on a busy machine, too.
     (crowded(100, 300), CPU, CEILING),
     (crowded(100, 150), CPU, PASS),
-    # The wall clock decides OpenMP parts: more CPU time, less wall time.
+    # The wall clock decides OpenMP parts, even if CPU time gives another verdict.
     (serial(0.25, 0.25, ratio=1.2), WALL, BY_WALL),
     (serial(0.5, 0.25, ratio=1.9), WALL, ("pass", "wall")),
     (NO_CPU_CLOCK, CPU, (*BY_WALL, "no_cpu_clock")),
@@ -167,7 +167,7 @@ def test_a_verdict_is_what_its_own_figures_say(ratios: list[float], clock: str) 
     if timing.verdict == "slow":
         assert low > timing.allowance
     elif "undecided" not in timing.flags:
-        # A pass after six or seven rounds may have one outlier. The interval then includes it.
+        # A pass after six or seven rounds may have one round above the allowance, which the interval then includes.
         outliers = sum(ratio >= timing.allowance for ratio in ratios)
         assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 
@@ -189,7 +189,7 @@ def test_the_rank_is_the_tightest_that_covers_every_way_the_values_can_fall() ->
     assert (interval_rank(24), round(coverage(24, 6), 4), interval_rank(4)) == (6, 0.9934, 1)
     estimate = median_estimate([3.0, 1.0, 2.0, 9.0])
     assert (estimate.low, estimate.middle, estimate.high) == (1.0, 2.5, 9.0)
-    # All 2^12 ways in which 12 values can lie below or above the true median, here 0.
+    # Try all 2^12 ways in which 12 values can lie below or above the true median, which is 0 here.
     estimates = [median_estimate(signs) for signs in product((-1.0, 1.0), repeat=12)]
     held = sum(estimate.low <= 0 <= estimate.high for estimate in estimates)
     assert held / 2**12 == coverage(12, interval_rank(12))
@@ -203,18 +203,18 @@ def test_the_estimate_ignores_the_order_and_holds_its_median(values: list[float]
 
 
 def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
-    """All 2^12 sequences of twelve rounds below or above the allowance, with looks after 8 and 12."""
+    """Try all 2^12 sequences of twelve rounds below or above the allowance, with looks after 8 and 12 rounds."""
     slow = 0
     for above in product((False, True), repeat=12):
         first, last = median_estimate(above[:8], 0.98), median_estimate(above, 0.98)
         slow += bool(first.low) or (first.high and last.low)
     assert false_fail_chance((8, 12), 0.98) == slow / 2**12 > false_fail_chance((12,), 0.98)
-    # With the looks of the default policy, a student at the allowance fails with the promised probability at most.
+    # With the default policy, a student exactly at the allowance fails with at most the promised probability.
     assert looks(CPU) == (8, 12, 18, 24)
     assert intervals.confidence_of(looks(CPU)) == 0.98
     assert false_fail_chance(looks(CPU), 0.98) == pytest.approx(0.0099, abs=5e-5)
     every = range(8, 25)
-    assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "the price of looking always"
+    assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "the chance if each round is a look"
     for least, most in ((7, 7), (8, 8), (8, 12), (10, 30), (12, 48), (8, 200)):
         schedule = looks(replace(CPU, min_rounds=least, max_rounds=most))
         assert (schedule[0], schedule[-1]) == (least, most)
@@ -234,7 +234,7 @@ def test_noise_costs_power_and_makes_no_false_fail(noise: Noise, caught: float) 
 
 
 def played(log: list[str], student: Callable[[], Sample], policy: TimePolicy = CPU) -> Timing:
-    """Record the order of calls: "A" and "B", with the pair of each round in brackets."""
+    """Measure, and append each call to `log` as "A" (reference) or "B" (student), each round's pair as brackets."""
 
     def call(name: str, kernel: Callable[[], Sample]) -> Sample:
         log.append(name)
@@ -269,7 +269,7 @@ def test_three_rounds_within_the_allowance_or_five_of_six_are_an_early_pass() ->
     assert early_end(rounds_of([1.0, 1.0, 1.0, 1.2, 1.2, 1.2, 1.2])) == 3
     passed = [outcome for outcome in product((0.9, 1.2), repeat=7) if early_end(rounds_of(outcome))]
     assert len(passed) / 2**7 == 11 / 64, "the chance of a student at the allowance"
-    # A kernel that sleeps, or whose times alternate, gets no early end.
+    # The measurement of a kernel that sleeps, or whose times alternate, does not end early.
     rounds = serial(1.0, 2.5)
     assert early_end(rounds) is None and judge(rounds, CPU).flags == ("wall_ceiling",)
     assert early_end([rounds[0], *rounds_of([1.0] * 7)], most=5) is None
@@ -294,17 +294,17 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     torn, policy = [*[1.3, 1.0] * 6, *[1.3] * 12], replace(CPU, budget_s=None)
     timing = sequential(rounds_of(torn), policy)
     assert (timing.rounds, timing.verdict, timing.flags) == (12, "pass", ("undecided",))
-    # With five rounds below the allowance the last look may still find it slow, if the reference was disturbed in them.
+    # With five rounds below the allowance, the last look can still be "slow" if the reference was disturbed in them.
     torn[11] = 1.3
     rounds = [one for ratio in torn for one in rounds_of([ratio], 130.0 if ratio == 1.0 else 100.0)]
     timing = sequential(rounds, policy)
     assert (timing.rounds, timing.verdict, timing.flags) == (24, "slow", ())
-    # Rounds that are not beyond doubt are never an early "slow".
+    # If the rounds leave doubt, "slow" needs the policy's least number of rounds.
     rng = random.Random(11)
     timings = [sequential(noisy_rounds(rng, lambda r: exp(r.gauss(0, 0.05)), 1.15), CPU) for _ in range(300)]
     assert {timing.verdict for timing in timings} == {"pass", "slow"}
     assert all(timing.rounds >= CPU.min_rounds for timing in timings if timing.verdict == "slow")
-    # A measurement ends early once the part can no longer be slow. This changes no verdict.
+    # A measurement ends when the part can no longer become slow. Verdicts are the same without this end.
     rng = random.Random(17)
     outcomes = [[rng.choice((1.0, 1.2, 1.2, 1.2)) for _ in range(24)] for _ in range(600)]
     shortened = [sequential(rounds_of(ratios), policy) for ratios in outcomes]
@@ -316,13 +316,13 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
 
 
 def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_fast() -> None:
-    """Noise that slows one side for longer than a round: all of its calls but a quarter."""
+    """Noise disturbs the student for longer than a round: only one call in four is as fast as the reference's."""
     disturbed = [Round((steady(100.0),) * 2, (steady(100.0), steady(300.0))), *rounds_of([1.4])]
     timing = sequential(cycle(disturbed), replace(CPU, budget_s=None))
     assert (timing.verdict, timing.flags) == ("pass", ("undecided",))
     assert timing.ratio_interval[0] > timing.allowance
     assert sequential(cycle(rounds_of([1.4])), CPU).verdict == "slow"
-    # Processes that are slow in all of their calls, by bad luck, prove nothing either.
+    # A few processes that are slow in all their calls by chance do not make a part slow.
     rng = random.Random(5)
     timing = sequential(rounds_of([10.0 if rng.random() < 0.2 else 1.0 for _ in range(24)]), CPU)
     assert (timing.verdict, timing.ratio) == ("pass", 1.0)
@@ -331,7 +331,7 @@ def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_
 def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
     for ratio, policy, rounds, verdict, flags in (
         *((ratio, {"graded": False}, 3, None, None) for ratio in (0.5, 1.1, 3.2)),
-        # So slow that four rounds, or two, decide.
+        # Such kernels are so slow that four rounds, or two, decide.
         *((ratio, {"budget_s": None}, 4, "slow", ()) for ratio in (3.2, 1.8)),
         *((30.0, {"budget_s": None, "graded": graded}, 2, "slow", ()) for graded in (True, False)),
         # A GPU is steadier than cores, so that smaller margins are enough.
@@ -339,7 +339,7 @@ def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
             (ratio, {"early_slow": KERNELS.early_slow}, rounds, "slow", ())
             for ratio, rounds in ((2.4, 2), (1.4, 4))
         ),
-        # A ratio nearer to the allowance needs eight rounds, even beyond the time budget.
+        # A ratio near the allowance needs eight rounds, even if they exceed the time budget.
         (1.6, {"budget_s": 0.1}, 8, "slow", ()),
         (0.4, {"budget_s": 0.1}, 3, "pass", ()),
         # At the end of the time budget the measurement stops, and the part passes.
@@ -458,7 +458,7 @@ def test_a_hint_only_where_a_place_is_missing(tmp_path: Path, monkeypatch: pytes
 
 
 def test_all_rungs_are_measured(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ratios of the times are not judged: they depend on how busy the machine is."""
+    """The test does not check ratios of times, because they depend on how busy the machine is."""
     concluded: list[Any] = []
     monkeypatch.setattr(ladder, "_conclude", lambda *arguments: concluded.extend(arguments) or KNOWN)
     assert ladder.measure(ASSIGNMENT, PART, SHAPE, zygote, rounds=2) is KNOWN
@@ -475,7 +475,7 @@ def test_rounds_become_ratios_and_times_too_short_and_other_parts_are_refused() 
     limit = flops / 1e11
 
     def concluded(nothing: float, expert: float) -> Yardsticks:
-        """Conclude from three rounds at 1e11 multiply-adds and additions a second."""
+        """Return the figures for three rounds at 1e11 multiply-adds and additions a second."""
         calls = dict.fromkeys(ladder.RUNGS, nothing + 0.1)
         calls |= {"expert": nothing + expert, "nothing": nothing, "peak": 1e11}
         return ladder._conclude([calls] * 3, flops, shape, 1)

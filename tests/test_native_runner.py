@@ -1,4 +1,4 @@
-"""The native runner and the one with torch: equal replies to every call, on the right cores, within one budget."""
+"""The native runner and the runner with torch: equal replies to every call, cores, and limits on all calls."""
 
 import contextlib
 import os
@@ -74,9 +74,9 @@ def test_the_greeting_names_functions_and_signatures(both: Both) -> None:
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_calls_one_after_another(both: Both, freeze: bool) -> None:
-    """A runner that is not frozen between calls repeats an equal call in the same memory.
+    """A runner that is not stopped between calls (`freeze` False) repeats an equal call in the same memory.
 
-    Its workspace has to be zero again.
+    The call's workspace must be zero again.
     """
     calls = same(both, twice(), twice(), tensors("in_place", 4), twice(), twice(), freeze=freeze)
     assert [call.status for call in calls] == ["ok"] * 5
@@ -132,7 +132,7 @@ def test_ends_of_a_process(both: Both, kind: int, expected: str) -> None:
     assert second == first
 
 
-#: Statements of static initialisers, which run before the runner's first reply, and the reported end of each.
+#: Statements of static initialisers, which run before the runner's first reply, and the reported result of each.
 INITIALISERS = {
     "std::abort();": "SIGABRT",
     "_exit(0);": "exit(0)",
@@ -155,7 +155,7 @@ def test_initialisers(text: str, host: NativeHost, tmp_path: Path, monkeypatch: 
 
 
 def test_a_file_with_names_of_the_programs_own(host: NativeHost, tmp_path: Path) -> None:
-    """A student's file may define main, and namespaces and types with everyday names."""
+    """A student's file may define `main` and other names that the runner's program uses, too."""
     text = one_function(
         "return torch::full({1}, (float)(Reader().x + count + main()));",
         "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n",
@@ -200,7 +200,7 @@ def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> N
 
 
 def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHost) -> None:
-    """A small call warms up a serial part's runners. Without it, fresh pages made the first call longer."""
+    """Serial parts are warmed up by a small call. Without `reserve`, fresh pages would slow the first large call."""
     part, shape = ASSIGNMENT.part("part2"), {**ASSIGNMENT.defaults, "N": 512, "H": 1}
     request = binding_of.request(part, shape, make_inputs("random", shape, 1), reference=True)
     size_bytes = 4 * (4 * 512 * 32 + 512 * 512)
@@ -236,7 +236,7 @@ def test_nothing_but_the_program_is_mapped(both: Both) -> None:
     assert session.evidence.frozen_cpu_s < 0.001
 
 
-#: A kernel that uses the Python interpreter in its process: it prints, as torch does, and lists the imports.
+#: A kernel that calls the Python interpreter of its process: it prints, as torch does, and lists imported modules.
 SPEAKS = r"""
 static void python(const char *text) {
   auto run = reinterpret_cast<int (*)(const char *)>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));
@@ -265,7 +265,7 @@ torch::Tensor speaks(torch::Tensor t) {
 
 
 def test_nothing_is_imported_after_the_fork_and_python_has_own_words(both: Both, tmp_path: Path) -> None:
-    """In tier A an environment below /tmp must stay reachable after a runner's folder was emptied."""
+    """A call imports no further Python modules, also under the profiler. Text that Python prints is kept."""
     made = build(write(tmp_path, STANDARD + SPEAKS + binding("imported speaks")))
     assert made.ok and made.object_path, made.diagnostics
     with both.zygote.spawn("student", made.object_path, threads=1) as runner:
@@ -299,7 +299,7 @@ def test_failed_start(old: str, new: str, said: str, monkeypatch: pytest.MonkeyP
 
 
 def test_files_of_torch_take_no_runner_s_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """CUDA opens many devices. A runner with more open files than its limit could not read the list to close them."""
+    """CUDA opens many files. A runner with more files than its limit could not list them to close them."""
     many = "    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]\n    own = files.devicerunner\n"
     other_fork_server(monkeypatch, tmp_path, "    own = files.devicerunner\n", many)
     with Zygote() as started, started.spawn("torch", "", threads=1) as runner:
@@ -307,7 +307,7 @@ def test_files_of_torch_take_no_runner_s_place(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of eight hardware threads 0 and 4 share a core, 1 and 5, and so on."""
+    """The machine has eight hardware threads; 0 and 4 share a core, 1 and 5, and so on."""
     shared = {f"cpu{k}": f"{k % 4},{k % 4 + 4}" for k in range(8)}
     monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
     monkeypatch.setattr(machine.Path, "read_text", lambda path: shared[path.parts[-3]])
@@ -320,7 +320,7 @@ def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif(len(CORES) < 2, reason="a limit of cores means nothing on one core")
 @pytest.mark.parametrize("cores", [1, None])
 def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All threads of both sides are placed before the first call. Without a limit each working thread has a core."""
+    """The threads of both runners are pinned before the first call. Without a limit, each working thread has a core."""
     part = ASSIGNMENT.part("part3")
     assert part.time is not None
     part = replace(part, time=replace(part.time, cores=cores))

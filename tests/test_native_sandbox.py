@@ -1,4 +1,4 @@
-"""Code in a native runner finds nothing around it, in any tier: a probe tries, and prints what it finds."""
+"""Code in a native runner reaches nothing outside, in any tier. A probe tries and prints what it reaches."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ sys/ptrace.h sys/resource.h sys/socket.h sys/stat.h sys/syscall.h sys/time.h sys
 PROBE = text_of("sandbox_probe.cpp")
 BOXES = tiers()
 if os.geteuid() == 0:
-    # Also try the tiers of a judge that is not root: it cannot give its runners another user id.
+    # Also try the tiers of a judge without root rights, whose runners have the judge's user id.
     BOXES += [Sandbox(each.tier, each.bwrap, True, each.landlock, True) for each in BOXES if each.bwrap]
 
 
@@ -59,7 +59,7 @@ def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
     assert [line for line in lines if line.startswith("SAW")] == []
     assert len([line for line in lines if line.startswith("no ")]) > 90
     assert [line for line in lines if line.startswith("open")] == [f"open descriptor {fd}" for fd in range(6)]
-    # The program itself, and the library that the operating system maps into every process.
+    # Allowed are the program itself, and the library that Linux maps into every process.
     libraries = {line for line in lines if line.startswith("library")}
     assert libraries <= {"library ''", "library 'linux-vdso.so.1'"}
     environment = {line for line in lines if line.startswith("environment")}
@@ -85,7 +85,7 @@ def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
 
 
 def processes() -> dict[int, int]:
-    """Return the living processes and their parents. A process that waits to be reaped has no memory."""
+    """Return the parent's id of each living process. Zombies and processes without memory are left out."""
     fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
     return {pid: int(each[1]) for pid, each in fields.items() if each[0] != "Z" and int(each[20]) > 0}
 
@@ -130,7 +130,7 @@ def test_a_runner_ends_with_its_judge(host: NativeHost, probe: Path) -> None:
 
 
 def test_a_program_built_in_a_tier_starts_there(host: NativeHost, tmp_path: Path) -> None:
-    """The compiler's user can read the file, and the runner's user can start the program, under any umask."""
+    """Under any umask, the compiler's user can read the file and the runner's user can start the program."""
     tier = name(host.sandbox)
     text = f"{HEAD}// built in tier {tier}\ntorch::Tensor same(torch::Tensor t) {{ return t; }}\n{binding('same')}"
     umask = os.umask(0o077)

@@ -1,4 +1,4 @@
-"""The lab of operators: its oracles, its known kernels, and diagnoses that call a student's own forward function."""
+"""The lab `operators`: oracles, known kernels, and diagnoses that call a student's own forward function."""
 
 import csv
 import functools
@@ -44,7 +44,7 @@ ASSIGNMENT = load(STAFF)
 MASTER_FILE = labs.master(FOLDER, ASSIGNMENT.source)
 MASTER = MASTER_FILE.read_text(encoding="utf-8")
 TIES = ("tied_maps", "equal_maps")
-#: Operands by part whose gradients are exchanged.
+#: The two operands whose gradients a wrong kernel exchanges, by part.
 EXCHANGED = {"linear_backward": "xw", "matmul_backward": "ab"}
 
 
@@ -72,7 +72,7 @@ FORWARD: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
     "mse": lambda x: functional.mse_loss(x["X"], x["T"]),
     "cross_entropy": lambda x: functional.cross_entropy(x["X"], x["labels"]),
 }
-# PyTorch does not promise which of several equal maxima it takes; a test below checks that it takes the first.
+# PyTorch does not say which of several equal maxima it takes, so a separate test checks that the first is expected.
 DRAWN = [(name, kind) for name in FORWARD for kind in LAB.oracles[name].distributions if kind not in TIES]
 
 
@@ -150,7 +150,7 @@ def test_wrong_kernels_are_named(made: Sequence[Mutation], tmp_path: Path) -> No
 @pytest.mark.full
 @needs_delays
 def test_races_of_short_calls_show_on_one_core(tmp_path: Path) -> None:
-    """With 200 delays in every call, one verdict of ten was "pass": calls too short to race used up the time."""
+    """With 200 delays in every call, one verdict in ten was "pass": too few calls fitted into the time."""
     usable = machine.usable_cpus()
     racy = [m for m in kernels.WRONG if m.name in ("rows of dO shared out for dB", "batch shared out for dW")]
     try:
@@ -178,7 +178,7 @@ def test_the_starter_is_not_written_yet_anywhere(tmp_path: Path) -> None:
 def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
-        # Cases: backward is wrong; right for a wrong forward; both wrong differently; forward returns nothing.
+        # Gradients that are wrong; right for a wrong forward function; both wrong; a forward function without a result.
         ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
         ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
         ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),
@@ -201,7 +201,7 @@ def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
-    """Diagnoses by name of mutation and part, of mutations in one file: two crash, and the others return NaN."""
+    """Judge mutations in one file. Return diagnoses by "NAME: PART". Two mutations crash, the others return NaN."""
     made = [each for each in kernels.WRONG if each.name == "no maximum"]
     made.append(Mutation("no number", "mse", body="    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"))
     for part, (first, second) in EXCHANGED.items():
@@ -214,7 +214,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
 
 @pytest.mark.parametrize("part", EXCHANGED)
 def test_a_crash_says_what_the_answers_before_it_show(part: str, found: dict[str, Diagnosis]) -> None:
-    """Two gradients' tensors are exchanged: a wrong result if their sizes are equal, else a write out of bounds."""
+    """A kernel exchanges two gradients: the result is wrong if their sizes are equal, else it writes out of bounds."""
     diagnosis, (first, second) = found[f"exchanged: {part}"], EXCHANGED[part].upper()
     assert diagnosis.code.startswith("sig")
     assert "Before that, the result was wrong on '" in diagnosis.message
@@ -222,9 +222,9 @@ def test_a_crash_says_what_the_answers_before_it_show(part: str, found: dict[str
 
 
 def test_numbers_that_are_none_are_explained_by_what_the_part_computes(found: dict[str, Diagnosis]) -> None:
-    """For a loss with exponentials, the message about NaN names them.
+    """For a loss with exponentials, the message about NaN mentions the exponential.
 
-    So does its form without numbers, which is shown if hidden cases were called before.
+    The message's form without numbers, which is shown after hidden cases, mentions it, too.
     """
     for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
         assert found[name].code == "not_finite"
@@ -235,7 +235,7 @@ def test_numbers_that_are_none_are_explained_by_what_the_part_computes(found: di
 
 @pytest.mark.full  # In the fast tests, softmax and attention name two such mistakes without a compiler.
 def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:
-    """If the only such input has a stride of 2 and a border of 1, two mistakes in the place look the same."""
+    """If the only input with a border has stride 2 and border 1, two mistakes give the same output."""
     part = ASSIGNMENT.part("conv2d")
     alike = next(case for case in part.cases if case.name == "a step of 2 and a border")
     wrong = next(m for m in kernels.WRONG if m.name == "border times stride")
@@ -256,7 +256,7 @@ def test_cases_are_called_on_threads_of_their_own() -> None:
 @pytest.mark.parametrize("most", [2, pytest.param(None, marks=pytest.mark.full)], ids=["two", "every case"])
 def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if most:
-        monkeypatch.setattr(correctness, "MOST_REPEATS", most)  # races are looked for with every case
+        monkeypatch.setattr(correctness, "MOST_REPEATS", most)  # each case is repeated to look for races
     parts = tuple(part for part in ASSIGNMENT.parts if not part.id.endswith("_threads"))
     assert all(any(case.hidden for case in part.cases) for part in parts)
     parts = tuple(replace(part, cases=part.cases[:most]) for part in parts)
@@ -274,10 +274,10 @@ def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.Monkey
         ("matmul", 2 * 105, 4 * (35 + 21), 4 * 15, False),
         ("matmul_backward", 4 * 105, 4 * (15 + 35 + 21 + 35 + 21), 4 * (35 + 21), True),
         ("linear_backward", 4 * 120 + 24, 4 * (24 + 30 + 20 + 30 + 20 + 4), 4 * (30 + 20 + 4), True),
-        # 3 x 3 filters on 3 x 3 images with a border of 1: the taps of one side read 2 + 3 + 2 numbers of the image.
+        # 3 x 3 filters on 3 x 3 images with a border of 1: along an axis they read 2 + 3 + 2 numbers of the image.
         ("conv2d", 2 * (2 * 2 * 49), 4 * (18 + 18 + 2), 4 * 36, False),
         ("conv2d_backward", 4 * (2 * 2 * 49) + 36, 4 * (36 + 18 + 18 + 18 + 18 + 2), 4 * (18 + 18 + 2), True),
-        # 2 x 2 windows on each of 6 planes of 5 x 4; indices have eight bytes.
+        # 2 x 2 windows on 6 planes of 5 x 4 numbers; an index has eight bytes.
         ("maxpool2d", 24 * 3, 4 * 120, 4 * 24 + 8 * 24, False),
         ("maxpool2d_backward", 24, 4 * 24 + 8 * 24 + 4 * 120, 4 * 120, True),
         ("mse", 3 * 23, 8 * 23, 4, False),
@@ -297,7 +297,7 @@ def test_every_part_has_a_limit() -> None:
 
 
 def made_up(binds_ms: float) -> Ladder:
-    """Four rounds at a peak for which the operations take 2 ms, and with bytes that take `binds_ms`."""
+    """Return a ladder of four rounds: at the peak, the operations take 2 ms; the bytes take `binds_ms`."""
     limit = Limit(Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
     hand_made = Rung(REFERENCE, (40.0, 44.0, 48.0, 52.0)), Rung(YOURS, (10.0, 11.0, 12.0, 13.0))
     without_torch = Rung(PYTORCH, trouble="not here: this Python has no torch")
@@ -338,7 +338,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile the fast kernels once, with the lab's own flags: others need a precompiled header of their own."""
+    """Compile the fast kernels only with the lab's own flags: each other level needs another precompiled header."""
     monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))
 
 
@@ -381,7 +381,7 @@ def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
     kernels = sources.all_levels(FOLDER)[0]
     name = prebuilt.name(kernels.stem, platform.system(), platform.machine())
     assert f"labs/operators/prebuilt/{name}" in compiled
-    # In a folder without the source, the prebuilt object is linked.
+    # If the folder lacks the source, the prebuilt object is linked.
     (tmp_path / PREBUILT).mkdir()
     (tmp_path / name).rename(tmp_path / PREBUILT / name)
     _, _, level = kernels.stem.partition("_")
@@ -389,7 +389,7 @@ def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
 
 
 def test_all_files_bind_what_the_assignment_asks_for() -> None:
-    """The starter, the reference, the fast kernels and PyTorch's calls each hold their own table of bindings."""
+    """The starter, the reference, the fast kernels and PyTorch's calls each have a table of bindings."""
     asked = {part.function for part in ASSIGNMENT.parts}
     compared = {part.reference for part in ASSIGNMENT.parts if part.reference}
     texts = {name: (FOLDER / name).read_text() for name in ("operators.cpp", "reference.cpp", sources.FAST)}

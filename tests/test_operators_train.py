@@ -1,4 +1,4 @@
-"""Networks with a student's operators beside PyTorch's, and their digits: drawn ones, or MNIST's files."""
+"""Training of networks on a student's operators beside PyTorch, and the digits: drawn or from MNIST's files."""
 
 import gzip
 import re
@@ -30,7 +30,7 @@ CONFIG = labs.assignment_file(FOLDER, staff=True)
 ASSIGNMENT = loading.load(CONFIG)
 MASTER = labs.master(FOLDER, ASSIGNMENT.source)
 WISHES = Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
-#: Known wrong kernels of the lab, under names of their own: (part, name in the lab's table).
+#: Names for known wrong kernels of the lab in this file's source: (part, name in the lab's table).
 KNOWN = {
     "linearTransposed": ("linear_backward", "dW stored transposed"),
     "linearLastBias": ("linear_backward", "db of the last row"),
@@ -39,7 +39,7 @@ KNOWN = {
     "lossOfSum": ("cross_entropy_backward", "sum over the batch"),
     "stepUpwards": ("sgd", "uphill"),
 }
-#: Further wrong kernels: a gradient where X < 0, one for each of several maxima, a store out of bounds, half a result.
+#: Further wrong kernels: a gradient where X <= 0, a gradient for each equal maximum, a store out of bounds, ...
 MORE = """
 void reluInverted(torch::Tensor dO, torch::Tensor X, torch::Tensor dX, int n) {
     for (int i = 0; i < n; i++)
@@ -98,7 +98,7 @@ def data() -> Data:
 
 
 class Renamed:
-    """A session in which some functions answer under other names."""
+    """A session that calls other functions in place of some; `names` maps a function to its replacement."""
 
     def __init__(self, session: Session, names: dict[str, str]) -> None:
         self.session, self.names = session, names
@@ -110,7 +110,7 @@ class Renamed:
 
 @pytest.fixture
 def train(start: operations.Start, data: Data) -> Iterator[Train]:
-    """Return a function that trains a network. `names` replaces functions of the file: "function=other ..."."""
+    """Yield a function that trains a network. Its `names` exchange functions of the file: "function=other ..."."""
     with ExitStack() as stack:
 
         def run(model: str, names: str = "", images: int = 64, **wishes: Any) -> Training:
@@ -129,7 +129,7 @@ def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
     made = train("mlp", images=1600, epochs=4, lockstep=30)
     agreement, last = made.agreement, made.epochs[-1]
     assert agreement.is_close and agreement.deviation is None and agreement.steps == 30
-    # Nine calls a step: three layers forward and backward, the loss forward and backward, one update.
+    # A step has nine calls: three layers forward and backward, the loss forward and backward, one update.
     assert agreement.calls == 9 * 30 and made.calls_per_step == 9
     assert 0 < agreement.largest_share < 1 and 0 < agreement.loss_apart < 1e-5
     assert last.loss < 0.5 * made.epochs[0].loss and last.accuracy > 0.75
@@ -142,7 +142,7 @@ def test_the_cnn_stays_beside_pytorch(train: Train) -> None:
     assert "no step" in lockstep.Watch(NETWORKS["cnn"]()).agreement().line()
     made = train("cnn", images=400)
     assert made.agreement.is_close and made.agreement.steps == 25 and made.agreement.calls == 17 * 25
-    # Every step was watched, so no speed was measured.
+    # All steps were compared with PyTorch, so no speed was measured.
     assert made.epochs[0].images_per_s is None and made.calls_per_step == 0
     assert "all 425 calls agree" in made.agreement.line()
 
@@ -152,11 +152,11 @@ DEVIATIONS = [
     ("linearBackward=linearTransposed", "layer 3 (linear)", "gradient of W"),
     ("linearBackward=linearLastBias", "layer 3 (linear)", "gradient of b"),
     ("reluBackward=reluByGradient", "layer 2 (relu)", "gradient of X"),
-    # Some elements are 0 where PyTorch's are not. The message must not claim a factor of 0: other elements are right.
+    # Some elements are 0 where PyTorch's are not, but others are right: the message must not claim a factor of 0.
     ("reluBackward=reluInverted", "layer 2 (relu)", "gradient of X"),
     ("crossEntropyBackward=lossOfSum", "loss (cross entropy)", "gradient of the logits"),
     ("conv2dBackward=convUnturned", "layer 4 (conv2d)", "gradient of X"),
-    # A tie needs an image in which two of the largest are equal and above 0, which the first batch has.
+    # This needs a window whose two largest numbers are equal and above 0; the first batch has one.
     ("maxpool2dForward=poolAndKeep maxpool2dBackward=poolAllTies", "layer 6 (maxpool2d)", "gradient of X"),
     ("sgdStep=stepUpwards", "update (sgd)", "parameter W of layer 1 (linear)"),
 ]
@@ -206,7 +206,7 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert "One thread and the judge had only 50 % of a core" in busy.law()
     curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
     found = scaling.Scaling((curve,), 4, 3, "here", True)
-    # The serial share by hand: the sum of (1 - 1/t)(T(t)/T(1) - 1/t), divided by the sum of (1 - 1/t)^2.
+    # The serial share, computed by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t), divided by sum of (1 - 1/t)^2.
     assert "fits mlp with a serial share of 0.2000" in found.law()
     assert "fit with one of 0.1027." in found.law()
     rows = found.table().rows
@@ -224,7 +224,7 @@ def test_numbers_of_threads_take_turns_on_the_same_batches(start: operations.Sta
     one, two, nine = curve.lines
     assert [line.threads for line in curve.lines] == [1, 2, 9] and nine.speedup is None
     assert one.speedup is not None and one.speedup.middle == 1 and curve.serial is not None
-    # The loss of two threads is that of one up to rounding, because both made the same steps.
+    # One and two threads make the same steps, so their losses differ only by rounding.
     assert two.loss_apart < 1e-4 and heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
@@ -285,7 +285,7 @@ def test_wrongly_read_digits_are_shown_in_letters() -> None:
 
 
 def test_a_seed_draws_its_balanced_digits_and_no_other_seed_does() -> None:
-    # 1203: more than one block, and not a multiple of ten.
+    # 1203 digits are more than one block, and not a multiple of ten.
     drawn, again, other = (digits.draw(1203, seed) for seed in (3, 3, 8))
     assert drawn.images.shape == (1203, 28, 28)
     assert drawn.images.dtype == np.uint8 and drawn.labels.dtype == np.int64
@@ -299,7 +299,7 @@ def test_a_seed_draws_its_balanced_digits_and_no_other_seed_does() -> None:
 
 
 def test_digits_can_be_learned_but_not_by_their_means_alone() -> None:
-    """Ridge regression onto the ten digits reads most of them; the nearest mean image reads far fewer."""
+    """Ridge regression reads most digits; choosing the nearest mean image reads far fewer."""
     train, held = digits.draw(2500, 1), digits.draw(600, 2)
     x, y = (each.images.reshape(len(each), -1) / 255.0 for each in (train, held))
     centre = x.mean(0)
@@ -320,7 +320,7 @@ def idx_bytes(array: Array) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Twelve training images and four held out, one file compressed and one under MNIST's other name."""
+    """Write MNIST files of 12 training and 4 held-out images, one compressed, one under MNIST's other name."""
     drawn = digits.draw(16, 1)
     (tmp_path / IMAGES).write_bytes(idx_bytes(drawn.images[:12]))
     (tmp_path / LABELS).write_bytes(idx_bytes(drawn.labels[:12]))
@@ -352,7 +352,7 @@ def test_files_come_back_as_they_were_written(folder: Path) -> None:
         (LABELS, lambda data: None, "has no train-labels-idx1-ubyte"),
         (PACKED, lambda data: data[:-5], "damaged or cut short"),
         (PACKED, lambda data: data[:30] + bytes(20) + data[50:], "damaged or cut short"),
-        # Honest sizes in the header, and then a thousand times as many bytes.
+        # The header has the right sizes, but a thousand times as many bytes follow.
         (PACKED, lambda data: gzip.compress(gzip.decompress(data) + bytes(4 << 20)), "more bytes follow"),
         (PACKED, lambda data: gzip.compress(b"no images"), "fewer than the header"),
     ],

@@ -1,4 +1,4 @@
-"""Inputs have the required properties and equal torch's. Only kernels in full float32 stay within the error budget."""
+"""Attention's inputs and oracle: required properties, equality with torch, and an error budget for float32 only."""
 
 import os
 import subprocess
@@ -109,7 +109,7 @@ def test_rows_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize("sizes", [(1, 2, 1, 7), (2, 3, 97, 40), (40, 3, 5, 3), (1, 4, 1024, 32)])
 def test_the_oracle_is_torchs(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal up to float64's rounding: in pieces of heads, in pieces of rows, and by several threads."""
+    """The oracle equals torch up to float64's rounding. It splits the work by heads or rows among several threads."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     x, expected = attention("random", *sizes)
     by_torch = torch.softmax(exact_scores(x), 3) @ x["V"].double()
@@ -141,7 +141,7 @@ def test_writes_to_wrong_or_additional_places_are_wrong() -> None:
 
 
 def added_up(a: Tensor, b: Tensor) -> Tensor:
-    """a (..., n, k) times b (..., k, m) in float32, one product after the other, as a plain loop adds them."""
+    """Return a (..., n, k) times b (..., k, m) in float32, with products added one after the other, as in a loop."""
     columns = a.mT.contiguous()
     total = torch.zeros(*a.shape[:-1], b.shape[-1])
     for k in range(a.shape[-1]):
@@ -165,7 +165,7 @@ def safe_softmax(x: Inputs) -> Tensor:
 
 
 def flash(x: Inputs, block: int) -> Tensor:
-    """The published order: O is rescaled and divided again in each block."""
+    """Return flash attention in the published order: each block multiplies O by the old sum, divides by the new."""
     out, li = torch.zeros_like(x["Q"]), torch.zeros(*x["Q"].shape[:3], 1)
     for start in range(0, x["K"].shape[2], block):
         weights = added_up(x["Q"], x["K"][:, :, start : start + block].mT).exp()
@@ -189,12 +189,12 @@ def test_honest_kernels_use_a_tenth_of_the_budget(distribution: str, n: int, d: 
 
 @pytest.mark.parametrize("distribution", ["constant_rows", "random"])
 def test_honest_kernels_use_a_tenth_of_the_budget_at_2048(distribution: str) -> None:
-    """Long sums of equal addends are the hardest: their roundings do not cancel."""
+    """Long sums of equal numbers need most of the budget, because their rounding errors do not cancel."""
     x, expected = attention(distribution, 1, 1, 2048, 8)
     assert compare(expected, course_style(x)).budget_used <= 0.1
 
 
-#: Coarse kernels by name. The number is a lower limit for the error, as a multiple of the error budget.
+#: Inaccurate kernels by name, each with the least error that it must have, as a multiple of the error budget.
 COARSE: dict[str, tuple[float, Callable[[Inputs], Tensor]]] = {
     "float16 inputs": (3, lambda x: right(rounded(x, torch.float16))),
     "bfloat16 inputs": (25, lambda x: right(rounded(x, torch.bfloat16))),
@@ -227,13 +227,13 @@ def test_draws_are_torchs(seed: int) -> None:
         assert np.array_equal(ours.below(11, size), torch.randint(0, 11, size, generator=theirs).numpy())
     scaled = torch.rand(1000, generator=theirs).mul_(2 * 1.3).sub_(1.3)
     assert np.array_equal(ours.uniform((1000,), -1.3, 1.3), scaled.numpy())
-    # The first 5 of a permutation use as many random words as all of it: later draws stay the same.
+    # The first 5 numbers of a permutation use as many random words as all 97, so later draws stay the same.
     assert np.array_equal(ours.permutation(97, 5), torch.randperm(97, generator=theirs)[:5].numpy())
     assert np.array_equal(ours.words(4) & 0xFFFFFF, torch.rand(4, generator=theirs).numpy() * 2**24)
 
 
 def test_random_inputs_are_those_of_version_1() -> None:
-    """The inputs equal those that torch drew, except rescaled ones: old results state their seed."""
+    """Old results state the seed with which torch drew their inputs: the same seed still gives equal inputs."""
     d, generator = 32, torch.Generator().manual_seed(7)
 
     def uniform(bound: float, rows: int = 1024) -> torch.Tensor:
