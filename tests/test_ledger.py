@@ -191,7 +191,7 @@ def test_timings_on_cores_go_side_by_side_and_none_beside_one_of_the_machine(tmp
 
     with ThreadPoolExecutor(6) as workers:
         list(workers.map(work, range(6)))
-    assert len(seen) == 18 and all(max(one.values()) == 1 for one in seen), "two workers held the same resource"
+    assert len(seen) == 18 and all(max(one.values()) == 1 for one in seen), "two held one resource"
     assert all(len(one) == 1 for one in seen if "machine" in one), "something beside a timing of the machine"
     assert set().union(*seen) == {"core 3", "core 5", "machine"}
 

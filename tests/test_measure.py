@@ -214,7 +214,7 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
     assert intervals.confidence_of(looks(CPU)) == 0.98
     assert false_fail_chance(looks(CPU), 0.98) == pytest.approx(0.0099, abs=5e-5)
     every = range(8, 25)
-    assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "the chance if each round is a look"
+    assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "a look after each round"
     for least, most in ((7, 7), (8, 8), (8, 12), (10, 30), (12, 48), (8, 200)):
         schedule = looks(replace(CPU, min_rounds=least, max_rounds=most))
         assert (schedule[0], schedule[-1]) == (least, most)
