@@ -60,8 +60,8 @@ def parser() -> Parser:
     parse = Parser(
         prog=GRADER_COMMAND,
         description="Grade a class in a sandbox, with a record of all results.",
-        epilog="Exit codes: 0 done (of `one`: all passed), 1 a fault of the submission, 2 wrong usage, "
-        "3 a fault of the kit or machine (of `run`: a submission has no verdict), 130 interrupted. "
+        epilog="Exit codes: 0 done (for `one`: all passed), 1 a fault of the submission, 2 wrong usage, "
+        "3 a fault of the kit or machine (for `run`: a submission has no verdict), 130 interrupted. "
         "In place of --config FILE each command takes --lab NAME, and --labs DIR to look for NAME in DIR.",
     )
     commandline.add_version(parse)
@@ -134,7 +134,7 @@ def _class_commands(commands: Any) -> None:
     )
     appeal.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
     appeal.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
-    appeal.add_argument("-n", "--rounds", metavar="n", default="3", help="how often (default: 3)")
+    appeal.add_argument("-n", "--rounds", metavar="n", default="3", help="number of rounds (default: 3)")
     appeal.path(
         "--calibration", "right file that is judged in each round, too (default: the assignment's master)"
     )
@@ -143,7 +143,7 @@ def _class_commands(commands: Any) -> None:
     _tier_options(appeal)
 
     extend = commands.add_parser(
-        "extend", help="give a student days beyond the due date; without ID, list them"
+        "extend", help="give a student days beyond the due date; without ID, list all extensions"
     )
     extend.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
     extend.value("submission_id", "ID", "the submission, as grades.csv names it", nargs="?")
@@ -156,7 +156,7 @@ def _class_commands(commands: Any) -> None:
     )
     feedback.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
     feedback.add_argument("--to", metavar="FOLDER", type=Path, required=True, help="where the files go")
-    feedback.add_argument("--html", action="store_true", help="pages (default: texts)")
+    feedback.add_argument("--html", action="store_true", help="write HTML pages (default: text files)")
 
     diff = commands.add_parser("diff", help="list the points that differ between two runs, with the reasons")
     diff.add_argument("before", metavar="RUN1", type=Path, help="the folder that a run wrote (its --out)")
@@ -169,7 +169,9 @@ def _class_commands(commands: Any) -> None:
     for name, title, what in EXPORTS:
         report.path(f"--{name}", f"{title}'s {what}: write a copy with the totals to DIR/{name}.csv")
     report.value(
-        "--column", "NAME", "name or id of the assignment's column in the export (default: its title)"
+        "--column",
+        "NAME",
+        "name or id of the assignment's column in the export (default: the assignment's title)",
     )
 
 
@@ -210,7 +212,7 @@ def _manual_option(parse: Parser) -> None:
         type=Path,
         help="table of points that people give (default: the one used last, else DIR/manual.csv)",
     )
-    table.add_argument("--no-manual", action="store_true", help="leave points that people give out")
+    table.add_argument("--no-manual", action="store_true", help="leave out the points that people give")
 
 
 # ---- commands
