@@ -6,10 +6,10 @@ some cases earns up to `case_credit` of its points:
 
     points x case_credit x (weight of the right cases / weight of all cases)
 
-The fraction is computed for the public and for the hidden cases, and the smaller one counts: a kernel that is right on
-published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1: a student who hands in kernels
-that are wrong on purpose could learn the sizes of hidden cases from the exact fraction. If there is only one public or
-only one hidden case, it would decide alone: the fraction is computed as if a second, right case of its weight existed.
+The fraction is computed for the public and for the hidden cases, and the smaller one counts. So a kernel that is right
+on published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. From the exact fraction,
+students could learn the sizes of hidden cases by kernels that are wrong on purpose. A single public or hidden case
+would decide alone: then the fraction is computed as if a second, right case of its weight existed.
 
 Crashes, hangs and missing functions earn nothing. A kernel whose result changed from call to call earns nothing either,
 because its right results are luck. Points are rounded to hundredths.

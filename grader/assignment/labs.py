@@ -69,8 +69,8 @@ PACKAGE = "labs"
 class OracleFacts:
     """Facts about an oracle that are known before it is imported.
 
-    `distributions`: distributions whose inputs the oracle accepts. `columns`: for a function that is called once for
-    each row of a case's `table`, one letter per column ("i" for whole numbers, "f" for others); "" for other functions.
+    `distributions`: distributions whose inputs the oracle accepts. `columns` has one letter per column of a case's
+    `table`: "i" for whole numbers, "f" for others. It is "" if the function is not called once for each row of a table.
     """
 
     distributions: tuple[str, ...]

@@ -40,8 +40,8 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 def _uninterrupted() -> Iterator[None]:
     """Delay signal handlers until the end of the `with` block, which imports NumPy.
 
-    An exception that a handler raises during the import (KeyboardInterrupt, say) may be lost: the Cython code of
-    `numpy.random` catches every exception at one place and takes it for a failed registration.
+    An exception that a handler raises during the import (KeyboardInterrupt, say) may be lost. At one place the Cython
+    code of `numpy.random` catches every exception and takes it for a failed registration.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread alone

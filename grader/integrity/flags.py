@@ -3,9 +3,9 @@
 Theory of operation. The signs come from three sources that the runner does not control. The undefined symbols of the
 built object name its calls (`grader.integrity.inspection`). The judge watches the runner's process from outside
 (`runner.watch`). And the judge measures times. The profiler's list of operators comes out of the runner: it can show
-guilt, but it cannot prove innocence. The level "rejected" is used only if no innocent explanation exists: a kernel that
-loads the reference or a foreign library, work while the process was stopped, a time that no machine could reach. All
-other signs get "review". docs/decisions.md ("Known limits") lists cheats that these signs miss.
+guilt, but it cannot prove innocence. The level "rejected" is used only if no innocent explanation exists. Examples are
+a kernel that loads the reference, work while the process was stopped, and a time that no machine could reach. All other
+signs get "review". docs/decisions.md ("Known limits") lists cheats that these signs miss.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from grader.core.procfs import Excess
 TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
-"""CPU seconds that a runner may use between the stop signal and its stop: LATE_CPU_S, or LATE_CPU_SHARE of the call's
-CPU time if that is more (for freeing memory). Measured: 0.02 to 0.15 ms in the median."""
+"""CPU seconds that a runner may use between the stop signal and its stop: the larger one of LATE_CPU_S and
+LATE_CPU_SHARE of the call's CPU time. It may need them to free memory. Measured: 0.02 to 0.15 ms in the median."""
 _CLOCK_MONOTONIC_COARSE = 6
 TICK_S = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if sys.platform == "linux" else 0.0
 """Seconds by which another process's CPU clock may lag for each running thread. Linux updates it at the scheduler's
@@ -110,8 +110,8 @@ class Watch:
         """Return (idle seconds, own seconds) of the last call; None for both if the system does not report them.
 
         Idle seconds are those in which no thread ran or waited for a core. Own seconds are the time that the call would
-        have taken without other programs: idle seconds + cpu_s / min(n, k) on k cores, if n threads ran or waited on
-        average. Waits of threads that ended in the call are not known, so both figures are too large then.
+        have taken without other programs: idle seconds + cpu_s / min(n, k). Here n threads ran or waited on average, on
+        k cores. Waits of threads that ended in the call are not known, so both figures are too large then.
         """
         if cpu_s is None or not self._queued or wall_s <= 0:
             return None, None
