@@ -54,13 +54,8 @@ PLAYER_BYTES = 2 << 30
 """Memory that a player (a runner that replays calls) needs beyond a student's runner, because it keeps all tensors."""
 #: Limit on open files, high because CUDA keeps many descriptors open.
 OPEN_FILES = 1024
-ON_CARD = {
-    "CUDA_VISIBLE_DEVICES": "0",
-    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-}
-"""Environment variables of runners on a GPU. Without expandable segments, a call ran out of memory with 16 GiB free.
-With more than one thread, torch's compiler starts a pool of processes in each runner that compiles."""
+ON_CARD = {"CUDA_VISIBLE_DEVICES": "0", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+"""Environment variables of runners on a GPU. Without expandable segments, a call ran out of memory with 16 GiB free."""
 PROBE = "def probe(x, y):\n    y.copy_(x)\n"
 #: Environment variables by which a process finds CUDA's driver outside of the system's folders.
 INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
