@@ -352,7 +352,7 @@ def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(act
     late = "late: {due: 2020-01-01T00:00:00Z, per_day: {points: 1}, cap_days: 2, after_cap: max_penalty}\n"
     acting.config.write_text(text.replace("points: 10", "points: 40") + late)
     unstartable = ["-c", "import sys; sys.exit('a worker was started')"]
-    assert "3 are scored anew, and nothing is run" in acting.grade(command=unstartable, file_times=True)
+    assert "3 get new points without being judged again" in acting.grade(command=unstartable, file_times=True)
     assert acting.totals() == {"ada": "58", "bob": "41", "eve": "0", "broken": "0"}
     stored = acting.result("bob")
     assert [part["points"] for part in stored["parts"]] == [40, 3] and stored["max_points"] == 60

@@ -310,7 +310,7 @@ def test_a_job_without_the_kit_is_not_gradable(tmp_path: Path) -> None:
     grade.mkdir()
     (grade / "results").symlink_to(tmp_path)
     ended = subprocess.run([tmp_path / "source" / "run_grader", grade], capture_output=True, text=True)
-    assert ended.returncode == 3 and "setup.sh did not end well" in ended.stderr
+    assert ended.returncode == 3 and "setup.sh failed" in ended.stderr
     assert results_of(grade)["gradable"] is False and not (tmp_path / "results.json").exists()
 
 

@@ -9,7 +9,7 @@ from grader.study import watch_races
 
 
 def options(assignment: Assignment, timing: bool) -> Options:
-    """Return the options for judging a submission that is graded. Times that give no points are not measured."""
+    """Return the options for grading one submission. `timing`: measure the parts whose time gives points."""
     return Options(
         seed=assignment.seed,
         timing=timing,

@@ -51,7 +51,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         from grader.staff.cluster.local import parse
 
         parse(wanted.cluster)
-    # Report mistakes in the assignment or in the options of an earlier run before anything is made.
+    # Report mistakes in the assignment or in the options before the results folder is created.
     planning.settle(wanted, ledger.read(wanted.out))
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
         history = ledger.read(wanted.out)
@@ -124,7 +124,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
 
 
 def refuse_mixing(wanted: RunOptions) -> None:
-    """Raise UsageError for a results folder among the submissions: the next run would take results for submissions."""
+    """Raise UsageError if --out lies in the folder of submissions: the next run would grade the results, too."""
     if wanted.out.resolve().is_relative_to(wanted.submissions.resolve()):
         raise UsageError(
             f"--out {wanted.out} is inside the folder of submissions: choose one outside of {wanted.submissions}"
@@ -132,8 +132,8 @@ def refuse_mixing(wanted: RunOptions) -> None:
 
 
 def found(wanted: RunOptions, assignment: Assignment, scratch: Path) -> list[Submission]:
-    """Return all submissions, copied into `scratch`. Raises UsageError for an empty class or an unknown --only."""
-    # Workers and runners with other user ids can reach their own folders in it, but cannot list it.
+    """Return all submissions, copied into `scratch`. Raises UsageError for an empty class or an unknown --only id."""
+    # Mode 711: workers and runners with other user ids can open their own folders in `scratch`, but not list it.
     scratch.chmod(0o711)
     submissions = submission.find(wanted.submissions, assignment.source, scratch / "submissions")
     ids = [item.id for item in submissions]
@@ -144,7 +144,7 @@ def found(wanted: RunOptions, assignment: Assignment, scratch: Path) -> list[Sub
 
 
 def refuse_places(out: Path, ids: Sequence[str]) -> None:
-    """Raise UsageError, before grading starts, if a report or result cannot be written, such as through a link."""
+    """Raise UsageError before grading starts if a report or result cannot be written, for example to a link."""
     places = [(out / name, False) for name in ("grades.csv", "report.html")]
     for name in ids:
         places.append((out / name, True))
@@ -157,7 +157,7 @@ def refuse_places(out: Path, ids: Sequence[str]) -> None:
 def timed(
     wanted: RunOptions, history: History, assignment: Assignment, submissions: list[Submission], scratch: Path
 ) -> list[Submission]:
-    """Return the submissions, with submission times from a table, their files or their commits if requested."""
+    """Return the submissions. If requested, their submission times come from a table, the files or the commits."""
     source = planning.source_of_times(wanted, history)
     if source == FILE_TIMES:
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]
@@ -197,7 +197,7 @@ def executor_for(
     scratch: Path,
     command: Sequence[str],
 ) -> LocalExecutor | ClusterExecutor:
-    """Return an executor for this machine, which starts workers later, or for the cluster that the options name."""
+    """Return an executor for this machine, or for the cluster of --cluster. No worker is started yet."""
     if wanted.cluster is not None:
         return cluster_for(wanted, start, assignment, scratch, command)
     slot = scratch / "slot"
@@ -223,7 +223,7 @@ def executor_for(
 def cluster_for(
     wanted: RunOptions, start: Run, assignment: Assignment, scratch: Path, command: Sequence[str]
 ) -> ClusterExecutor:
-    """Return the executor of the named cluster. Raises UsageError if the cluster does not exist."""
+    """Return an executor for the cluster of --cluster. Raises UsageError if the cluster cannot be reached."""
     from grader.staff.cluster import proof
     from grader.staff.cluster.executor import ClusterExecutor
     from grader.staff.cluster.local import parse
@@ -248,7 +248,7 @@ def cluster_for(
 
 
 def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: TextIO) -> int:
-    """Print the last lines and return the exit code: 0 if every submission to be graded has a verdict."""
+    """Print the run's last lines. Return the exit code: 0 if every submission to be graded has a verdict."""
     asked = [e.submission_id for e in history.roster if not wanted.only or e.submission_id in wanted.only]
     records = [history.records[name] for name in asked if name in history.records]
     verdicts = Counter(verdict for record in records for verdict in record.verdicts.values())

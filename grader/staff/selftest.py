@@ -1,8 +1,8 @@
-"""Self-test of this machine: kernels with known verdicts are judged like submissions of a class.
+"""Self-test of this machine: it judges kernels with known verdicts like the submissions of a class.
 
-Right kernels must pass, wrong ones must be found, and only the slow one must be called slow. Attacks on the judge must
-end as documented, in the sandbox that a run would choose now. Each group of kernels gets its own conclusion: a machine
-whose times are unsteady can still judge results.
+Correct kernels must pass, wrong ones must fail, and only the slow one must get the verdict slow. Attacks on the judge
+must end as documented, in the sandbox that a run would choose now. Each group of kernels gets its own conclusion: a
+machine with unsteady times can still judge results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GROUPS = {
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m grader selftest`: exit code 0 when every verdict can be trusted, else 3."""
+    """Run `python -m grader selftest`. Return exit code 0 if every trial succeeded, else 3."""
     parse = Parser(prog=f"{GRADER_COMMAND} selftest", description=(__doc__ or "").splitlines()[0])
     parse.flag("--all", "try every attack, not one of each kind (takes minutes)")
     parse.path("--config", "the assignment (default: as in a run)")
@@ -121,15 +121,15 @@ class TrialSetup:
     zygote: Zygote
     folder: Path
     kernels: Any
-    """The lab's module of kernels with known verdicts, or None. It holds WRONG. It may also hold SLOW, RIGHT, a
-    SHAPE for untimed kernels, and FUNCTIONS (see `mutations.applied`), with which all kernels share one file. With
-    FUNCTIONS it may have its own `side_by_side(source, mutations)`, which returns this file."""
+    """The lab's module of kernels with known verdicts, or None. It defines WRONG, and optionally SLOW, RIGHT and
+    SHAPE, the sizes of untimed calls. If it defines FUNCTIONS (see `mutations.applied`), one file holds all kernels.
+    It may then define `side_by_side(source, mutations)`, which returns that file."""
 
     def edited(self, master: str, mutation: Mutation) -> str:
         return mutations.edited(master, mutation, self.kernels)
 
     def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> SubmissionResult:
-        """Judge a source text in the sandbox: with the assignment's sizes if it is timed, else with `SHAPE`."""
+        """Judge a source text in the sandbox. `timing`: measure times, with the assignment's sizes, not `SHAPE`."""
         source = self.folder / self.assignment.source
         source.write_text(text, encoding="utf-8")
         options = Options(
@@ -146,9 +146,9 @@ class TrialSetup:
 
 
 def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = False) -> Iterator[Trial]:
-    """Yield all trials, as they end. Of the attacks try `every` one, or one for each row of the lab's table.
+    """Run all trials and yield each when it ends. `every`: try all attacks, else one for each row of the lab's table.
 
-    Raises UsageError without the master source.
+    Raises UsageError if the assignment's source holds no staff solution.
     """
     path = labs.master(assignment.lab_folder, assignment.source)
     with explained(f"cannot read {path}"):
@@ -166,11 +166,11 @@ def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = 
         yield from threats(bench, every=every)
 
 
-# ---- controls, and with them the times
+# ---- controls and times
 
 
 def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Check that the master passes, the starter earns nothing, and a slow kernel is found slow."""
+    """Check that the staff solution passes, the starter earns no points, and a slow kernel gets the verdict slow."""
     started = time.monotonic()
     result = bench.judge(master, bench.graded, timing=True)
     took = time.monotonic() - started
@@ -191,7 +191,7 @@ def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
 
 
 def master_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield a fault for each part that is neither a pass nor slow, and for each flag for review."""
+    """Yield a fault for each part whose verdict is not pass or slow, and for each flag that a person must review."""
     for part in result.parts:
         if part.verdict not in ("pass", "slow"):
             yield f"{part.id} is {part.verdict}: {part.diagnosis.message if part.diagnosis else 'without a message'}"
@@ -199,7 +199,7 @@ def master_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def time_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield a fault for each timed part that is slow or undecided. The kernel is as fast as the reference."""
+    """Yield a fault for each timed part that is slow or undecided. The kernels must be as fast as the reference."""
     for part in result.parts:
         if part.verdict == "slow":
             yield f"{part.id} gets the verdict slow, but it is about as fast as the reference"
@@ -218,14 +218,14 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def right_variants(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Check that right kernels in other styles than the master's pass, and that they are fast enough."""
+    """Check that correct kernels pass in time although they are written unlike the staff solution."""
     for right, result, took in judged_each(bench, master, getattr(bench.kernels, "RIGHT", ()), timing=True):
         yield Trial("right kernels", named(right), tuple(master_faults(result)), took)
         yield Trial("times", named(right), tuple(time_faults(result)), 0.0)
 
 
 def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Check that each of the lab's wrong kernels is found."""
+    """Check that each of the lab's wrong kernels fails, with the expected diagnosis."""
     for bug, result, took in judged_each(bench, master, getattr(bench.kernels, "WRONG", ()), timing=False):
         yield Trial("wrong kernels", named(bug), tuple(wrong_faults(bug, *result.parts)), took)
 
@@ -233,9 +233,9 @@ def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
 def judged_each(
     bench: TrialSetup, master: str, made: Sequence[Mutation], *, timing: bool
 ) -> Iterator[tuple[Mutation, SubmissionResult, float]]:
-    """Judge each mutation. Yield it, a result with its part alone, and the time in seconds.
+    """Judge each mutated kernel. Yield (mutation, result that holds its part only, seconds).
 
-    With `side_by_side` all mutations share one file, and the flags of the file are in each result.
+    If the lab defines FUNCTIONS, one file holds all mutations. Each result then has the flags of that file.
     """
     files = [(bench.edited(master, one), (bench.assignment.part(one.part),), (one,)) for one in made]
     if made and hasattr(bench.kernels, "FUNCTIONS"):
@@ -265,9 +265,9 @@ def named(bug: Mutation) -> str:
 
 
 def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
-    """Judge the lab's attacks and their harmless controls. Yield a trial for each; none for a lab without attacks.
+    """Judge the lab's attacks and their harmless controls. Yield a trial for each.
 
-    Without `every`, judge only few submissions, which together have an attack of each row of the lab's table.
+    `every`: judge them all. Otherwise judge a few submissions that cover each row of the lab's table of attacks.
     """
     table = bench.assignment.lab.threats()
     if table is None:
@@ -287,9 +287,9 @@ def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
 
 
 def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
-    """Return few submissions that together have an attack of each row, in their original order.
+    """Return a few submissions that together contain an attack of each row, in their original order.
 
-    Greedy: the next one chosen is that with the most rows still missing.
+    Greedy: each step chooses the submission with the most rows that are still missing.
     """
     missing = {threat.row for submission in submissions for threat in submission.threats.values()}
     chosen: list[int] = []

@@ -32,9 +32,9 @@ from grader.study.writeup.regions import Region
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `python -m grader writeup`. For one write-up it prints what the student sees.
+    """Run `python -m grader writeup`. For a single write-up, print the same lines as the student's command.
 
-    Returns the exit code; for a class always 0. Raises UsageError.
+    Returns the exit code; for a class always 0. Raises UsageError for mistakes in the options or files.
     """
     given = _parser().parse_args(arguments)
     writeup.refuse_absent(given.paths)
@@ -68,7 +68,7 @@ def _parser() -> Parser:
     parse = writeup.parser("a write-up, several, or a folder or an archive of a class")
     parse.path("--read", "write all answers into this file, question by question")
     parse.path("--sheet", "make or update this table of points (manual.csv)")
-    parse.path("--results", "results folder of the class: the table gets a row for each of its ids", "DIR")
+    parse.path("--results", "results folder of the class: add a row for each student in it", "DIR")
     parse.path("--key", "file with the right answers (default: configs/hidden/writeup_key.yaml)")
     parse.add_argument("--item", metavar="ID", default="writeup", help="column for the points (writeup)")
     return parse
@@ -81,9 +81,9 @@ MARK = "write-up: "
 def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, results: Path | None) -> str:
     """Update the table of points in `path`. Return lines that describe the changes.
 
-    `remarks` maps ids to (name, remark). Existing rows and cells stay as they are, but an empty comment or an earlier
-    remark is replaced by the new remark. With `results`, everybody on that class's roster gets a row. A write-up whose
-    id is not on the roster gets no row and is named in the returned lines.
+    `remarks` maps ids to (name, remark). Only a comment that is empty or an earlier remark is replaced; all other
+    cells stay. With `results`, each student on that class's roster gets a row. A write-up whose id is not on the
+    roster gets no row; the returned lines name it.
 
     Raises UsageError for mistakes in the table, with file and line, and if no write-up's id is on the roster.
     """
@@ -108,7 +108,7 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
 
 
 def _read(path: Path, item: str) -> list[dict[str, str]]:
-    """Return the table's rows after checking them as `manual` does; each has the item's column."""
+    """Check the table as `grader run --manual` does. Return its rows, each with the columns `item` and `comment`."""
     if not path.exists():
         return []
     byhand.read_manual(path)
@@ -119,7 +119,7 @@ def _read(path: Path, item: str) -> list[dict[str, str]]:
 def _with_roster(
     remarks: Mapping[str, tuple[str, str]], results: Path
 ) -> tuple[dict[str, tuple[str, str]], str]:
-    """Return the remarks by id for everybody on the roster, and a note on ids that are not on it, or ""."""
+    """Return (remarks of all students on the roster by id, a note on ids that are not on it or "")."""
     roster = {entry.submission_id: entry.name for entry in ledger.read(results).roster}
     if not roster:
         raise UsageError(f"{results} holds no results of a class: name the --out folder of a run")
@@ -141,10 +141,10 @@ def _with_roster(
 
 
 LONGEST_ANSWER = 20_000
-"""Characters of one answer in the reading copy: some ten pages."""
+"""Maximum characters of one answer in the file of --read: about ten pages."""
 LONGEST_REMARK = 300
 WIDTH = 100
-"""Columns of an answer in the reading copy: viewers do not wrap code blocks."""
+"""Columns of an answer in the file of --read. It is wrapped here because viewers do not wrap code blocks."""
 _KEYS = Keys("the key", ("questions",), ("item",))
 _QUESTION_KEYS = Keys("a question", ("title", "points", "expect"), ("numbers", "beware"))
 
@@ -184,9 +184,9 @@ class Writeup:
 
 
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
-    """Return the write-ups in files, or in a folder or an archive of a class, with the ids of grades.csv.
+    """Return the write-ups in files, or in a class's folder or archive, with the same ids as in grades.csv.
 
-    `source` is the name of the assignment's source file, by which the class is divided into students.
+    `source` is the name of the assignment's source file: each folder with such a file is one student's.
     """
     if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix != ".md"):
         with tempfile.TemporaryDirectory(prefix="gpt149-writeups-") as scratch:
@@ -204,9 +204,9 @@ def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) ->
 
 
 def _titled(path: Path, source: str) -> tuple[str, str]:
-    """Return the title and the key of the student who owns a write-up, as for the student's source.
+    """Return (title, key) of the student who owns a write-up, as `identify` takes them.
 
-    A file `writeup.md` lies in a folder named for the student; any other file is named for the student itself.
+    A file `writeup.md` lies in a folder named after the student; any other file is itself named after the student.
     """
     if path.name == NAME:
         return (path.absolute().parent.name,) * 2
@@ -239,7 +239,7 @@ def reading(found: Sequence[Writeup], questions: Sequence[Question], template: t
 
 
 def _asked(name: str, question: Question | None) -> Iterator[str]:
-    """Yield a question's heading and its key."""
+    """Yield the lines of a question's heading and of its key."""
     if question is None:
         yield f"## {name}"
         return
@@ -253,7 +253,7 @@ def _asked(name: str, question: Question | None) -> Iterator[str]:
 
 
 def _quoted(text: str) -> Iterator[str]:
-    """Yield a student's text, wrapped, as a code block in a quotation: Markdown and HTML in it have no effect.
+    """Yield the lines of a student's text as a quoted code block: Markdown and HTML in the text have no effect.
 
     The block's fence is longer than any fence in the text, so that the text cannot end the block.
     """

@@ -349,7 +349,7 @@ CODE = "".join(
     for k in range(20)
 )
 KITS = ("module.cpp", "labs/gpu/kernels.py", "labs/gpu/kernels.cu")
-CANNOT = "cannot be compared, since a comment or literal may hide code"
+CANNOT = "cannot be compared, because a comment or literal may hide code"
 
 HIDDEN = {
     "all": SPLICED + STARTER + CODE,

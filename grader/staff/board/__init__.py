@@ -1,7 +1,7 @@
-"""`python -m grader board DIR ...`: one page that ranks the right submissions by speed, from ledgers alone.
+"""Leaderboard: `python -m grader board DIR ...` writes one page that ranks correct submissions by speed.
 
-Results folders are given from the oldest run to the newest. Every result in a ledger counts for the history, and each
-student's last one for the standings.
+It reads only the ledgers (`ledger.py`) of the results folders, which are named from the oldest run to the newest.
+A student's history shows every result; the standings use the last one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     parse.path("folders", "--out folders of runs, the oldest first", "DIR", nargs="+")
     parse.add_argument("--names", action="store_true", help="show ids (default: pseudonyms)")
     parse.path("--out", f"the page (default: {PAGE} in the last DIR)")
-    parse.path("--json", "also Gradescope's leaderboard field, by id")
+    parse.path("--json", "write the entries of Gradescope's leaderboard by id, too")
     given = parse.parse_args(arguments)
     if missing := missing_library():
         raise UsageError(f"the page needs the package {missing}: `pip install {missing}`")
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 
 def fields(board: Board) -> dict[str, list[dict[str, object]]]:
-    """Return Gradescope's `leaderboard` for each student's submission."""
+    """Return the entries of Gradescope's `leaderboard` field by student id."""
     found: dict[str, list[dict[str, object]]] = {}
     for part in board.parts:
         for place in part.places:
@@ -72,12 +72,12 @@ def fields(board: Board) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-# ---- the page: a style sheet named by its digest, no script, no network
+# ---- the page: its policy allows the style sheet by its digest, but no script and no network
 
 MOST_LINES = 60
-"""Most students in a chart of histories: with more lines it could not be read."""
+"""Maximum number of students in a chart of histories; more lines would be unreadable."""
 CLOSE = 1.25
-"""Two ratios that differ by less than this factor do not both get a label at the axis."""
+"""If two ratios differ by less than this factor, the axis labels only one of them."""
 WIDTH, HEIGHT, MARGIN = 640, 240, 34
 FOLDER = Path(__file__).parent
 
@@ -95,9 +95,9 @@ def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Ite
 
 
 def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
-    """Draw the ratio over the runs: a line for each of the fastest students, on a logarithmic axis.
+    """Return an SVG chart: the ratio over the runs, one line for each of the fastest students, logarithmic.
 
-    Return "" if no student has two results.
+    Returns "" if no student has two results.
     """
     if all(len(points) < 2 for points in part.history.values()):
         return ""

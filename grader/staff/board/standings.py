@@ -1,4 +1,4 @@
-"""Ranks on a leaderboard, computed from the results in ledgers, and pseudonyms of the students."""
+"""Ranks of students on a leaderboard, computed from the results in ledgers, and the students' pseudonyms."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Return the stored pseudonyms. One that is not made of the kit's words is dropped, and drawn again later."""
+    """Return the stored pseudonyms by student id, except edited ones: their words are not in the lists above."""
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -95,9 +95,9 @@ Ratio = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Place:
-    """Rank of one student in one part, shared if intervals overlap. `ratio` is time divided by reference time.
+    """Rank of one student in one part. `ratio` is the student's time divided by the reference's.
 
-    `low` and `high` are the ends of the ratio's interval.
+    `low` and `high` are the ends of the ratio's confidence interval. Students with overlapping intervals are tied.
     """
 
     student: str
@@ -110,7 +110,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Point:
-    """One result in a student's history: `run` is the number of the run, from 0."""
+    """One result in a student's history: number of the run (from 0), its ISO time, and time / reference time."""
 
     run: int
     at: str
@@ -129,7 +129,7 @@ class PartBoard:
 
 @dataclass(frozen=True)
 class Board:
-    """All parts with at least one ranked student. `runs` are the start times of the runs in the histories."""
+    """All parts with at least one ranked student. `runs` are the runs' start times in ISO format."""
 
     parts: tuple[PartBoard, ...]
     students: tuple[str, ...]
@@ -139,7 +139,7 @@ class Board:
 
 
 def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
-    """Return the board of these results folders. Raises UsageError for one without a ledger."""
+    """Return the leaderboard of the results folders. Raises UsageError for a folder without a ledger."""
     records: list[tuple[str, Record]] = []
     judged_by = ""
     entries: list[Entry] = []
@@ -153,7 +153,7 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
         starts = [run.at for run in history.runs]
         for record in ledger.results(folder):
             if record.submission_id in there:
-                # The start of the judge during which the result was recorded.
+                # A folder's ledger can hold several runs: use the last start before the result was recorded.
                 start = max((at for at in starts if at <= record.at), default=starts[0])
                 records.append((f"{k:04} {start}", record))
     states = sorted({state for state, _ in records})
@@ -196,7 +196,7 @@ def _part(
 
 
 def counted(record: Record, part_id: str) -> Ratio | None:
-    """Return a record's ratio for a part that is right, was timed and has no flag; else None."""
+    """Return a record's ratio for a part, or None unless the part is correct, timed and without a flag."""
     ratio = record.ratios.get(part_id)
     if ratio is None or record.fault or part_id in record.flagged or not all(map(math.isfinite, ratio)):
         return None
@@ -204,9 +204,9 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 
 
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
-    """Return the students in order, with ranks. Students share a rank if their intervals overlap.
+    """Return the places, ranked and fastest first. Students share a rank if their intervals overlap.
 
-    Two students also share a rank if a chain of overlapping intervals of others connects them.
+    They also share it if the overlapping intervals of other students connect theirs.
     """
     groups: list[list[Place]] = []
     reached = -math.inf
@@ -224,9 +224,9 @@ def placed(found: Iterable[Place]) -> tuple[Place, ...]:
 
 
 def persons(entries: Iterable[Entry]) -> dict[str, str]:
-    """Map each id to the last id of the same person: ids that share an e-mail address or an id on a platform.
+    """Map each submission id to the last id of the same person.
 
-    Names and folders are not compared, because two students may have the same.
+    One person's ids share an e-mail address or an id on a platform. Names are not compared: two students may share one.
     """
     stands: dict[str, str] = {}
     known: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""Grading of a class: its submissions, the workers, the ledger of results, and the reports."""
+"""Grading of a class: submissions, worker processes, the ledger (the file that records results), and the reports."""

@@ -1,7 +1,8 @@
-"""An appeal: one student judged and timed again on this machine, several times, beside the calibration file.
+"""Appeals: one student's submission is judged again on this machine, in several rounds.
 
-Each appeal leaves a dated record and a page for the student in the student's folder. The recorded result changes only
-with --accept. Then the round with the median points counts; if two are in the middle, the better one.
+Each round also judges the calibration file, a correct solution that shows if the machine is fit. An appeal writes a
+dated record and a page for the student into the student's folder. The recorded result changes only with --accept: then
+the round with the median points counts. Of two middle rounds the better one counts.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from grader.staff.judging import options
 
 @dataclass(frozen=True)
 class Round:
-    """One round: the submission is judged, then the calibration file. `load` is the 1-minute load average before and
-    after. `trouble` is the reason that the round does not count, or ""."""
+    """Results of one round, for the submission and the calibration file. `load` is the 1-minute load average before
+    and after the round. `trouble` is the reason why the round does not count, or ""."""
 
     at: str
     load: tuple[float, float]
@@ -49,8 +50,8 @@ class Round:
 
 @dataclass(frozen=True)
 class Appeal:
-    """All rounds of one appeal. `chosen` is the position of the round with the median points; None if none counts.
-    `threads` is the number of threads of a timed call, by part."""
+    """All rounds of one appeal. `chosen` is the index of the round with the median points; None if no round counts.
+    `accepted`: that round replaces the recorded result. `threads` is the number of threads of a timed call, by part."""
 
     submission_id: str
     name: str
@@ -96,7 +97,7 @@ def outcome(appeal: Appeal) -> str:
 
 
 def facts(appeal: Appeal) -> list[tuple[str, str]]:
-    """Return the conditions of the measurement: the machine, its load, versions."""
+    """Return (label, text) for each condition of the measurement, such as the machine, its load and versions."""
     shown = appeal.rounds[0].result
     machine, tools = shown.machine, shown.toolchain
     loads = ", ".join(
@@ -138,7 +139,7 @@ MOST_ROUNDS = 50
 
 @dataclass(frozen=True)
 class Judge:
-    """Settings of all rounds, with the submission's source and the calibration file."""
+    """Settings shared by all rounds. `timing`: measure times."""
 
     assignment: Assignment
     source: Path
@@ -173,10 +174,10 @@ def run(
     trust: bool = False,
     accept: bool = False,
 ) -> int:
-    """Judge again, write the record and the page; return the exit code.
+    """Judge `rounds` times, and write the record and the page. Return the exit code.
 
-    `calibration` is by default the assignment's master. Raises UsageError for an unknown student, a submission without
-    a source, or a result that cannot be replaced.
+    `calibration` is by default the staff solution. `timing`: measure times. `trust`: allow a sandbox below tier C.
+    `accept`: replace the recorded result. Raises UsageError for an unknown student, a missing source or result.
     """
     gradebook.open_book(folder)
     with ledger.hold(folder) as book:
@@ -236,7 +237,7 @@ def _refuse_mixing(timing: bool, assignment: Assignment, history: History, recor
 
 
 def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path) -> list[Path]:
-    """Copy the student's source and the calibration file into the scratch folder. Raises UsageError."""
+    """Copy the student's source and the calibration file into `scratch`. Return their paths. Raises UsageError."""
     if not master.is_file():
         raise UsageError(f"there is no calibration file {master}: name one with --calibration FILE")
     scratch.chmod(0o711)
@@ -250,19 +251,19 @@ def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path)
 
 
 def threads(assignment: Assignment) -> dict[str, int]:
-    """Return the threads of a timed call, by part."""
+    """Return the number of threads of a timed call by part id."""
     usual = assignment.defaults.get("threads", 1)
     return {part.id: part.time.threads or usual for part in assignment.parts if part.time}
 
 
 def middle(rounds: Sequence[Round]) -> int | None:
-    """Return the position of the round with the median points, among rounds that count; None if none counts."""
+    """Return the index of the round with the median points among the rounds that count; None if no round counts."""
     ranked = sorted((each.points, k) for k, each in enumerate(rounds) if not each.trouble)
     return ranked[len(ranked) // 2][1] if ranked else None
 
 
 def line(k: int, each: Round) -> str:
-    """Describe a round in one line: its points, then each timed part's ratio and that of the calibration file."""
+    """Return one line on a round: its points, then each timed part's ratio beside the calibration file's ratio."""
     beside = {part.id: part for part in each.calibration.parts}
     pieces = [f"round {k + 1}: {each.points:g} points, load {each.load[0]:.1f} to {each.load[1]:.1f}"]
     for part in each.result.parts:
@@ -304,7 +305,7 @@ def _accept(book: Ledger, assignment: Assignment, history: History, record: Reco
 
 
 def files(assignment: Assignment, appeal: Appeal) -> dict[str, str]:
-    """Return the dated files of an appeal: the record for the staff, the page for the student."""
+    """Return the appeal's files as {file name: text}: a JSON record for the staff and an HTML page for the student."""
     name = f"appeal-{''.join(filter(str.isalnum, appeal.at.removesuffix('+00:00')))}Z"
     made = [
         {

@@ -1,20 +1,20 @@
-"""Values that the staff gives by hand: points (`manual.csv`), times of submission, and days beyond the due date.
+"""Values that the staff enters by hand: points (`manual.csv`), submission times, and days beyond the due date.
 
     id,name,writeup,part1_extra,comment             id,time
     ada,Ada Lovelace,6.5,,see the margin            ada,2026-11-14 22:10
     grace_hopper,,7,3,                              grace_hopper,2026-11-15T07:03:00Z
 
-`id` comes from grades.csv. Columns of points are named for items of the assignment's `manual`, or for parts, whose
-points they replace. An empty cell means: not given yet. The columns name, email and comment are ignored. A time without
-a zone is in the zone of the due date.
+`id` is the id in grades.csv. A column of points has the name of an item in the assignment's `manual`, or of a part: it
+then replaces the part's points. An empty cell means: not given yet. The columns name, email and comment are ignored. A
+time without a zone is in the zone of the due date.
 
-The table of points is the first of these that exists: the table that the command line names; the table used last, as
-the ledger records it; `DIR/manual.csv`. The ledger stores the path of a table. If the table is inside the folder, it
-stores the name only, so that the folder can be moved.
+The kit reads the first of these tables that is given or exists: the table on the command line; the table used last,
+whose path is in the ledger; `DIR/manual.csv`. For a table inside DIR the ledger stores a relative path, so that DIR can
+be moved.
 
 Days are in `DIR/extensions.yaml`, written by `grader extend` or by hand: `ada: {extension: 2, reason: illness}`,
 `bob: {slip: 3}`. An extension moves the student's due date. Slip days are spent only for late days that remain after
-it. Grace period, time zone and the penalty for a late day are those of the assignment.
+the extension. The assignment sets the grace period, the time zone and the penalty for a late day.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class Days:
-    """Days beyond the due date that one student was given. `slip` is the number of slip days that may be spent."""
+    """Days beyond the due date that one student was given. `slip` is the maximum number of slip days to spend."""
 
     extension: int = 0
     slip: int = 0
@@ -64,7 +64,7 @@ class Days:
         return max(0.0, late_s - (self.extension + self.slip) * DAY_S)
 
     def slip_used(self, rule: LateRule | None, late_s: float | None) -> int:
-        """Return the number of slip days that were spent: the late days after the extension, at most `slip`."""
+        """Return the number of slip days spent on a submission that is `late_s` late: at most `slip`."""
         left = late_days(rule, None if late_s is None else max(0.0, late_s - self.extension * DAY_S))
         return min(self.slip, left)
 
@@ -80,7 +80,7 @@ class Days:
 def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list[str]]:
     """Return the students' extension and slip days by id, and a remark for each id that no submission has.
 
-    Such an id may be misspelt. Raises UsageError with file and line.
+    Such an id may be misspelt. Raises UsageError with file and line for a mistake in the file.
     """
     path = folder / FILE
     try:
@@ -94,9 +94,7 @@ def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list
     found, notes = {}, []
     for name, (key, value) in compose(data, path).entries("the extensions").items():
         if name not in ids:
-            notes.append(
-                str(key.fail(f"{no_such_submission(name, ids)} (its days are kept until one comes)"))
-            )
+            notes.append(str(key.fail(f"{no_such_submission(name, ids)} (its days stay in the file)")))
         given = value.mapping(KEYS)
         found[name] = Days(
             given["extension"].whole("extension", 0, MOST_DAYS) if "extension" in given else 0,
@@ -107,8 +105,8 @@ def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list
 
 
 def write_days(folder: Path, days: Mapping[str, Days]) -> None:
-    """Write the file. Raises UsageError."""
-    # YAML accepts JSON's quoted texts.
+    """Write extensions.yaml. Raises UsageError if it cannot be written."""
+    # JSON's quoted strings are valid YAML.
     lines = [
         f"{json.dumps(name, ensure_ascii=False)}: {{extension: {each.extension}, slip: {each.slip}"
         + (f", reason: {json.dumps(each.reason, ensure_ascii=False)}" if each.reason else "")
@@ -122,7 +120,7 @@ def write_days(folder: Path, days: Mapping[str, Days]) -> None:
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000
 LONGEST_CELL = 20_000
-"""Most characters of a cell: a very long comment fits."""
+"""Maximum number of characters in a cell: enough for a very long comment."""
 _POINTS = re.compile(r"\d{1,6}(\.\d{0,6})?|\.\d{1,6}")
 
 
@@ -131,8 +129,8 @@ def read_manual(
 ) -> dict[str, dict[str, float]]:
     """Read a table of points. Return the points by submission id and item.
 
-    With `assignment`, items and their largest points are checked. With `ids`, a row with points must have one of these
-    ids; rows with other ids and no points are left out. Raises UsageError with file and line.
+    With `assignment`, check the names of the items and their maximum points. With `ids`, a row with points must have
+    one of these ids; a row with another id and no points is skipped. Raises UsageError with file and line.
     """
     most = None
     if assignment is not None:
@@ -169,9 +167,9 @@ def table(
 ) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
     """Return the names of the columns, and an iterator over the rows that are not empty.
 
-    Yields (number of the row's first line, cells by column, without surrounding blanks). With `items`, each column must
-    be one of them or of DESCRIPTIVE_COLUMNS. Raises UsageError with file and line; for a mistake in a row, when the
-    iterator reaches it.
+    The iterator yields (number of the row's first line, cells by column, without surrounding blanks). With `items`,
+    each column's name must be in them or in DESCRIPTIVE_COLUMNS. Raises UsageError with file and line. For a mistake in
+    a row, the iterator raises it.
     """
     rows = _rows(path)
     line, header = next(rows, (1, []))
@@ -242,9 +240,9 @@ def _points(text: str, item: str, most: dict[str, float] | None, at: str) -> flo
 
 
 def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[str, datetime]:
-    """Read a table of submission times. Return the time in UTC by submission id.
+    """Read a table of submission times. Return the times in UTC by submission id.
 
-    `zone` is the time zone of times without one. Raises UsageError with file and line.
+    `zone` is used for times that do not name their zone. Raises UsageError with file and line.
     """
     columns, rows = table(path)
     if "time" not in columns:
@@ -274,16 +272,16 @@ def _in_utc(text: str, zone: tzinfo | None, at: str) -> datetime:
 
 MANUAL = "manual.csv"
 NONE = Path("no table at all")
-"""Value in place of a table's path: leave out points by hand, and forget an earlier table."""
+"""Value in place of a table's path: use no points by hand, and do not read the table used last."""
 Points = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class ByHand:
-    """Points by submission and item, and days beyond the due date by submission.
+    """Points by submission id and item, and days beyond the due date by submission id.
 
-    `source` is the path of the table of points, as the ledger records it; None without a table. `note` is a remark on
-    the choice of the table, or "".
+    `source` is the path of the table of points for the ledger, or None without a table. `note` holds remarks on the
+    choice of the table and on unknown ids in extensions.yaml, or "".
     """
 
     points: Points = field(default_factory=dict)
@@ -295,9 +293,9 @@ class ByHand:
 def read(
     folder: Path, given: Path | None, history: History, assignment: Assignment, ids: Collection[str]
 ) -> ByHand:
-    """Read the points by hand for the results in `folder`. `given` is the table on the command line, or NONE.
+    """Read the points and days by hand for the results in `folder`. `given` is the table on the command line, or NONE.
 
-    Raises UsageError for a mistake in the table, and for a remembered table that no longer exists.
+    Raises UsageError for a mistake in a table, and if the table used last no longer exists.
     """
     days, notes = read_days(folder, ids)
     if given == NONE:
@@ -318,7 +316,7 @@ def read(
 
 
 def _is_there(own: Path) -> bool:
-    """Return True if the results folder holds a table of points, `own`. Raises UsageError unless it is a plain file."""
+    """Return True if the table `own` exists. Raises UsageError if it is a link, a folder or a device."""
     try:
         mode = own.lstat().st_mode
     except OSError:
@@ -343,7 +341,7 @@ def _require_there(path: Path) -> None:
 
 
 def _remembered(path: Path, folder: Path) -> str | None:
-    # A pipe of the shell, as in <(command), cannot be read again later.
+    # A shell's pipe, as in `--manual <(command)`, cannot be read again later.
     if not path.is_file():
         return None
     place, home = path.resolve(), folder.resolve()

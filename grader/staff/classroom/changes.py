@@ -1,8 +1,8 @@
 """Differences between two reports of a class: by student and part, the points before and after, and the reason.
 
-Points come from `grades.csv`, which is the published state. The reasons come from the ledger and each `result.json`:
-another file, other cases, another time, another kit or machine. If none of these differs, the reason is the rubric or
-the points by hand.
+The points come from `grades.csv`, which students may have seen. The reasons come from the ledger and each
+`result.json`: another file, other cases, another time, another kit or machine. If none of these differs, the reason is
+the rubric or the points by hand.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from grader.staff.classroom.ledger import Record
 GRADES, CHANGES = "grades.csv", "changes.csv"
 BEFORE_POINTS, AFTER_POINTS = "submitted_at", "max_points"
 NOT_POINTS = ("late_days", "extension_days", "slip_days")
-"""Columns of `grades.csv` among the columns of points that are not points."""
+"""Columns of `grades.csv` that stand among the columns of points, but hold days."""
 MOST_NAMED, MOST_ROWS = 3, 60
 COLUMNS = ("id", "part", "before", "after", "change", "why")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One student's record in the ledger and result, which explain the points. Either may be missing."""
+    """One student's record in the ledger and result, from which the points were computed. Either may be missing."""
 
     record: Record | None = None
     result: SubmissionResult | None = None
@@ -57,7 +57,7 @@ class Standing:
 
 @dataclass
 class Graded:
-    """One state of a results folder. `known` keeps records and results that are about to be overwritten."""
+    """State of a results folder: `grades` are the rows of grades.csv, `records` those of the ledger, both by id."""
 
     folder: Path
     grades: Mapping[str, Mapping[str, str]]
@@ -65,6 +65,7 @@ class Graded:
     by_hand: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Columns whose points come from the table of points by hand, by student."""
     known: dict[str, Standing] = field(default_factory=dict)
+    """Records and results that were read before a run overwrites them."""
 
     def standing(self, submission_id: str) -> Standing:
         if submission_id not in self.known:
@@ -73,7 +74,7 @@ class Graded:
         return self.known[submission_id]
 
     def keep(self, submission_ids: Iterable[str]) -> Graded:
-        """Read records and results of these submissions now, before they are overwritten."""
+        """Read the records and results of these submissions now, because a run will overwrite them."""
         for name in submission_ids:
             self.known[name] = self.standing(name)
         return self
@@ -81,7 +82,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class Change:
-    """One changed number of points. `before` and `after` are None for points that are open or not given."""
+    """Change of one student's points in one column. `before` and `after` are None for points that are still open."""
 
     submission_id: str
     part: str
@@ -95,7 +96,7 @@ class Change:
 
 
 def read(folder: Path) -> Graded:
-    """Return the state of a results folder. Raises UsageError if it was never graded, or has no readable reports."""
+    """Return the state of a results folder. Raises UsageError without a ledger or a readable grades.csv."""
     history = ledger.read(folder)
     if not history.runs:
         raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the --out folder of a run")
@@ -109,9 +110,9 @@ def read(folder: Path) -> Graded:
 
 
 def before(folder: Path, regraded: Iterable[str] = ()) -> Graded | None:
-    """Return the state before new reports are written; None without earlier reports.
+    """Return the state before new reports are written, or None without earlier reports.
 
-    `regraded` are submissions that will be judged again: their results are read at once.
+    The results of `regraded`, the submissions that will be judged again, are read at once.
     """
     try:
         return read(folder).keep(regraded)
@@ -120,7 +121,7 @@ def before(folder: Path, regraded: Iterable[str] = ()) -> Graded | None:
 
 
 def between(old: Graded, new: Graded) -> list[Change]:
-    """Return the changes of all students who are in both states, in the order of the newer one."""
+    """Return the changes of all students who are in both states, in the order of `new`."""
     found: list[Change] = []
     for name, row in new.grades.items():
         earlier = old.grades.get(name)
@@ -173,7 +174,7 @@ def _why(
         if prints.source != later.source:
             causes.insert(0, "source: another file")
         if not causes:
-            # `report` scores anew without a new record: the rubric may differ although the fingerprints are equal.
+            # `grader report` applies a new rubric, but writes no new record: equal fingerprints do not rule it out.
             most = earlier.get("max_points"), row.get("max_points")
             is_rubric = prints.assignment != later.assignment or most[0] != most[1]
             return "rubric" if is_rubric else "rubric or by hand"
@@ -190,7 +191,7 @@ def _why(
 
 
 def _evidence(then: PartResult, now: PartResult) -> list[str]:
-    """Return the differences between two results of a part, each as a text with the values before and after."""
+    """Return one text for each difference between two results of a part, with the values before and after."""
     found = []
     verdicts = f" ({then.verdict} -> {now.verdict})" if then.verdict != now.verdict else ""
     wrong = {case.name: case for case in then.cases if not case.ok}
@@ -236,7 +237,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_ROWS) -> list[str]:
-    """Return the table of changes for a terminal, with a summary before it."""
+    """Return a summary and the table of changes, of at most `most` rows, for a terminal."""
     both = [name for name in new.grades if name in old.grades]
     totals = [change for change in found if change.part == "total"]
     rose, fell = (sum(sign * change.by > 0 for change in totals) for sign in (1, -1))
@@ -266,7 +267,7 @@ def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_RO
 
 
 def _contexts(old: Graded, new: Graded, names: Collection[str]) -> Iterator[str]:
-    """Yield one line for each change of machine or compiler among the changed students."""
+    """Yield one line for each change of the judging machine or compiler that concerns the students in `names`."""
     for label in ("machine", "compiler"):
         pairs: dict[tuple[str, str], list[str]] = {}
         for name in names:
@@ -286,7 +287,7 @@ def _set(text: str, width: int, *, left: bool) -> str:
 
 
 def write_csv(path: Path, found: Sequence[Change]) -> None:
-    """Write the table for spreadsheets. Raises UsageError."""
+    """Write the table of changes as CSV. Raises UsageError if the file cannot be written."""
     cells = (
         (safe_text(c.submission_id), c.part, *map(_cell, (c.before, c.after, c.by)), safe_text(c.why))
         for c in found
@@ -300,7 +301,7 @@ def _cell(points: float | None) -> str:
 
 
 def diff(old: Path, new: Path, table: Path | None) -> int:
-    """Print the changes from one results folder to another. Raises UsageError for a folder that was never graded."""
+    """Print the changes from one results folder to another, and write them to `table` if given. Return exit code 0."""
     states = read(old), read(new)
     found = between(*states)
     print("\n".join(lines(*states, found, most=len(found))))

@@ -1,10 +1,10 @@
 """Interface for grading submissions (`Executor`), and its implementation on this machine.
 
 `submit` queues a job; `results` yields events until all jobs have ended. A job ends in `Done` or `Failed`; the caller
-decides about failures. `LocalExecutor` keeps worker processes (`grader.staff.classroom.worker`), each with NumPy
+decides whether to retry. `LocalExecutor` keeps worker processes (`grader.staff.classroom.worker`), each with NumPy
 imported once, and gives each one job at a time. If a worker dies, its job fails and another worker is started. A worker
-that sends no message for longer than its phase may take is killed, with the same effect. Each kind of phase has its
-own limit, so that no file can block the judge for an hour in a phase that takes seconds.
+that sends no message for too long is killed, and its job fails, too. Each kind of phase (building, timing, ...) has
+its own limit: a phase that normally takes seconds must not block the judge for an hour.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from grader.staff.classroom.ledger import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 CALLS_OF_A_STEP = 200
-"""Upper limit on the calls in one phase: two measurements, each of eight rounds of four calls and two warm-up calls,
-and the cases. Each call may take its full time limit."""
+"""Upper limit on the calls in one phase: the cases, and two measurements of eight rounds with four calls and two
+warm-up calls each. Each call may take its full time limit."""
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
-"""Extra seconds for the other work of a phase, on a busy machine."""
+"""Seconds added to each limit for a busy machine and for work other than calls."""
 TICK_S = 0.5
 START_WITHIN_S = 300.0
 MOST_FAILED_STARTS = 3
 LOG_TAIL_BYTES = 4096
 MOST_WORKER_BYTES = 8 << 30
-"""Limit of one worker's resident memory, without its runners and compilers. Inputs, outputs and NumPy need a small
-fraction of it. A worker that exceeds it is ended, so that the machine does not run out of memory."""
+"""Limit of one worker's resident memory in bytes, without its runners and compilers. Inputs, outputs and NumPy need a
+small fraction of it. A worker above the limit is killed before the machine runs out of memory."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A submission to be judged. With `left`, only those parts and cases are judged again, and the others come from
-    the result.json at `before`."""
+    """A submission to be judged. If `left` is set, only these parts and cases are judged, and the results of all
+    others are copied from the result.json at `before`."""
 
     submission_id: str
     source: Path
@@ -81,9 +81,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class Done:
-    """A verdict. `result` is the content of result.json. `unfit` is True if a time in it comes from an unsteady
-    machine. `seconds` is the wall time by kind of phase (waiting, building, results, timing). `timings` lists the
-    resource and period of each timing, as in `recorded.HeldTiming`. `machine` is the judging machine of a cluster."""
+    """Event: a job has a verdict. `result` is the content of result.json. `unfit`: the machine was too unsteady for a
+    time in it. `seconds` is the wall time by kind of phase (waiting, building, results, timing). `timings` holds the
+    fields of `ledger.HeldTiming` for each timing. `machine` names the cluster machine that judged, or is ""."""
 
     submission_id: str
     result: Mapping[str, Any]
@@ -95,8 +95,8 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """A job without a verdict, probably not by the submission's fault. `died`: its worker died. `final`: it was tried
-    before, so it is not tried again."""
+    """Event: a job ended without a verdict, probably not by the submission's fault. `died`: its worker died.
+    `final`: do not try it again."""
 
     submission_id: str
     why: str
@@ -106,7 +106,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class MachineMet:
-    """Event: a machine of a cluster passed its test, was refused, or was lost. `lost` is the reason of the loss."""
+    """Event: a machine of a cluster passed its test, was refused, or was lost. `lost` is the reason for the loss."""
 
     machine: Machine
     lost: str = ""
@@ -116,13 +116,12 @@ Event = Phase | Done | Failed | MachineMet
 
 
 class Executor(Protocol):
-    """Interface of an executor. Jobs are taken up in the order of `submit`, which may be called while
-    `results` runs."""
+    """Interface of an executor. It starts jobs in the order of `submit`, which may be called while `results` runs."""
 
     def submit(self, job: Job) -> None: ...
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events until every job has ended. None is yielded at times, so that the caller can do other work."""
+        """Yield events until every job has ended. Also yield None regularly, so that the caller can do other work."""
         ...
 
     def close(self) -> None:
@@ -132,7 +131,7 @@ class Executor(Protocol):
 
 @dataclass
 class _Worker:
-    """The judge's side of one worker process."""
+    """State of one worker process, as the judge knows it. `outgrown`: it exceeded its memory limit."""
 
     process: subprocess.Popen[bytes]
     place: Path
@@ -154,11 +153,11 @@ class _Worker:
 
 
 class LocalExecutor:
-    """Workers on this machine.
+    """Executor that runs up to `workers` worker processes on this machine.
 
     `silence_s` is the longest time without a message from a worker, in seconds, by kind of phase; None means no limit.
-    Other kinds of phases have the longest of these limits. `command` starts a worker, which may have `most_bytes` of
-    resident memory (Linux only).
+    A kind that is not listed gets the longest of these limits. `command` starts a worker, which may use `most_bytes`
+    of resident memory (Linux only).
     """
 
     def __init__(
@@ -177,7 +176,7 @@ class LocalExecutor:
         self._workers: list[_Worker] = []
         self._started = self._failed_starts = 0
         self._selector = selectors.DefaultSelector()
-        # Processes that a dead worker leaves behind (its zygote, a compiler) become our children, so we can kill them.
+        # Processes that a dead worker leaves behind, such as compilers, become our children, so we can kill them.
         procfs.adopt()
         self._not_ours = procfs.children()
 
@@ -185,7 +184,7 @@ class LocalExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events: see `Executor`. Raises KitError if workers repeatedly die before they start to work."""
+        """Yield events as in `Executor`. Raises KitError if workers repeatedly die before they can take a job."""
         while True:
             self._assign()
             if not self._queue and not any(worker.job for worker in self._workers):
@@ -264,12 +263,12 @@ class LocalExecutor:
 
     def _tell(self, worker: _Worker, line: str) -> None:
         assert worker.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # dead: the end of its output says so
+        with contextlib.suppress(BrokenPipeError):  # The worker is dead: `_read` finds the end of its output.
             worker.process.stdin.write(line.encode() + b"\n")
             worker.process.stdin.flush()
 
     def _heard_of(self, worker: _Worker, kind: str) -> None:
-        """Restart the limit on the worker's silence: it has sent a message in a phase of this kind."""
+        """Restart the limit on the worker's silence after a message in a phase of this kind."""
         longest_s = max(
             (limit_s for limit_s in self._silence_s.values() if limit_s is not None), default=None
         )
@@ -324,7 +323,7 @@ class LocalExecutor:
             raise KitError(f"workers cannot start ({why}): {said or 'they print no message'}")
 
     def _end(self, worker: _Worker) -> int:
-        """End a worker and its processes, and remove its files. Return its exit status."""
+        """Kill a worker and its child processes, and remove its files. Return its exit status."""
         process = worker.process
         assert process.stdin is not None and process.stdout is not None
         self._selector.unregister(process.stdout)
@@ -340,7 +339,7 @@ class LocalExecutor:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Return a process's resident memory; 0 where the system does not report it."""
+    """Return a process's resident memory in bytes; 0 if the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(procfs.text(f"/proc/{pid}/statm").split()[1]) * resource.getpagesize()
     return 0
@@ -349,8 +348,8 @@ def _resident_bytes(pid: int) -> int:
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
     """Return the longest time without a message from a worker, in seconds, by kind of phase.
 
-    The time is short for phases that read untrusted text: if a worker hangs there, only its own submission has no
-    verdict, and the others lose half a minute.
+    Phases that read untrusted text have short limits. If a worker hangs there, its submission gets no verdict, and the
+    other submissions lose half a minute.
     """
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {

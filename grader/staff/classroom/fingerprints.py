@@ -14,8 +14,7 @@ from grader.backends.native import toolchain
 from grader.core import imports
 from grader.core.places import ROOT
 
-#: Modules with which judging starts. All modules that they import can change a verdict; those that display or store
-#: verdicts cannot.
+#: Entry modules of judging. Each module that they import can change a verdict, except those in NOT_DECIDING.
 DECIDING = (
     *("grader.judge.evaluate", "grader.integrity.inspection", "grader.staff.classroom.worker"),
     *(
@@ -25,25 +24,25 @@ DECIDING = (
         "grader.backends.torch.delays",
     ),
     *("grader.sandbox.lock", "module_ref_stub.library"),
-    # Labs are loaded by name, so the search for imports would not find them.
+    # No import statement names a lab, so the search for imports cannot find it.
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
 )
-#: Modules that the search for imports leaves out: the worker's protocol with the judge, and studies of students.
+#: Modules that the search for imports skips: commands for the staff, reports, and the studies for students.
 NOT_DECIDING = (
     "grader.staff",
     "grader.report",
     "grader.study",
     *(f"{labs.PACKAGE}.{name}.studies" for name in labs.known()),
 )
-#: Folders with sources in other languages than Python: those compiled with a submission, and the reference.
+#: Folders with C++ sources: headers compiled with a submission, and the reference.
 COMPILED = ("grader/backends/native/shim", "grader/backends/native/inside", "module_ref_stub")
 COMPILED_SUFFIXES = {".h", ".cpp", ".map"}
 
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Digests of all that decides a submission's verdict. `source` covers its files, `assignment` those of the
-    assignment, `kit` the kit's sources and the versions of Python and torch, `settings` the run's options."""
+    """Digests of all inputs of a verdict. `source`: the submission's files. `assignment`: the assignment's files.
+    `kit`: the kit's sources, and the versions of Python and torch. `settings`: the run's options."""
 
     source: str
     assignment: str
@@ -51,10 +50,9 @@ class Fingerprints:
     settings: str
 
     def changes(self, now: Fingerprints) -> tuple[str, ...]:
-        """Return the reasons why a verdict with these fingerprints is out of date, such as 'source changed'; else
-        ()."""
+        """Return a reason such as "source changed" for each fingerprint that differs from `now`."""
         then, new = asdict(self), asdict(now)
-        return tuple(f"{what} changed" for what in then if then[what] != new[what])
+        return tuple(f"{name} changed" for name in then if then[name] != new[name])
 
 
 def of_text(text: str) -> str:
@@ -63,7 +61,7 @@ def of_text(text: str) -> str:
 
 
 def deciding(root: Path = ROOT) -> list[Path]:
-    """Return the kit's Python files that can change a verdict: DECIDING and all that these modules import."""
+    """Return the kit's files that can change a verdict: DECIDING, all that it imports, and the C++ sources."""
     known = imports.modules(root)
     judging = imports.closure(root, DECIDING, stop=NOT_DECIDING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]
@@ -75,7 +73,7 @@ def deciding(root: Path = ROOT) -> list[Path]:
 
 @cache
 def of_kit() -> str:
-    """Return the digest of the kit: all sources that can change a verdict, and the versions of Python and torch."""
+    """Return the digest of the kit's sources that can change a verdict, and of the versions of Python and torch."""
     versions = f"python {platform.python_version()} torch {toolchain.torch_version()}"
     return _digest(
         [

@@ -1,6 +1,6 @@
-"""Reports of a class from its ledger: rows for the report files, and one student's result on the terminal.
+"""Reports of a class, made from its ledger: rows for the report files, and one student's result on the terminal.
 
-Nothing is graded here. Results are read one at a time, so that memory does not grow with the class.
+This module grades nothing. It reads one result at a time, so that memory does not grow with the class.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_TABLE = byhand.NONE
 
 @dataclass(frozen=True)
 class Written:
-    """Lines for the caller of `write_reports`: remarks, and the table of changed points."""
+    """Lines for the terminal after reports were written: remarks, and the table of changed points."""
 
     notes: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -52,9 +52,9 @@ class Written:
 def write_reports(
     book: Ledger, assignment: Assignment, history: History, by_hand: ByHand, before: Graded | None = None
 ) -> Written:
-    """Write grades.csv, report.html and the feedback files for all on the roster.
+    """Write grades.csv, report.html and the feedback files for all submissions on the roster. Return lines to print.
 
-    `before` is the earlier state for the table of changes, by default that of the last reports.
+    `before` is the state with which points are compared, by default the one in the last reports.
     """
     before = before or changes.before(book.folder)
     totals: dict[str, float] = {}
@@ -70,7 +70,7 @@ def write_reports(
 
 
 def changed(folder: Path, before: Graded | None) -> tuple[str, ...]:
-    """Return the table of points that differ from the state `before`, and write it as a CSV file."""
+    """Write changes.csv, the points that differ from the state `before`. Return the lines to print about them."""
     if before is None:
         return ()
     now = changes.read(folder)
@@ -89,9 +89,9 @@ def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[R
 
 
 def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
-    """Return a note with the totals that are lower than in the last report; [] if none is.
+    """Return [note] with the totals that are lower than in the last report, or [].
 
-    The note also names the tables of points by hand if they differ.
+    The note also names the table of points by hand, then and now, if it is another one.
     """
     if history.reported is None:
         return []
@@ -113,7 +113,7 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a time, which never count as late; "" without them or without a due date."""
+    """Return a note on submissions without a time, which never count as late. Return "" if it does not matter."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:
@@ -126,7 +126,7 @@ def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
 
 
 def rows(folder: Path, assignment: Assignment, history: History, by_hand: ByHand) -> Iterator[Row]:
-    """Yield one row for each submission on the roster, in its order, graded or not."""
+    """Yield one row for each submission on the roster, in the roster's order, graded or not."""
     for entry in history.roster:
         result, trouble = result_of(folder, entry, history.records.get(entry.submission_id))
         scored = score_of(assignment, entry, result, by_hand) if result else None
@@ -147,13 +147,13 @@ def rows(folder: Path, assignment: Assignment, history: History, by_hand: ByHand
 
 
 def machine_of(history: History, submission_id: str) -> str:
-    """Return the name of the cluster's machine that judged the submission; "" if this machine did."""
+    """Return the name of the cluster machine that judged the submission; "" if no cluster was used."""
     record = history.records.get(submission_id)
     return record.machine if record else ""
 
 
 def machines(history: History) -> list[MachineRow]:
-    """Return the machines of clusters that judged this class, each as it was tested last."""
+    """Return the cluster machines that judged this class, each with its latest test result."""
     return [
         MachineRow(
             name=met.name,
@@ -171,7 +171,7 @@ def machines(history: History) -> list[MachineRow]:
 def result_of(
     folder: Path, entry: Entry, record: Record | None
 ) -> tuple[SubmissionResult | None, str | None]:
-    """Return the result of a submission, or None, and the reason why it was not graded or has no result, or None."""
+    """Return (the result or None, the reason why the submission has no complete result or None)."""
     if record is None:
         return None, entry.error or NOT_YET
     if record.fault == "kit":
@@ -196,7 +196,7 @@ def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_
 
 
 def late_s(assignment: Assignment, entry: Entry) -> float | None:
-    """Return the seconds from the due date of the class to the submission; None if the submission time is unknown."""
+    """Return the seconds from the due date to the submission; None if the submission time is unknown."""
     at = submitted_at(entry)
     return score.lateness_s(assignment, at) if at else None
 
@@ -209,9 +209,9 @@ def submitted_at(entry: Entry) -> datetime | None:
 
 
 def open_book(folder: Path) -> tuple[Assignment, History]:
-    """Return the current assignment and the history of a class that was graded in this folder.
+    """Return the assignment, loaded again, and the history of the class that was graded in this folder.
 
-    Raises UsageError for other folders.
+    Raises UsageError for a folder without a ledger.
     """
     history = ledger.read(folder)
     if not history.runs:
@@ -221,7 +221,7 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
 
 
 def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
-    """Load the assignment that a ledger names. Raises UsageError.
+    """Load the assignment file that a ledger names. Raises UsageError for a mistake in it or another kind of file.
 
     A forged ledger may name any file, so errors quote the file's content only if it is an assignment.
     """
@@ -237,7 +237,7 @@ def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
 
 
 def config_of(folder: Path, run: Run) -> Path:
-    """Return the assignment that a run was judged by. Raises UsageError if it no longer exists or is not a file."""
+    """Return the path of a run's assignment file. Raises UsageError if it no longer exists or is not a file."""
     config = Path(run.config)
     try:
         there, is_file = config.exists(), config.is_file()
@@ -253,7 +253,7 @@ def config_of(folder: Path, run: Run) -> Path:
 
 
 def config_in(folder: Path | None) -> Path | None:
-    """Return the path of the assignment by which a results folder was judged; None for other folders."""
+    """Return the path of the assignment file of a results folder; None for other folders."""
     runs = ledger.read(folder).runs if folder is not None and (folder / ledger.LEDGER).is_file() else ()
     return config_of(folder, runs[-1]) if folder is not None and runs else None
 
@@ -261,7 +261,7 @@ def config_in(folder: Path | None) -> Path | None:
 def entry_named(history: History, wanted: str) -> Entry:
     """Return the submission with the id `wanted`, or the only one whose id or name contains that text.
 
-    Capitals do not matter. Raises UsageError for none and for several.
+    Case is ignored. Raises UsageError if no submission or several match.
     """
     found = closest(wanted, {entry.submission_id: entry.name for entry in history.roster})
     return next(entry for entry in history.roster if entry.submission_id == found)
@@ -279,11 +279,11 @@ def report(
     exports: Mapping[str, Path] | None = None,
     column: str | None = None,
 ) -> int:
-    """Write the reports anew.
+    """Write the reports again. Return exit code 0.
 
-    `manual` is as for `byhand.read`. `exports` are gradebooks to fill, by the name of their platform, and `column` is
-    the assignment's column in them. Raises UsageError while a run holds the folder, and for an export that cannot be
-    filled: then nothing is written.
+    `manual` is the table of points by hand (see `byhand.read`). `exports` are gradebooks to fill, by platform name;
+    `column` is the assignment's column in them. Raises UsageError if a run is using the folder or an export cannot be
+    filled. In both cases nothing is written.
     """
     from grader.staff.platforms import gradebook, table
 
@@ -322,7 +322,7 @@ def report(
 
 
 def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
-    """Write one file of feedback for each student, and a table for a mail merge. Nothing is sent. Raises UsageError."""
+    """Write each student's feedback (HTML if `as_html`, else text) and a table for a mail merge. Nothing is sent."""
     assignment, history = open_book(folder)
     by_hand = byhand.read(folder, None, history, assignment, ids_of(history))
     table = [csv_line(("email", "name", "id", "file", "total", "max_points", "final"))]
@@ -351,9 +351,9 @@ def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
 def extend(
     folder: Path, submission_id: str | None, extension: int | None, slip: int | None, reason: str | None
 ) -> int:
-    """Set one student's days beyond the due date and write the reports again; without a student, list all days.
+    """Set one student's days beyond the due date and write the reports again. Without a student, list all days.
 
-    None leaves a number as it is, and 0 takes the days back. Raises UsageError.
+    For `extension`, `slip` and `reason`, None keeps the present value; 0 days take the days back. Raises UsageError.
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)
@@ -380,7 +380,7 @@ def extend(
 
 
 def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
-    """Print one student's result as in the terminal report. Raises UsageError for an unknown id."""
+    """Print one student's result in the form of a student's own run. Raises UsageError for an unknown id."""
     assignment, history = open_book(folder)
     entry = entry_named(history, submission_id)
     submission_id = entry.submission_id
@@ -411,7 +411,7 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
 
 
 def conditions_text(result: SubmissionResult) -> str:
-    """Describe the conditions of a result: the machine with its load, then each flag, one a line."""
+    """Return lines on how a result was made: the machine and its load, then one line for each flag."""
     facts = [str(result.machine.get("processor") or ""), load_text(result)]
     lines = [f"machine: {', '.join(one_line(fact, 80) for fact in facts if fact)}"] if any(facts) else []
     for part_id, flag in flags_of(result):
@@ -429,7 +429,7 @@ def lateness_text(assignment: Assignment, entry: Entry, scored: Score) -> str:
 
 
 def score_text(scored: Score) -> str:
-    """Return the score by the rubric as text: the lines, late days, points by hand, the total."""
+    """Return the score as text: one line for each rubric item, then late days, the total, and what is still open."""
     lines = []
     for line in scored.lines:
         points = OPEN if line.id in scored.waiting else f"{line.points:g}"

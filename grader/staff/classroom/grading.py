@@ -1,4 +1,4 @@
-"""Grading of one run: results go from the executor into the ledger, and failed jobs are tried again."""
+"""Main loop of a run: it writes results from the executor into the ledger, and tries failed jobs again."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from grader.submission import Submission
 MOST_UNFIT, MOST_FAILED = 2, 1
 """Limits on returns of one submission to the queue: after an unsteady machine, after a failure of the kit."""
 MOST_ALIKE = 3
-"""Number of submissions that fail with the same message, before any verdict, after which the run ends: the machine is
-at fault."""
+"""The run ends after this many submissions failed with the same message, if none has a verdict: the machine is at
+fault."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One submission to grade. `reason` says why it is graded again, and is "" if it was never graded. If `left` is
-    set, only those parts and cases are judged; the others come from the result at `before`."""
+    """One submission to grade. `reason` says why it is graded again; "" for the first time. If `left` is set, only
+    these parts and cases are judged, and the results of all others are copied from the result.json at `before`."""
 
     submission: Submission
     fingerprints: Fingerprints
@@ -64,9 +64,9 @@ class Grading:
         self.any_verdict = False
 
     def record_unreadable(self) -> None:
-        """Record the submissions that could not be unpacked or hold no source, without a worker.
+        """Record every submission that could not be unpacked or has no source file. These need no worker.
 
-        If the disk was too full to unpack a submission, that is recorded as the kit's fault.
+        If the disk was too full to unpack a submission, the record gives the fault as "kit".
         """
         for name, item in self.planned.items():
             if name not in self.jobs:
@@ -74,7 +74,7 @@ class Grading:
                 self.finish(name, trouble=why, fault=item.submission.fault or "submission")
 
     def drive(self, executor: Executor, interruption: Interruption) -> None:
-        """Record a result for every planned submission, unless interrupted. Raises KitError if grading is hopeless."""
+        """Grade and record every planned submission, unless interrupted. Raises KitError if nothing can be graded."""
         self.record_unreadable()
         for job in self.jobs.values():
             executor.submit(job)
@@ -110,9 +110,9 @@ class Grading:
             self.any_verdict = True
 
     def give_up_if_hopeless(self, failed: Failed) -> None:
-        """Raise KitError for a failure that every submission would meet, such as a missing compiler.
+        """Raise KitError if MOST_ALIKE submissions failed in the same way, for example for lack of a compiler.
 
-        The death of a worker is not such a failure: it may be the submission's doing.
+        A worker's death does not count, because the submission may have caused it.
         """
         self.faults[failed.why] += not failed.died
         if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
@@ -121,7 +121,7 @@ class Grading:
             )
 
     def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:
-        """Record one result in the ledger, then show it."""
+        """Record one submission's result in the ledger, then print it."""
         item, result = self.planned[name], done.result if done else None
         if fault == "submission":
             nothing = score.unreadable(self.assignment, name, trouble)
@@ -164,7 +164,7 @@ def light(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the ids of the parts with a flag to review."""
+    """Return the ids of parts with a flag that a person must review; all ids if the flag concerns the whole file."""
     grave = {
         part["id"]: [flag for flag in part["flags"] if flag["level"] != "note"] for part in result["parts"]
     }
@@ -174,7 +174,7 @@ def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Interruption:
-    """Handler of Ctrl-C, SIGHUP and SIGTERM. One signal ends the run after the current event, a second one at once."""
+    """Handler of Ctrl-C, SIGHUP and SIGTERM. The first ends the run after the current event, the second at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -1,4 +1,4 @@
-"""The record of a class: an append-only file of JSON lines that stays readable if its writer is killed at any moment.
+"""The ledger of a class: an append-only file of JSON lines that stays readable if its writer is killed at any moment.
 
 Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines:
 
@@ -8,14 +8,14 @@ Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines:
 - `machine`: the test result of a machine of a cluster.
 - `report`: the totals in the reports that were written, and the table of points by hand.
 
-A submission is finished if it has a `result` line; the last one counts. The line is written at once and synced to the
-disk *after* the submission's `result.json`, which appears by rename. A judge that is killed between the two leaves at
-worst a result that does not count. If it is killed while it writes, only the last line can be incomplete. Readers
-ignore such a line, and the next writer removes it.
+A submission is finished if it has a `result` line; the last one counts. The judge first renames the submission's new
+`result.json` into place, and then writes the line and syncs it to the disk. If the judge is killed in between, the
+new result does not count. If it is killed while it writes the line, only this last line can be incomplete. Readers
+ignore an incomplete line, and the next writer removes it.
 
 The writer holds `DIR/lock` (flock), which the kernel releases when the writer dies. A note in the lock file names the
-writer's scratch folder and the lock file itself (device and inode). The lock file of a copied folder is thus recognised
-as a copy, and its note is ignored. The writer also locks the scratch folder.
+writer's scratch folder and the lock file's own device and inode. In a copied folder these differ from the note, so the
+note is ignored. The writer also locks the scratch folder.
 
 The folder may have been prepared by an attacker: no link in it is followed, and lines are read within limits of size,
 depth and type (`plainfile`, `typedjson`).
@@ -50,8 +50,8 @@ SCHEMA_VERSION = 1
 @dataclass(frozen=True)
 class Run:
     """One start of the judge in this folder. `config` is the assignment's file. `seed` replaces its seed unless None.
-    `at` and all times are UTC, ISO 8601. `manual` and `submitted` are the paths of the tables of points by hand and
-    of submission times, as given on the command line; `submitted` may be FILE_TIMES."""
+    `timing`: times were measured. `at` is UTC in ISO 8601, like all times here. `manual` and `submitted` are the paths
+    of the tables of points by hand and of submission times; `submitted` may also be FILE_TIMES or COMMIT_TIMES."""
 
     at: str
     config: str
@@ -87,9 +87,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """One finished submission. `seconds` is the wall time by kind of phase, `verdicts` the verdict by part id. Points
-    are those of the parts, before late days and points by hand. `trouble` is the reason for a missing result. `fault`
-    is "kit" if the kit or the machine failed: such a submission has no verdict and is tried again. `waits_for` lists
+    """One finished submission. `seconds` is the wall time by kind of phase, `verdicts` the verdict by part id.
+    `points` excludes late days and points by hand. `trouble` is the reason for a missing result. `fault` is "kit" if
+    the kit or the machine failed: the submission then has no verdict, and --resume tries it again. `waits_for` lists
     the programs that the machine lacked, separated by blanks.
     """
 
@@ -111,15 +111,15 @@ class Record:
     """The machine of a cluster that judged the submission; "" without a cluster."""
     timings: tuple[HeldTiming, ...] = ()
     ratios: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    """Time divided by reference time, and the ends of this ratio's interval, for each part that was timed and right."""
+    """For each correct, timed part: (time / reference time, low and high end of this ratio's interval)."""
     flagged: tuple[str, ...] = ()
-    """Ids of parts with a flag for review; all parts if the file as a whole has such a flag."""
+    """Ids of parts with a flag that a person must review; all parts if the flag concerns the whole file."""
 
 
 @dataclass(frozen=True)
 class HeldTiming:
-    """The resource that one timing held, and from when to when. `resource` is "machine", "core 3" or "card 0" of the
-    machine named `machine`; times are in seconds since 1970 by that machine's clock."""
+    """Resource that one timing had to itself. `resource` is "machine", "core 3" or "card 0" (a GPU) of the machine
+    named `machine`. `began_s` and `ended_s` are seconds since 1970 by that machine's clock."""
 
     part: str
     machine: str
@@ -130,8 +130,8 @@ class HeldTiming:
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine of a cluster, at its last test. `refused` is the reason why it may not judge, or "". `ratios` are
-    those of the calibration submission, which every machine judges: by part the ratio and the ends of its interval."""
+    """One machine of a cluster, at its last test. `refused` is the reason why it may not judge, or "". Every machine
+    first judges the calibration submission: `ratios` are its ratios by part, as in `Record`."""
 
     name: str
     at: str
@@ -145,7 +145,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Reported:
-    """The reports that were last written: the totals by submission, and the table of points by hand that was used."""
+    """Content of the reports written last: the totals by submission id, and the path of the table of points by hand."""
 
     at: str
     manual: str | None
@@ -154,8 +154,8 @@ class Reported:
 
 @dataclass(frozen=True)
 class History:
-    """Content of a ledger: the runs in order, the latest roster, the last record of each submission, the last
-    reports. `manual` is the table of points by hand that a run or a report used last."""
+    """Content of a ledger: the runs in order, the latest roster, the last record of each submission and machine, and
+    the last reports. `manual` is the path of the table of points by hand that was used last."""
 
     runs: tuple[Run, ...] = ()
     roster: tuple[Entry, ...] = ()
@@ -165,7 +165,7 @@ class History:
     machines: Mapping[str, Machine] = field(default_factory=dict)
 
     def judging(self, assignment_fingerprint: str) -> Mapping[str, PartPrints]:
-        """Return the digests of the parts for this state of the assignment, as a run recorded them; {} if none did."""
+        """Return the parts' digests that the last run with this assignment fingerprint recorded; {} without one."""
         found = (
             run.judging for run in reversed(self.runs) if run.assignment_fingerprint == assignment_fingerprint
         )
@@ -175,13 +175,13 @@ class History:
 LEDGER, LOCK, RESULT = "ledger.jsonl", "lock", "result.json"
 SCRATCH_PREFIX = "gpt149-class-"
 MOST_LINE_BYTES = 16 << 20
-"""Enough for a roster of fifty thousand."""
+"""Longest line of a ledger: enough for a roster of fifty thousand submissions."""
 MOST_BYTES = 512 << 20
 
 
 def read(folder: Path) -> History:
-    """Read the history in this folder; it is empty without a ledger. Raises KitError for an invalid line, and
-    UsageError for a file that cannot be read."""
+    """Return the history in this folder, empty without a ledger. Raises KitError for an invalid line, and UsageError
+    if the file cannot be read."""
     path = folder / LEDGER
     runs: list[Run] = []
     roster: tuple[Entry, ...] = ()
@@ -208,7 +208,7 @@ def read(folder: Path) -> History:
 
 
 def results(folder: Path) -> Iterator[Record]:
-    """Yield every result line in order, including those that a later line replaces. Raises as `read` does."""
+    """Yield every result record in order, including outdated ones. Raises the same errors as `read`."""
     path = folder / LEDGER
     for number, line in _lines(path):
         item = _item(line, f"{path}:{number}")
@@ -217,7 +217,7 @@ def results(folder: Path) -> Iterator[Record]:
 
 
 def result(folder: Path, submission_id: str) -> SubmissionResult | None:
-    """Return a submission's result from its result.json; None if that cannot be read."""
+    """Return a submission's result from its result.json; None if the file cannot be read."""
     path = folder / submission_id / RESULT
     try:
         with plainfile.folder(path.parent) as place:
@@ -227,7 +227,7 @@ def result(folder: Path, submission_id: str) -> SubmissionResult | None:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) for each complete line. Text after the last newline is incomplete, and is skipped."""
+    """Yield (number from 1, line) for each complete line. Text after the last newline is incomplete and skipped."""
     try:
         with os.fdopen(plainfile.open_file(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > MOST_BYTES:
@@ -285,7 +285,7 @@ def _roster(listed: object) -> tuple[Entry, ...]:
 
 
 def _require_id(name: str) -> None:
-    """Raise ValueError unless the text is a valid id: it becomes part of a path."""
+    """Raise ValueError unless the text is a valid submission id. The id becomes part of a path."""
     if not is_id(name):
         raise ValueError(f"{name[:40]!r} is not a submission's id")
 
@@ -299,7 +299,7 @@ def now() -> str:
 
 
 class Ledger:
-    """The writer of a results folder, returned by `hold`. All methods raise KitError if the disk cannot be written."""
+    """Writer of a results folder, made by `hold`. All methods raise KitError if the folder cannot be written."""
 
     def __init__(self, folder: Path, fd: int, scratch: Path) -> None:
         self.folder, self.scratch = folder, scratch
@@ -311,7 +311,7 @@ class Ledger:
             self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
 
     def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
-        """Record a result: first its result.json and a copy of the `graded` file, then the line that makes it count."""
+        """Record a result. Write result.json and copies of the files in `graded` first, then the line in the ledger."""
         with self._write_errors():
             if result is not None:
                 text = json.dumps(result, indent=2, allow_nan=False) + "\n"
@@ -319,7 +319,7 @@ class Ledger:
             self._append({"kind": "result", **asdict(record)})
 
     def finish_scored(self, scored: Iterable[tuple[Record, str]]) -> None:
-        """Record results with new points, as (record, text of result.json): first all files, then all lines at once."""
+        """Record results with new points, given as (record, text of result.json). Write all files before the lines."""
         lines = []
         with self._write_errors():
             for record, text in scored:
@@ -335,12 +335,12 @@ class Ledger:
             plainfile.replace(descriptor, RESULT, [result.encode()], sync=sync)
 
     def met(self, machine: Machine) -> None:
-        """Record the test result of a cluster's machine, or the reason why the machine may not judge."""
+        """Record the test result of a cluster machine."""
         with self._write_errors():
             self._append({"kind": "machine", **asdict(machine)})
 
     def reported(self, reported: Reported) -> None:
-        """Record the totals in the reports just written."""
+        """Record the totals in the reports that were just written."""
         with self._write_errors():
             self._append({"kind": "report", **asdict(reported)})
 
@@ -357,10 +357,10 @@ class Ledger:
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[Ledger]:
-    """Create `folder` if needed, lock it for writing, and make a scratch folder.
+    """Create `folder` if needed, lock it, make a scratch folder, and yield the ledger for writing.
 
-    What a killed writer left is removed: an incomplete last line and its scratch folder. Raises UsageError if another
-    process holds the lock or the folder cannot be written.
+    Removes the incomplete last line and the scratch folder of a killed writer. Raises UsageError if another process
+    holds the lock or the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         with explained(f"cannot write in {folder}"):
@@ -369,7 +369,7 @@ def hold(folder: Path) -> Iterator[Ledger]:
 
 
 def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
-    """Return the locked ledger; `stack` releases everything. Raises UsageError, KitError and OSError."""
+    """Lock `folder` and return its ledger. `stack` undoes this. Raises UsageError, KitError and OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
     stack.callback(os.close, lock)
@@ -386,7 +386,7 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
     fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
     stack.callback(os.close, fd)
     scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
-    # The note is written before the scratch folder is made. So if we die in between, the next writer can remove it.
+    # Write the note before making the scratch folder: if this process dies, the next writer finds the folder by it.
     _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
     stack.callback(removal.remove, scratch)
     with explained(f"cannot make the folder {scratch}", KitError):
@@ -429,7 +429,7 @@ class _Note:
 
 
 def _note(lock: int) -> _Note:
-    """Read the last writer's note from the lock file. The note is empty if it is incomplete or not the kit's."""
+    """Return the last writer's note from the lock file; an empty note if the text is incomplete or invalid."""
     try:
         return typedjson.record(_Note, typedjson.parse(os.pread(lock, 4096, 0)))
     except ValueError:
@@ -442,14 +442,14 @@ def _leave_note(lock: int, note: _Note) -> None:
 
 
 def _identity(lock: int) -> str:
-    """Return the lock file's device and inode as text, which a copy does not share."""
+    """Return the lock file's device and inode as text. A copy of the file has another inode."""
     status = os.fstat(lock)
     return f"{status.st_dev}:{status.st_ino}"
 
 
 @contextlib.contextmanager
 def _claimed(scratch: Path) -> Iterator[None]:
-    """Lock the scratch folder, so that another process does not take it for that of a dead writer."""
+    """Lock the scratch folder while the context lasts: other processes then know that its writer lives."""
     with plainfile.folder(scratch) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield

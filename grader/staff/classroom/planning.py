@@ -1,15 +1,15 @@
-"""Plan of a run: for each submission, do nothing, score it anew, or judge some or all of it again.
+"""Plan of a run: for each submission, keep its result, compute its points again, or judge some or all of it again.
 
 A verdict is out of date if its fingerprints have changed (`grader.staff.classroom.fingerprints`). If only the
 assignment has changed, the digests of its parts (`grader.assignment.prints`) show which parts are out of date. If only
-points have changed, they are computed from the recorded results, and nothing runs.
+points have changed, the plan computes them from the recorded results, and judges nothing.
 
 A resumed run keeps the earlier run's assignment, seed and timing, on which all verdicts depend. Another value on the
 command line needs --regrade. The sandbox tier is kept if it still works on this machine. --trust must be given for each
 run.
 
-A submission that needs a program which the machine lacks has the verdict `unjudged`, and its points are open. It is
-judged when the run is resumed on a machine that has the program.
+If the machine lacks a program that a submission needs, the submission gets the verdict `unjudged` and its points stay
+open. Resume the run on a machine with the program to judge it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from grader.staff.classroom.grading import Planned, light
 from grader.staff.classroom.ledger import History, Record, Run
 from grader.submission import Submission
 
-#: Checks for tools that are not just programs on the PATH.
+#: Checks that return True if this machine has a tool. Any other tool is a program on the PATH or a Python package.
 CHECKS: Mapping[str, Callable[[], bool]] = {
     ispc.TOOL: lambda: ispc.compiler() is not None,
     TORCH: lambda: torch_version() != ABSENT,
@@ -67,24 +67,24 @@ REMEDIES = {
 
 
 def is_over(waits_for: str) -> str:
-    """Return the sentence "... is here now" if all programs that an unjudged submission waits for are here; else ""."""
+    """Return "... is here now" if this machine has all programs in `waits_for` (separated by blanks), else ""."""
     tools = waits_for.split()
     return f"{' and '.join(tools)} is here now" if tools and all(map(is_here, tools)) else ""
 
 
 def is_here(tool: str) -> bool:
-    """Return True if this machine has a program, or a Python package that a submission imports."""
+    """Return True if this machine has `tool`: an entry of CHECKS, a program or a Python package."""
     return CHECKS.get(tool, lambda: bool(shutil.which(tool) or importlib.util.find_spec(tool)))()
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
-    """Return the missing programs of submissions by id, as far as they are known before grading."""
+    """Return {submission id: program that this machine lacks}, as far as it is known before grading."""
     found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
     return {name: tool for name, tool in found.items() if tool}
 
 
 def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
-    """Return one line for each missing program: the number of submissions that wait for it, and the `remedy`."""
+    """Return one line for each missing program: which submissions need it, and how to go on. `waits` is by id."""
     return [
         f"{len(names)} cannot be judged without {tool}, their points are open: {shortened(names)}; "
         f"{REMEDIES.get(tool, f'pip install {tool}')}, then {remedy}"
@@ -93,7 +93,7 @@ def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
 
 
 def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the ids of waiting submissions by the program that they wait for, in alphabetical order."""
+    """Return {program: sorted ids of the submissions that wait for it} from {id: program}."""
     found: dict[str, list[str]] = {}
     for name, tool in sorted(waits.items()):
         found.setdefault(tool, []).append(name)
@@ -101,7 +101,7 @@ def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 WORKER_BYTES = 2 << 30
-"""Memory that a worker, its runners and a compiler need together. It limits the number of workers."""
+"""Memory in bytes that a worker, its runners and a compiler need together. It limits the number of workers."""
 CARD = Path("/dev/nvidia0")
 ASSIGNMENT_CHANGED = "assignment changed"
 WORTH_CHANGED = "points rules changed"
@@ -109,9 +109,9 @@ WORTH_CHANGED = "points rules changed"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of `grader run`.
+    """Options of `grader run`, named like its flags. `to_resume` is the command that continues the run.
 
-    None means not given: the value is then that of the earlier run with `resume`, else the default. `manual` may be
+    None means not given: `settle` then takes the earlier run's value if `resume`, else the default. `manual` may be
     byhand.NONE.
     """
 
@@ -139,15 +139,15 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """Work of a run. `todo` are the submissions to judge, in order. `scored` are those to score anew without judging,
-    each with its new record and the new text of result.json."""
+    """Work of a run. `todo` are the submissions to judge, in order. `scored` are the submissions whose points alone
+    change, each as (new record, new text of result.json)."""
 
     todo: list[Planned] = field(default_factory=list)
     scored: list[tuple[Record, str]] = field(default_factory=list)
 
 
 def workers(parts: Sequence[Part]) -> int:
-    """Return the default number of workers: one for each core if memory suffices, half as many for parts on a GPU."""
+    """Return the default number of workers: one for each core, half as many for parts on a GPU, fewer to fit memory."""
     facts = machine.describe()
     fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES
     cores = int(str(facts["cores"] or 1))
@@ -162,7 +162,7 @@ def plan(
     submissions: Sequence[Submission],
     history: History,
 ) -> Plan:
-    """Return the work of a run, by comparing the fingerprints of submissions with those in the ledger."""
+    """Compare the fingerprints of submissions with those in the ledger. Return the work that is left to do."""
     settings = fingerprints.of_text(f"timing {start.timing}")
     found = Plan()
     for item in submissions:
@@ -193,7 +193,7 @@ def plan(
 
 
 def _cases_text(left: Rest) -> str:
-    """Describe the parts and cases to judge again, such as "part2 as a whole; only the cases a, b"."""
+    """Return the parts and cases to judge again as text, such as "part2 as a whole; only the cases a, b"."""
     named = dict.fromkeys(name for names in left.parts.values() for name in names)
     whole = [part_id for part_id, names in left.parts.items() if not names]
     texts = [f"{', '.join(whole)} as a whole"] if whole else []
@@ -201,7 +201,7 @@ def _cases_text(left: Rest) -> str:
 
 
 def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints) -> str:
-    """Return the reason that a finished submission has to be graded again; "" for all others."""
+    """Return the reason why a finished submission must be graded again; "" if its result is valid or missing."""
     if record is None:
         return ""
     if record.fault == "kit":
@@ -216,7 +216,7 @@ def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints)
 
 
 def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, history: History) -> list[str]:
-    """Return the lines to print before a run: finished submissions, those scored anew, those graded again and why."""
+    """Return the lines to print before a run: which submissions stay, get new points, or are graded again, and why."""
     todo = plan.todo
     finished = sum(item.id in history.records for item in submissions)
     again = [item for item in todo if item.reason]
@@ -226,7 +226,7 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
     if plan.scored:
         names = [record.submission_id for record, _ in plan.scored]
         lines.append(
-            f"{len(names)} are scored anew, and nothing is run ({WORTH_CHANGED}): {shortened(names)}"
+            f"{len(names)} get new points without being judged again ({WORTH_CHANGED}): {shortened(names)}"
         )
     for reason in dict.fromkeys(item.reason for item in again):
         names = [item.submission.id for item in again if item.reason == reason]
@@ -249,16 +249,16 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
 
 
 FILE_TIMES = "file times"
-"""Value in place of a table of times: use the modification times of the files on disk."""
+"""Value in place of the path of a table of times: use the files' modification times."""
 COMMIT_TIMES = "commit times"
-"""Value in place of a table of times: use the time of the last commit in each clone."""
+"""Value in place of the path of a table of times: use the time of the last commit in each clone."""
 
 
 def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:
-    """Return the complete options, the assignment, and the seed that replaces the assignment's, or None.
+    """Return (the complete options, the assignment, the seed that replaces the assignment's or None).
 
-    The seed is that on the command line, else that of the run that is resumed, else a random one if the assignment has
-    none. Raises UsageError for a change that would put verdicts out of date, unless `wanted.regrade` is set.
+    The seed comes from the command line, else from the resumed run, else it is random if the assignment has none.
+    Raises UsageError for a change that would put verdicts out of date, unless `wanted.regrade` is set.
     """
     before = history.runs[-1] if history.runs and wanted.resume else None
     config, is_recorded = wanted.config, False
@@ -296,12 +296,12 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
 
 
 def _is_same(config: Path, before: Run) -> bool:
-    """Return True if a file has the same content as the earlier run's assignment, which may have been moved."""
+    """Return True if `config` is the earlier run's assignment, perhaps moved: its fingerprint is the same."""
     return load(config, before.seed).fingerprint == before.assignment_fingerprint
 
 
 def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox:
-    """Return the requested sandbox, else the tier of the run that is continued, else the strongest available."""
+    """Return the sandbox of the requested tier, else of the resumed run's tier, else of the strongest that works."""
     before = history.runs[-1].sandbox if history.runs and wanted.resume else None
     if wanted.tier is not None or before is None:
         return sandbox.choose(wanted.tier, wanted.trust)
@@ -316,7 +316,7 @@ def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox
 
 
 def source_of_times(wanted: RunOptions, history: History) -> str | None:
-    """Return the source of submission times besides the export: a table's path, FILE_TIMES, COMMIT_TIMES, or None."""
+    """Return the source of submission times: a table's path, FILE_TIMES, COMMIT_TIMES, or None for the export alone."""
     if wanted.submitted is not None:
         return str(wanted.submitted.resolve())
     if wanted.file_times:

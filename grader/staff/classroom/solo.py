@@ -35,10 +35,10 @@ def run(
     json_file: Path | None,
     for_github: bool = False,
 ) -> int:
-    """Grade the submission at `path`. Return the exit code. With `for_github` only the content of feedback.txt is
-    printed, because the student can read the output of a workflow.
+    """Grade the submission at `path`, and print the result. Return the exit code.
 
-    Raises UsageError if `path` does not exist, or the result cannot be written.
+    `timing`: measure times. `trust`: allow a sandbox below tier C. `for_github`: print only the content of
+    feedback.txt, because students can read a workflow's log. Raises UsageError for a missing path or folder.
     """
     assignment = load(config, seed)
     if json_file and not json_file.absolute().parent.is_dir():
@@ -83,7 +83,7 @@ def run(
 def _publish(
     assignment: Assignment, result: SubmissionResult, scored: Score, only: Submission, sources: Sources
 ) -> None:
-    """Print the content of feedback.txt as the workflow's log, and write the files for GitHub."""
+    """Print the content of feedback.txt into the workflow's log, and write the files that GitHub reads."""
     row = Row(only.id, only.name, "", result, scored, None)
     with github.muted():
         print(feedback.feedback(assignment, row))
@@ -91,7 +91,7 @@ def _publish(
 
 
 def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
-    """Return the student's files, with paths relative to the folder GITHUB_WORKSPACE, else to the working directory."""
+    """Return the student's files with paths relative to $GITHUB_WORKSPACE or, if unset, to the working directory."""
     root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
     given = path if path.is_file() else path / only.origin
     found = given if only.origin and given.is_file() else root / assignment.source

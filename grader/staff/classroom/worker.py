@@ -1,9 +1,10 @@
-"""A worker: a trusted process that imports NumPy once, keeps one zygote and grades one submission after the other.
+"""A worker: a trusted process that imports NumPy once and grades one submission after the other.
 
 Theory of operation. The executor starts `python -m grader.staff.classroom.worker` and writes JSON lines to its
 standard input: first the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} for
-each phase of a submission, and then {"done": ...} or {"failed": why}. It ends when its input does. When the judge dies,
-the kernel sends SIGTERM to the worker, which would otherwise disturb the timings of the next run.
+each phase of a submission, and then {"done": ...} or {"failed": why}. It exits at the end of its input. When the judge
+dies, the kernel sends SIGTERM to the worker, which would otherwise disturb the timings of the next run. For PyTorch
+parts a worker keeps one zygote: a process that has imported torch and is forked for each runner.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from grader.staff.judging import options
 
 Need = Literal["core", "machine"]
 LOOK_S = 0.02
-"""Seconds after which a waiting timing looks again for a free core. A timing takes a second or more."""
+"""Interval in seconds at which a waiting timing looks for a free core. A timing takes a second or more."""
 
 
 def need_of(part: Part) -> Need:
-    """Return "core" for a serial part timed by CPU time, else "machine": what a timing of the part has to itself."""
+    """Return the resource that a timing of the part locks: "core" if it is serial and uses CPU time, else "machine"."""
     rule = part.time
     serial = rule is not None and rule.clock == "cpu" and rule.threads == 1
     return "core" if serial and not kind_of(part).on_card else "machine"
@@ -50,38 +51,36 @@ def need_of(part: Part) -> Need:
 
 @dataclass(frozen=True)
 class Held:
-    """Resource held by one timing: its name, and the cores of the timed runner (None: the machine's default)."""
+    """Resource that one timing has locked: its name, and the cores for the timed runner (None: the default)."""
 
     resource: str
     cpus: list[int] | None
 
 
 class Slot:
-    """One process's access to the locks, so that each timing has a core or the machine to itself.
+    """One process's access to the locks that the workers on a machine share. Each timing locks a core or the machine.
 
-    The clock of a part decides what its timing needs (`need_of`). A serial part is timed by the CPU time of a pinned
-    core, which work on other cores hardly affects. Such a timing holds one core (`core-K`), while timings on other
-    cores, builds and checks of results continue. A part with threads or on a GPU is timed by wall time. Such a timing
-    holds the machine, and nothing else of the class runs. (Beside other work on one GPU, calls of one reference took 4
-    to 18 ms.)
+    A part's clock decides which resource its timing locks (`need_of`). A serial part is timed by the CPU time of one
+    pinned core, which work on other cores hardly affects. Such a timing locks one core (`core-K`), while timings on
+    other cores, builds and checks of results continue. A part with threads or on a GPU is timed by wall time. Such a
+    timing locks the machine, and no other work of the class runs. (Beside other work on a GPU, the same call took
+    between 4 and 18 ms.)
 
     There are three kinds of lock files. Workers hold `room` shared; a timing that needs the machine holds it
     exclusively. A worker must lock `gate` for a moment before it can share the room. A timing that needs the machine
-    holds the gate while it waits and while it has the room. So several such timings follow one another, and other work
-    stops only once for all of them. A worker must share the room again before its next such timing. Other work
-    therefore waits for at most as many timings as there are workers. A worker also releases the room before it starts a
-    runner (`give_way`): the results of one file take up to minutes, and all timings would wait for the slowest. The
-    locks are made by flock: the kernel releases those of a killed process.
+    holds the gate while it waits for the room and while it has it. So several such timings follow one another, and
+    other work pauses only once for all of them. A worker must share the room again before its next such timing. Other
+    work therefore waits for at most as many timings as there are workers. A worker also releases the room before it
+    starts a runner (`give_way`): checking one submission can take minutes, and all timings would wait for it. The locks
+    use flock: the kernel releases the locks of a killed process.
 
-    With `alone` every timing holds the machine, one at a time, and other work may run between two timings. Use it if
-    timings beside other work are not trusted.
-
-    It is not thread-safe: the locks belong to the whole process.
+    `alone`: every timing locks the machine, one at a time, and other work may run between two timings. It is for
+    machines on which work on other cores disturbs timings. A Slot is not thread-safe: the whole process has the locks.
     """
 
     def __init__(self, folder: Path, cores: Sequence[int] | None = None, *, alone: bool = False) -> None:
-        """Open the lock files in `folder`, which all workers of the machine share. `cores` are those on which serial
-        timings may run side by side (by default `machine.timing_cores()`)."""
+        """Open the lock files in `folder`, which all workers of the machine share. On each of `cores`, by default
+        `machine.timing_cores()`, one serial timing may run at a time. `alone`: see the class."""
         self.folder, self.alone = folder, alone
         self.cores = machine.timing_cores() if cores is None else list(cores)
         self._times = False
@@ -98,14 +97,14 @@ class Slot:
             fcntl.flock(self._room, fcntl.LOCK_UN)
 
     def give_way(self) -> None:
-        """Let waiting timings have the machine first. Used inside `shared`, while no runner of this process lives."""
+        """Let waiting timings use the machine first. Call it inside `shared`, while this process has no runner."""
         if not self._times:
             fcntl.flock(self._room, fcntl.LOCK_UN)
             self._enter()
 
     @contextmanager
     def hold(self, need: Need) -> Iterator[Held]:
-        """Hold the resource that a timing needs. Call it inside `shared`."""
+        """Lock and yield the resource that a timing needs. Call it inside `shared`."""
         self._times = True
         try:
             if need == "machine" or self.alone or (need == "core" and not self.cores):
@@ -119,7 +118,7 @@ class Slot:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the machine exclusively. Call it inside `shared`, whose lock is released meanwhile and taken again."""
+        """Lock the machine. Call it inside `shared`: its lock is released at the start and taken again at the end."""
         fcntl.flock(self._room, fcntl.LOCK_UN)
         fcntl.flock(self._gate, fcntl.LOCK_EX if self.alone else fcntl.LOCK_SH)
         try:
@@ -141,7 +140,7 @@ class Slot:
 
     @contextmanager
     def _core(self) -> Iterator[int]:
-        """Hold the first free core; wait for one if none is free."""
+        """Lock the first free core and yield its number. Wait until a core is free."""
         while True:
             for number in self.cores:
                 lock = _open(self.folder / f"core-{number}")
@@ -167,15 +166,15 @@ def _open(path: Path) -> int:
 
 
 OUTPUT_KEPT_BYTES = 4 << 10
-"""Most bytes of a part's printed text that are kept in the result files of a class."""
+"""Maximum bytes of a part's printed text that a result.json of a class keeps."""
 END_WITHIN_S = 3
 PARTS_NAMED = 4
-"""Most parts that one message names."""
+"""Maximum number of parts that one message names."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings shared by all workers of a run. `sandbox` describes the judge's sandbox in values that JSON can hold."""
+    """Settings of all workers of a run. `sandbox` holds the fields of `Sandbox`, `slot` is the folder of `Slot`."""
 
     config: str
     assignment_fingerprint: str
@@ -184,7 +183,7 @@ class Settings:
     sandbox: Mapping[str, Any]
     slot: str
     timings_alone: bool = False
-    """If True, every timing has the machine to itself, also that of a serial part."""
+    """True: every timing has the machine to itself, even that of a serial part."""
     cores: tuple[int, ...] | None = None
     """Cores on which serial timings may run side by side; None for `machine.timing_cores()`."""
     machine: str = ""
@@ -195,7 +194,7 @@ class Settings:
 
 
 def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:
-    """Return the result with this submission id, and with printed texts cut to OUTPUT_KEPT_BYTES."""
+    """Return a copy of the result with this submission id; printed texts are cut to OUTPUT_KEPT_BYTES."""
     return replace(
         result, submission_id=submission_id, parts=tuple(_with_short_output(part) for part in result.parts)
     )
@@ -210,7 +209,7 @@ def _with_short_output(part: PartResult) -> PartResult:
 
 
 def is_unfit(result: SubmissionResult) -> bool:
-    """Return True if a graded time in the result was measured while the machine was too unsteady."""
+    """Return True if the machine was too unsteady for at least one of the graded times in the result."""
     return any(
         part.time and not part.time.fit and "not_graded" not in part.time.flags for part in result.parts
     )
@@ -232,7 +231,7 @@ def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
 
 
 class PhaseClock:
-    """Clock that adds up a submission's wall seconds in each kind of phase."""
+    """Clock that adds up a submission's wall time, in seconds, for each kind of phase."""
 
     def __init__(self) -> None:
         self._kind, self._since_s = "", time.monotonic()
@@ -250,7 +249,7 @@ class PhaseClock:
 
 
 class Worker:
-    """Grades submissions, and sends phases and results by `say`."""
+    """Grader of submissions. It sends each phase and result as a message by `say`."""
 
     def __init__(
         self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]
@@ -376,8 +375,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     procfs.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(sys.argv[1]):
-        return  # The judge died before its death could send the signal.
-    # Move the pipes away from descriptors 0 and 1: prints must not reach the replies, nor children hold the pipes open.
+        return  # The judge died before `end_with_parent` was called, so no signal will come.
+    # Move the pipes away from descriptors 0 and 1: printed text must not mix with replies, nor children inherit them.
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)

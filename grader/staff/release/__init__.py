@@ -2,8 +2,8 @@
 
 Theory of operation. `contents` collects the files of handout and autograder from a checkout. `products` lists the files
 for each platform. `making` looks for lines of the solution and for hidden seeds in the handout. `proofs` unpacks the
-archives into empty folders and judges the starter and the solution there. Only then are the files written, all or none.
-The same files and commit always give the same bytes.
+archives into empty folders and judges the starter and the solution there. If all these steps succeed, `making` writes
+the files. The same files and commit always give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from grader.core.places import GRADER_COMMAND, ROOT
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m grader release --out DIR`. Raises UsageError for a fault of the master or its release."""
+    """Run `python -m grader release --out DIR`. Raises UsageError if a file is missing or a test fails."""
     from grader.core.commandline import Parser, add_lab
 
     parse = Parser(prog=f"{GRADER_COMMAND} release", description=(__doc__ or "").splitlines()[0])
-    parse.path("--out", "where the archives go", "DIR", required=True)
+    parse.path("--out", "folder for the archives", "DIR", required=True)
     parse.path(
         "--config",
         "the assignment file with hidden cases (configs/hidden/gpt149.yaml)",
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parse.path("--writeup", "the write-up's template (writeup_template.md)")
     parse.path(
         "--reference",
-        "compiled references of other platforms, made there by `python -m module_ref_stub FOLDER`",
+        "reference objects for other platforms, compiled there by `python -m module_ref_stub FOLDER`",
         nargs="+",
         default=[],
     )
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.platform not in products.PRODUCTS:
         raise UsageError(
             f"--platform takes {', '.join(products.PRODUCTS)}, not '{given.platform}' "
-            f"(gradebooks need no release of their own: `{GRADER_COMMAND} platforms`)"
+            f"(gradebooks need no release: see `{GRADER_COMMAND} platforms`)"
         )
     kit = contents.kit(ROOT, given.config, given.master, given.text, given.writeup)
     if given.image and given.platform != "prairielearn":

@@ -25,7 +25,7 @@ from grader.core.errors import KitError, UsageError
 from grader.report import gradescope
 from grader.staff.release import wording
 
-#: The earliest time that a zip can store: files get it so that equal files give equal archives.
+#: Modification time of all files in an archive, the earliest that a zip can store: equal files give equal archives.
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 _REGULAR_FILE = 0o100000
@@ -33,7 +33,7 @@ _REGULAR_FILE = 0o100000
 
 @dataclass(frozen=True)
 class File:
-    """One file of an archive. `origin` names its source, for messages."""
+    """One file of an archive. `origin` is the path from which it comes, for messages."""
 
     content: bytes
     executable: bool = False
@@ -45,7 +45,7 @@ Files = Mapping[str, File]
 
 
 def packed(files: Files) -> bytes:
-    """Return the files as a zip, sorted by path. Raises KitError for a path that leads out of the archive."""
+    """Return the bytes of a zip with the files, sorted by path. Raises KitError for a path that leads out of it."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(files):
@@ -60,7 +60,7 @@ def packed(files: Files) -> bytes:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Unpack a zip made by `packed` into an empty folder, with file modes, as unzip would."""
+    """Unpack a zip made by `packed` into an empty folder, with the files' modes."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         files = {
             entry.filename: File(archive.read(entry), executable=bool(entry.external_attr >> 16 & 0o100))
@@ -81,16 +81,16 @@ def _mode(file: File) -> int:
     return 0o755 if file.executable else 0o644
 
 
-#: Name of the assignment file in an archive, under which the command lines look for it.
+#: Name of the assignment file in an archive. The command lines look for this name.
 CONFIG = "gpt149.yaml"
 _EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
 HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-#: Modules that start the search for a handout; a package includes all modules in it.
+#: Modules and packages that every handout has. Their imports give the other modules of a handout.
 STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "textgen")
-#: Packages left out of every handout. `grader.__main__` imports them by name when needed, and works without them.
+#: Packages that no handout has. `grader.__main__` imports them only for commands of the staff.
 STAFF_ROOMS = ("grader.staff", "grader.submission")
-#: Data files of an archive, by the module that reads them.
+#: Data files that an archive needs, by the module that reads them.
 DATA = {
     "grader.backends.torch.torchbuild": ("grader/backends/native/shim/**/*",),
     "grader.backends.native.nativebuild": ("grader/backends/native/inside/*",),
@@ -100,10 +100,10 @@ DATA = {
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }
-#: Message for the staff if a submission arrives at an incomplete autograder.
+#: Message for the staff if an incomplete autograder gets a submission.
 NOT_STARTED = (
     "The autograder could not be started. Most likely setup.sh failed, so that source/.venv with the kit's packages is "
-    "missing: look at the image's build log, and build the image again. The output of run_autograder has details."
+    "missing: read the image's build log, and build the image again. The output of run_autograder has details."
 )
 #: Folders of an autograder that only its own user may enter: hidden cases, references, known kernels.
 PRIVATE = ("configs/hidden", "labs", "module_ref_stub")
@@ -117,19 +117,19 @@ MAIN_PAGES = ("docs/demo.md", "docs/judging.md")
 
 @dataclass(frozen=True)
 class Kit:
-    """The checkout from which a release is made. `config` is the assignment file with hidden cases; it extends
-    `public`, which students get."""
+    """Sources of a release. `root` is the kit's checkout. `config` is the assignment file with hidden cases; it extends
+    `public`, the file that students get. `text` and `writeup` are the paths of the handout's text and template."""
 
     root: Path
     config: Path
     public: Path
     assignment: Assignment
     masters: Mapping[str, Path]
-    """Path of the source with the solution, by the name of each file to hand in; the assignment's main source first."""
+    """Paths of the sources with the solution, by the name of the file to hand in; the main source comes first."""
     solutions: Mapping[str, str]
-    """Text of each master, solution included, by the same names."""
+    """Text of each master, including the solution, by the same names."""
     starters: Mapping[str, str]
-    """Text of each file as students get it, by the same names."""
+    """Text of each file without the solution, as students get it, by the same names."""
     text: Path
     writeup: Path | None
     image: str = ""
@@ -137,23 +137,23 @@ class Kit:
 
     @property
     def reference_sources(self) -> list[Path]:
-        """Return the sources of the reference, and of the kernels in its folder."""
+        """The source files of the reference, as the lab lists them."""
         return self.assignment.lab.reference().sources()
 
     @property
     def program_sources(self) -> list[Path]:
-        """Return the sources of the lab's study programs. They contain loops of the solution, so students get none."""
+        """The sources of the lab's study programs. They contain loops of the solution, so no handout has them."""
         return [self.lab / name for name in self.assignment.lab.programs]
 
     @property
     def lab(self) -> Path:
-        """The folder of the assignment's lab."""
+        """The folder of the lab, with its Python package, texts and reference."""
         return self.assignment.lab_folder
 
     @property
     def staff_files(self) -> list[Path]:
-        """Return the sources that must not leak into a handout: reference, study programs, known kernels, and other
-        files that the lab keeps for the staff."""
+        """Sources that must not leak into a handout: the reference, study programs, kernels with known verdicts, and
+        other files that the lab reserves for the staff."""
         named = ("kernels.py", *self.assignment.lab.staff)
         found = {*self.reference_sources, *self.program_sources}
         for path in (self.lab / name for name in named):
@@ -179,8 +179,8 @@ def kit(
     text: Path | None = None,
     writeup: Path | None = None,
 ) -> Kit:
-    """Collect the files of a release. Raises UsageError if `config` extends no file for students, or if a master
-    contains no marked solution."""
+    """Read the sources of a release. Raises UsageError if `config` extends no file for students, if a master contains
+    no marked solution, or if a file is missing."""
     assignment = load(config)
     files = layers.read(config).files
     if len(files) < 2:
@@ -207,8 +207,8 @@ def comment_of(name: str) -> str:
 
 
 def _starter(master: Path, solution: str) -> str:
-    """Return a master's text without its solution. Raises UsageError, in one line, if its regions are not marked
-    right."""
+    """Return a master's text without its solution. Raises UsageError if the marks of its regions are missing or do not
+    match."""
     try:
         made = strip_solution(solution)
     except UsageError as error:
@@ -222,7 +222,7 @@ def _starter(master: Path, solution: str) -> str:
 
 
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """Return the masters of all files to hand in. If `given` is the first, the others are expected in its folder."""
+    """Return the path of the master for each file to hand in. `given` is the first; the others lie beside it."""
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}
@@ -235,7 +235,7 @@ def _first(*paths: Path) -> Path:
 
 
 def _writeup(root: Path, assignment: Assignment) -> Path | None:
-    """Return the write-up's template: the lab's own; for the kit's main lab else the kit's; None without one."""
+    """Return the path of the write-up's template in the lab, else for the main lab in the kit, else None."""
     own = assignment.lab_folder / "writeup_template.md"
     if own.is_file():
         return own
@@ -246,7 +246,7 @@ def _writeup(root: Path, assignment: Assignment) -> Path | None:
 
 
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
-    """Return the files of handout.zip. `compiled` has the compiled references and programs, by path in the archive."""
+    """Return the files of handout.zip. `compiled` are the compiled reference and programs by path in the archive."""
     lab = _lab_modules(kit, staff=False)
     chosen = _asked_of_kit(kit, lab) if kit.elsewhere else _entrances(kit)
     rooms = student_rooms(kit.root, chosen)
@@ -268,29 +268,29 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
 
 
 def student_rooms(root: Path, chosen: Iterable[str] = ()) -> set[str]:
-    """Return the modules of a handout: the students' command lines, the `chosen` modules and all that these import,
-    except STAFF_ROOMS."""
+    """Return the modules of a handout: STUDENT_ROOMS, the `chosen` modules and all that these import, except modules
+    in STAFF_ROOMS."""
     known = imports.modules(root)
     wanted = [name for name in known if within(name, STUDENT_ROOMS)] + [*chosen]
     return {name for name in imports.closure(root, wanted, stop=STAFF_ROOMS) if not within(name, STAFF_ROOMS)}
 
 
 def within(name: str, rooms: Iterable[str]) -> bool:
-    """Return True if the module is one of these packages, or is in one."""
+    """Return True if the module is one of the packages `rooms`, or lies in one of them."""
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
 
 
 def _entrances(kit: Kit) -> list[str]:
-    """Return the modules of the lab and its studies, which are imported by name."""
+    """Return the names of the lab's package and of its studies' modules. No import statement names these modules."""
     package = f"{labs.PACKAGE}.{kit.lab.name}"
     return [package, *(resolve_name(module, package) for module, _ in kit.assignment.lab.studies.values())]
 
 
 def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
-    """Return the modules of a lab that is not part of the kit, by import name; {} for a lab of the kit.
+    """Return {import name: path} for the modules of a lab outside the kit; {} for a lab of the kit.
 
-    With `staff`, these are all of its modules. Without, they are those that its package and studies import, at any
-    time.
+    `staff`: return all of the lab's modules. Otherwise return its package and studies, and the modules that these
+    import.
     """
     if kit.elsewhere is None:
         return {}
@@ -315,14 +315,14 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
-    """Return the kit's modules that such a lab imports, and the kit's package for labs."""
+    """Return the kit's modules that the `modules` of a lab outside the kit import, and the kit's package for labs."""
     known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)
 
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
-    """Return the files for an archive's `labs/`: these modules of a lab, and an `__init__.py` that names it."""
+    """Return the files for an archive's `labs/`: the lab's `modules`, and an `__init__.py` with the lab as main lab."""
     own = Path(labs.PACKAGE, kit.lab.name)
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"
@@ -334,7 +334,7 @@ def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
 
 
 def autograder(kit: Kit) -> dict[str, File]:
-    """Return the files of autograder.zip: everything that grading needs, and the threats of the self-test."""
+    """Return the files of autograder.zip: all that grading needs, and the attacks that the self-test judges."""
     own = () if kit.elsewhere else (f"{labs.PACKAGE}.{kit.lab.name}",)
     wanted = [name for name in imports.modules(kit.root) if within(name, ("grader", *own))]
     lab = _lab_modules(kit, staff=True)
@@ -379,7 +379,7 @@ def _not_started(assignment: Assignment) -> bytes:
 
 
 def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
-    """Return the source files of these modules and the data files that they read, by relative path."""
+    """Return the source files of the modules `rooms` and the data files that these read, by path relative to `root`."""
     known = imports.modules(root)
     rooms = set(rooms)
     paths = [known[name] for name in rooms]
@@ -390,7 +390,7 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
 
 
 def _note() -> File:
-    """Return the file with the kit's commit, which is recorded in all results of this archive."""
+    """Return the file that names the kit's commit. Results judged by this archive record the commit."""
     return File(f"{version.commit()}\n".encode(), origin=version.NOTE)
 
 
@@ -399,7 +399,7 @@ def _is_data(path: Path) -> bool:
 
 
 def texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
-    """Return the templates in a folder, each with `words` substituted."""
+    """Return the templates in a folder by file name. Each placeholder `{word}` is replaced by `words[word]`."""
     files = {}
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
 """The four steps of a release: collect the files, search them for secrets, test the archives, write them.
 
-Secrets are lines of the solution and of the hidden assignment file. Short lines occur by chance. So a secret line has
-at least LEAST_CHARACTERS without white space. It is not a comment, a preprocessor directive or the head of a plain
-loop. (The assignment's text quotes a pragma on purpose.) Lines that the starter also has outside of the marked regions
-are not secret.
+Secrets are lines of the solution and of the hidden assignment file. Short lines occur by chance. So only lines with at
+least LEAST_CHARACTERS besides white space count. Comments, preprocessor directives and heads of plain loops do not
+count. (The assignment's text quotes a pragma on purpose.) Lines of the starter outside of the marked regions do not
+count either.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ CROSS_COMPILERS = {("Linux", "aarch64"): "aarch64-linux-gnu-g++", ("Linux", "x86
 def release(
     kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str], None], platform: str = "gradescope"
 ) -> tuple[Path, ...]:
-    """Write all files of a platform's release into `out`, or none. `references` are objects compiled on other machines.
+    """Write the files of a platform's release into `out`. Return the paths of its archives and folders.
 
-    Raises UsageError, in one line, for the first fault, and KitError if this machine cannot build or judge.
+    `references` are objects compiled on other machines. If a check fails, nothing is written. Raises UsageError for the
+    first failure, and KitError if this machine cannot build or judge.
     """
     product = products.PRODUCTS[platform]
     place = products.place(platform, out)
@@ -63,8 +64,8 @@ def release(
 
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
-    """Compile the handout's references and programs, for this platform and those with a cross compiler. Return them by
-    path, with the `given` objects."""
+    """Compile the handout's reference and study programs for this platform and those with a cross compiler. Return
+    them and the `given` objects as {path in the handout: bytes}."""
     from grader.backends.native.toolchain import toolchain
 
     tools = toolchain()
@@ -93,10 +94,10 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
 def given_objects(
     given: Sequence[Path], own: Mapping[str, bytes], named: Iterable[str] = ()
 ) -> dict[str, bytes]:
-    """Read references compiled on other machines. Return them by path in the handout, in the folder of our `own`.
+    """Read reference objects compiled on other machines. Return them by path in the handout, beside the `own` objects.
 
-    Raises UsageError if a file's name before the hyphen is not that of one of our `own`. Also raises it if an object
-    lacks one of the `named` functions that ours has.
+    `own` are the objects compiled here, by path in the handout. Raises UsageError if a file's name before the hyphen
+    differs from theirs. Also raises it if a file lacks a function of `named` that the own object has.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}
@@ -122,19 +123,19 @@ def given_objects(
 
 
 def refuse_unnamed(kit: Kit) -> None:
-    """Raise UsageError if a part does not use some function of the reference: its object would show it to students."""
+    """Raise UsageError if the reference binds a function that no part uses: students could see it in the object."""
     named = {part.reference for part in kit.assignment.parts}
     for path in kit.reference_sources:
         for name in _BOUND.findall(path.read_text(encoding="utf-8", errors="replace")):
             if name not in named:
                 raise UsageError(
                     f"nothing was written: {path} binds '{name}', but no part of {kit.assignment.path} has it as "
-                    "`reference`: remove the binding, since students get the compiled object"
+                    "`reference`: remove the binding, because students get the compiled object"
                 )
 
 
 def _write(out: Path, made: Made, say: Callable[[str], None]) -> tuple[Path, ...]:
-    """Write archives and folders, each in one step. Return their paths."""
+    """Write the folders and archives into `out`, each by one rename. Return their paths."""
     with explained(f"cannot write into {out}", KitError, "name another folder with --out"):
         out.mkdir(parents=True, exist_ok=True)
         for name, files in made.folders.items():
@@ -162,8 +163,8 @@ _SPACE = re.compile(rb"\s+")
 
 @dataclass(frozen=True)
 class Secret:
-    """Bytes that must not occur in a handout. If `compact`, white space is removed from the needle and from the
-    searched text. `what` describes the secret to the staff."""
+    """Bytes that must not occur in a handout. `compact`: `needle` has no white space, and is searched for in the text
+    without white space. `what` describes the secret to the staff."""
 
     what: str
     needle: bytes
@@ -175,7 +176,7 @@ def squeezed(data: bytes) -> bytes:
 
 
 def of_master(text: str, name: str) -> list[Secret]:
-    """Return the lines of the solution in a master, without lines that the starter also has."""
+    """Return the solution's lines in a master source, except lines that the starter has, too."""
     marked = list(regions.lines(text))
     numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
     given = squeezed("".join(line for _, line, region in marked if region is None).encode())
@@ -185,7 +186,7 @@ def of_master(text: str, name: str) -> list[Secret]:
 def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret]:
     """Return the secrets of a source that students do not get, such as the reference: pieces of one or two lines.
 
-    Much of it is common C++ or Python. So a piece has at least LEAST_OF_SOURCE characters, and imports are skipped.
+    Many lines are common C++ or Python. So a piece has at least LEAST_OF_SOURCE characters, and imports are skipped.
     """
     comment = comment_of(name)
     lines = [
@@ -204,8 +205,8 @@ def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret
 
 
 def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
-    """Return the lines of a text for the staff, such as hidden cases or the write-up's key. The line `- id: PART` of a
-    `public` part is skipped, because the public file has it, too."""
+    """Return the lines of a text for the staff, such as hidden cases or the write-up's key. Lines `- id: PART` of parts
+    in `public` are skipped, because the students' file has them, too."""
     openings = {squeezed(f"- id: {part}".encode()) for part in public}
     staff_lines = _searched(
         enumerate(text.splitlines(), 1), f"a text for the staff, {name}", b"", comment="#"
@@ -214,7 +215,7 @@ def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secr
 
 
 def of_assignment(assignment: Assignment) -> list[Secret]:
-    """Return the names of hidden cases, and each hidden seed as decimal, hexadecimal and binary number."""
+    """Return the names of hidden cases and each hidden seed, as decimal and hexadecimal text and as 8 bytes."""
     secrets = []
     seeds = [assignment.seed] if assignment.seed is not None else []
     seeds += [case.seed for part in assignment.parts for case in part.cases if case.hidden]
@@ -247,14 +248,14 @@ def _code(line: str, comment: str) -> str:
     return "" if line.lstrip().startswith("#") else line.split(comment)[0]
 
 
-#: Folders in which a handout may have C++ files other than the starter: the kit's headers and drivers.
+#: Folders in which a handout may have sources other than the starter: the kit's headers and drivers.
 _KITS_OWN = ("grader/",)
 
 
 def secrets(kit: Kit) -> list[Secret]:
     """Return all secrets: lines of the solution, the reference, hidden cases and keys, and hidden seeds."""
     found = [secret for name, text in kit.solutions.items() for secret in of_master(text, name)]
-    # A reference may have the form of a student's file: do not search for lines of the starter.
+    # A reference may be written like a student's file. Lines that the starter has, too, are not secret.
     whole = "\n".join(kit.starters.values()).encode()
     given = whole, squeezed(whole)
     references = kit.reference_sources
@@ -271,7 +272,7 @@ def secrets(kit: Kit) -> list[Secret]:
 
 
 def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
-    """Return a line for each file with a secret, with the first secret found in it."""
+    """Return one message for each file that contains a secret. It names the first one found."""
     secrets = list(secrets)
     found = []
     for path, file in sorted(files.items()):
@@ -284,7 +285,7 @@ def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
 
 
 def strangers(files: Files, kit: Kit) -> list[str]:
-    """Return a line for each file that must not be in a handout at all, by its path."""
+    """Return one message for each file whose path shows that it must not be in a handout."""
     found = []
     own = PurePosixPath(labs.PACKAGE, kit.lab.name)
     staffs = {own / name for name in kit.assignment.lab.staff}
@@ -311,7 +312,7 @@ def places(path: str) -> tuple[PurePosixPath, ...]:
 
 
 def refuse(files: Files, kit: Kit) -> None:
-    """Raise UsageError, in one line, if the handout contains a secret."""
+    """Raise UsageError if the handout contains a secret or a file for the staff."""
     found = strangers(files, kit) + leaks(files, secrets(kit))
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -1,6 +1,6 @@
-"""Files that a release makes for each platform besides the handout, and the tests of these files.
+"""Files of a release for each platform, and the tests of these files.
 
-`PRODUCTS` has a row for each platform in `grader.staff.platforms.table` that has a release, under the same name.
+`PRODUCTS` has an entry for each platform in `grader.staff.platforms.table` that needs a release, by the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grader.staff.release.proofs import ProofSetup, Unproved
 
 WORKFLOW = ".github/workflows/public-tests.yml"
 BUNDLE_SCRIPT = "autograder.py"
-#: Environment variables that Classroom 50's runner sets, as the test of its bundle sets them.
+#: Sample values of the environment variables that Classroom 50's runner sets, for the test of its bundle.
 CLASSROOM50_SAMPLE = {
     "CLASSROOM": "sample",
     "ASSIGNMENT": "sample",
@@ -40,7 +40,7 @@ IMAGE_KIT = "/gpt149/source"
 
 @dataclass(frozen=True)
 class Made:
-    """Files of a release before they are written: archives by name, and folders by name with their files."""
+    """Files of a release, not written yet: the bytes of archives by name, and the files of folders by name."""
 
     archives: Mapping[str, bytes]
     folders: Mapping[str, Files] = field(default_factory=dict)
@@ -52,8 +52,8 @@ def _nothing(kit: Kit) -> dict[str, File]:
 
 @dataclass(frozen=True)
 class Product:
-    """Files and tests of one platform's release. `in_handout` returns files to add to the handout. `rest` returns the
-    whole release, given the handout's bytes. `prove` tests the release, and raises Unproved if it fails."""
+    """Functions that make and test one platform's release. `in_handout` returns files to add to the handout. `rest`
+    returns the whole release from the handout's bytes. `prove` tests the release, and raises Unproved if it fails."""
 
     rest: Callable[[Kit, bytes], Made]
     prove: Callable[[ProofSetup, Made], None]
@@ -87,7 +87,7 @@ def _workflow(kit: Kit) -> dict[str, File]:
 
 
 def _prove_github(bench: ProofSetup, made: Made) -> None:
-    """Test that git takes every file of the handout. Run the workflow's command in it: the starter must fail on every
+    """Test that git ignores no file of the handout. Then run the workflow's command there: the starter must fail every
     part, and the solution must pass."""
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
@@ -139,7 +139,7 @@ def _classroom50(kit: Kit, handout: bytes) -> Made:
 
 
 def assignment_block(kit: Kit) -> dict[str, Any]:
-    """Return the assignment's entry for the classroom's settings: its machine, its files, and the files of a result."""
+    """Return assignment.json for the classroom's settings: the machine, the files to hand in, and those of a result."""
     written = ["writeup.md"] if kit.writeup is not None else []
     return {
         "runtime": wording.runtime(kit.assignment),
@@ -149,8 +149,8 @@ def assignment_block(kit: Kit) -> dict[str, Any]:
 
 
 def _prove_classroom50(bench: ProofSetup, made: Made) -> None:
-    """Test the bundle in checkouts of the starter, of the solution, and without a source, each with a forged result.
-    The scores of these checkouts must be 0, the maximum, and 0."""
+    """Test the bundle in three checkouts: the starter, the solution, and no source file. Each also contains a forged
+    result. Their scores must be 0, the maximum, and 0."""
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     bundle = bench.folder / "classroom50"
@@ -211,8 +211,8 @@ def _prairielearn(kit: Kit, handout: bytes) -> Made:
 
 
 def info(kit: Kit) -> dict[str, Any]:
-    """Return the question's info.json. Its uuid is computed from the assignment's id, so a later release updates the
-    same question."""
+    """Return the content of the question's info.json. The uuid is computed from the assignment's id: a later release
+    then updates the same question."""
     return {
         "uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpt149:{kit.assignment.id}")),
         "title": kit.assignment.title,
@@ -231,10 +231,10 @@ def info(kit: Kit) -> dict[str, Any]:
 
 
 def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
-    """Test the question in the folders of a PrairieLearn job, with the kit as in the image.
+    """Test the question in the folders of a PrairieLearn job, with the kit's files as in the image.
 
-    The starter must get 0, the solution 1, and a file that does not compile must not be gradable. The solution is not
-    tried if this machine cannot judge all parts: its result would prove nothing.
+    The starter must get 0, the solution 1, and a file that does not compile must be "not gradable". The solution is
+    skipped if this machine cannot judge all parts, because PrairieLearn then gets no score.
     """
     proofs.handout(bench, made.archives[HANDOUT])
     files = made.folders["prairielearn"]

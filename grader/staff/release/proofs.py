@@ -1,9 +1,9 @@
 """Tests of a release before any file is written: its archives must work when they are unpacked into empty folders.
 
 Each test runs the command that a student or a platform will run, in a new process, and compares the outcome with the
-expected one. The process has its own cache, which starts with the caller's precompiled headers. The first failure ends
-the release with one line. Parts and times are not judged if this machine lacks a program or a GPU for them; one line
-lists them as not proved. If no part can be judged, the release ends.
+expected one. The processes share a new cache, which starts with the caller's precompiled headers. The first failure
+ends the release with a message. If this machine lacks a program or a GPU for some parts or times, the release goes on
+and lists them as not proved. If no part can be judged, the release ends.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ NOT_WRITTEN = "not written yet"
 
 
 class Unproved(UsageError):
-    """Error for a release that does not work as intended. The text is the failed test, in one line."""
+    """Error for a release that does not work as intended. The text names the failed test, in one line."""
 
 
 @dataclass(frozen=True)
 class ProofSetup:
-    """Settings and findings of a release's tests. `folder` is empty at first; `say` prints a line."""
+    """Settings and findings of a release's tests. `folder`: for their files, empty at first. `say`: prints a line."""
 
     assignment: Assignment
     starters: Mapping[str, str]
-    """Texts of the files to hand in, by name: here without the solution, in `solutions` with it."""
+    """Texts of the files to hand in by name, without the solution."""
     solutions: Mapping[str, str]
+    """Texts of the same files with the solution."""
     folder: Path
     say: Callable[[str], None] = lambda line: None
     lacking: dict[str, str] = field(default_factory=dict)
-    """Ids of parts that this machine cannot judge; for each, the missing program or device."""
+    """{part id: missing program or device} for the parts that this machine cannot judge."""
     untimed: dict[str, str] = field(default_factory=dict)
-    """Ids of right parts whose times cannot be judged, here or in the release; for each, what is missing."""
-
+    """{part id: missing program or device} for the correct parts whose times cannot be judged."""
     unseen: list[str] = field(default_factory=list)
     """Tests that could not be run because this machine lacks a program or a GPU."""
 
     def put(self, files: Mapping[str, str], folder: Path) -> None:
-        """Write these texts into the folder, under the names with which they are handed in."""
+        """Write the texts of `files` into `folder`, each as the file that its key names."""
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
 
     def say_what_is_open(self) -> None:
-        """Print one line that lists what this machine could not prove, if anything."""
+        """Print one line with the parts, times and tests that this machine could not prove, if there are any."""
         unproved = [f"{part} (no {what})" for part, what in self.lacking.items()]
         if self.untimed:
             lacks = ", ".join(f"no {what}" for what in dict.fromkeys(self.untimed.values()))
@@ -74,16 +74,16 @@ class ProofSetup:
 
     @property
     def cache(self) -> Path:
-        """Cache folder of all builds in the tests. It starts without the caller's compiled submissions."""
+        """Cache folder of all builds in the tests. It contains none of the caller's compiled submissions."""
         return self.folder / "cache"
 
     def share_what_every_build_needs(self) -> None:
-        """Copy the precompiled headers and the runner from the caller's cache. They depend only on the compiler and
-        on sources that the release must have."""
+        """Copy the precompiled headers and the runner from the caller's cache. The release has the sources from which
+        they are compiled, so sharing them only saves time."""
         objectcache.share(cache_root(), self.cache, ("", ".plain", ".kit"))
 
     def environment(self) -> dict[str, str]:
-        """Return environment variables: the caller's PATH, LANG, TMPDIR and CXX, and a home and cache of its own."""
+        """Return a test's environment variables: the caller's PATH, LANG, TMPDIR and CXX, but a new home and cache."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "CXX") if name in os.environ}
         return {
             **kept,
@@ -110,7 +110,7 @@ class ProofSetup:
     def ended(
         self, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run Python in the same way. Return its exit code and output. Raises Unproved if it does not end in time."""
+        """Run Python as `run` does. Return (exit code, output). Raises Unproved if it does not end in TIMEOUT_S."""
         command = [sys.executable, *arguments]
         try:
             ended = subprocess.run(
@@ -137,7 +137,7 @@ def _command(arguments: list[str]) -> str:
 
 
 def handout(bench: ProofSetup, archive: bytes) -> None:
-    """Test the handout: all imports resolve, the starter compiles and earns nothing, the solution earns everything."""
+    """Test the handout: all imports resolve, the starter compiles and earns no points, the solution earns all."""
     folder = unpacked(bench, archive, "handout")
     imports_resolve(folder)
     bench.say("all imports of the handout's command lines are in the handout")
@@ -171,7 +171,7 @@ def _times(bench: ProofSetup, folder: Path) -> None:
     for command in commands:
         judged = _judged(bench, folder, command, *sizes)
         if waits := earns_all(judged, "the solution in the handout, timed,"):
-            # If one part cannot be timed, others probably cannot either: none of the times count as proved.
+            # If one part cannot be timed, the others probably cannot either: count none of the times as proved.
             what = next(iter(waits.values()))
             bench.untimed.update({part.id: waits.get(part.id, what) for part in timed})
             return
@@ -210,7 +210,7 @@ def _parts(bench: ProofSetup, all_of_them: str) -> str:
 
 
 def imports_resolve(folder: Path) -> None:
-    """Raise Unproved if a module in the folder imports a missing module, other than those of STAFF_ROOMS."""
+    """Raise Unproved if a module in the folder imports a missing module. Late imports of STAFF_ROOMS may be missing."""
     known = imports.modules(folder)
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):
@@ -219,10 +219,10 @@ def imports_resolve(folder: Path) -> None:
 
 
 def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
-    """Raise Unproved if the handout's own .gitignore excludes a file of the handout: students would not get it."""
+    """Raise Unproved if .gitignore excludes a file of the handout: students' repositories would lack the file."""
     git = shutil.which("git")
     if git is None:
-        bench.say("NOT CHECKED without git: that .gitignore excludes no file of the handout")
+        bench.say("NOT CHECKED, because git is missing: if .gitignore excludes a file of the handout")
         return
     folder = unpacked(bench, archive, "template")
     asked = ["ls-files", "--others", "--ignored", "--exclude-standard", "-z"]
@@ -245,8 +245,8 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return the unjudged parts, each with what this machine lacks. Raises Unproved if a part earns points, or if its
-    diagnosis is not "not written yet"."""
+    """Return {unjudged part: missing program or device}. Raises Unproved if a part earns points, or if its diagnosis
+    is not "not written yet"."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:
@@ -264,7 +264,7 @@ def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[st
 
 
 def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return the unjudged parts, each with what this machine lacks. Raises Unproved if a part is wrong or too slow."""
+    """Return {unjudged part: missing program or device}. Raises Unproved if a part is wrong or too slow."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["verdict"] == "unjudged" and part.get("waits_for"):
@@ -278,13 +278,14 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, s
 
 
 def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
-    """Judge the handout's file by `python gpt149.py all --no-time` or the command `asked`. Return its parts by id."""
+    """Run `python gpt149.py` in the handout, with the arguments `asked` or `all --no-time`. Return the judged parts of
+    its result.json by id."""
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)
     arguments = ["gpt149.py", *asked, "--json", str(found)]
     code, said = bench.ended(arguments, folder)
-    # If the machine lacked something for a part, the exit code is 3 although there is a result.
+    # Exit code 3 with a result: the machine lacks a program or device for a part.
     if code not in (EXIT_PASS, EXIT_SUBMISSION) and not (code == EXIT_KIT and found.is_file()):
         raise Unproved(f"`{_command(arguments)}` exits with code {code} in {folder.name}: {_last(said)}")
     if not found.is_file():
@@ -305,8 +306,8 @@ def _why(part: Mapping[str, Any]) -> str:
 
 
 def autograder(bench: ProofSetup, archive: bytes) -> None:
-    """Test the autograder in Gradescope's folders: the starter must get 0 points and the solution all, times included.
-    Only parts or times that this machine cannot judge may be without a grade."""
+    """Test the autograder in Gradescope's folders. The starter must get 0 points and the solution all points, including
+    those for times. Parts may lack a grade only if this machine cannot judge them or their times."""
     root = bench.folder / "autograder"
     unpacked(bench, archive, "autograder/source")
     bench.share_what_every_build_needs()
@@ -322,7 +323,7 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
                 f"the autograder gives the {whose} {scored['score']:g} points instead of {wanted:g}: {_lost(scored)}"
             )
         if earns:
-            # A handout may lack the references to compare times with; the autograder has them.
+            # The autograder has all references, so it may have judged times that the handout cannot judge.
             for part in [part for part in bench.untimed if part not in opened]:
                 del bench.untimed[part]
         bench.say(
@@ -331,8 +332,8 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
 
 
 def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], whose: str) -> set[str]:
-    """Return the ids of parts without a grade. Raises Unproved if a part is missing, or is without a grade although
-    this machine can judge it. A part that lacks only its time must have passed its hidden cases."""
+    """Return the ids of parts without a grade in `scored`, a results.json. Raises Unproved if a part is missing, or
+    lacks a grade and is not in `may_be`. A part that lacks only its time must have passed its hidden cases."""
     tests = {test["name"]: test for test in scored.get("tests", [])}
     opened = set()
     for part in (part for part in bench.assignment.parts if part.points > 0):
@@ -355,7 +356,7 @@ def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], who
 
 
 def _left_open(bench: ProofSetup, opened: set[str]) -> str:
-    """Return a note that lists the parts without a grade, or ""."""
+    """Return a remark in parentheses that lists the parts without a grade, or ""."""
     unjudged = [part for part in bench.lacking if part in opened]
     right = [part for part in bench.untimed if part in opened]
     remarks = [f"right, but no grade until times are judged: {', '.join(right)}"] if right else []
@@ -370,7 +371,7 @@ def hand_in(root: Path, bench: ProofSetup, files: Mapping[str, str]) -> None:
 
 
 def _lost(scored: Mapping[str, Any]) -> str:
-    """Return name and message of the first test that lost points, from a results.json of Gradescope."""
+    """Return the name and message of the first test that lost points in Gradescope's results.json."""
     for test in scored.get("tests", []):
         if test["score"] < test["max_score"]:
             return f"{test['name']}: {(test['output'].strip().splitlines() or ['no output'])[0]}"

@@ -1,4 +1,4 @@
-"""Values for the templates of a release, such as the names of the files to hand in and the packages to install."""
+"""Values for the placeholders in a release's templates: names of files to hand in, packages to install, advice."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ TORCH = "torch==2.13.0"
 #: Requirement for judging GPU kernels, limited to the systems on which that is possible.
 DEVICE_PACKAGE = f'{devicebuild.TRITON_PACKAGE}; sys_platform == "linux"\n'
 
-# ---- of C++
+# ---- assignments in C++
 
 _NEEDS = """\
 You need Python 3.10 or newer with its venv, and a C++ compiler with OpenMP: g++ on Linux (`apt install g++
 python3-venv`), on macOS Xcode's tools and `brew install libomp`."""
 _COMPARED = """\
-Your times are compared with a compiled reference, which is included for these platforms: {platforms}. On any other, ask
-the staff, or work on a machine of the course."""
-_CHECKED = """, `--sanitize` (names
+Your times are compared with a compiled reference, which is included for these platforms: {platforms}. On another
+platform, ask the staff, or work on a machine of the course."""
+_CHECKED = """, `--sanitize` (prints
 the line that reads or writes out of bounds)"""
 _MAKE_TORCH = """\
-# The torch to install: any with C++ headers, such as a CPU build. `make run TORCH=torch==2.8.0` installs another one.
-# `make run TORCH=` installs none: results and times are judged without torch, only the profiler table is left out."""
+# The version of torch to install: a CPU build with C++ headers is enough. `make run TORCH=torch==2.8.0` installs
+# another one. `make run TORCH=` installs no torch: results and times are judged, but you get no profiler table."""
 _SETUP_TORCH = """\
-#   TORCH        the torch to install (a CPU build is enough); empty for none. Only results with torch's profiler table
-#                need it (profiler_table in the assignment), and files that use more of torch than tensors. Without
-#                torch, set torch_runner to "never" in the assignment
-#   TORCH_INDEX  the package index to install torch from; empty for pip's own setting"""
+#   TORCH        the version of torch to install (a CPU build is enough); empty: no torch. Grading needs torch for its
+#                profiler table (profiler_table in the assignment), and for files that use more of torch than tensors.
+#                Without torch, set torch_runner to "never" in the assignment
+#   TORCH_INDEX  the package index to install torch from; empty: pip's default"""
 _IMAGE_TORCH = """\
-# Empty for none (--build-arg TORCH=): grading needs torch only for results with its profiler table, and for files that
-# use more of it than tensors. Without torch, set `torch_runner: never` in the assignment."""
+# `--build-arg TORCH=` installs no torch. Grading needs torch only for its profiler table, and for files that use more
+# of torch than tensors. Without torch, set `torch_runner: never` in the assignment."""
 
-# ---- of a write-up
+# ---- write-ups
 
 _MAKE_WRITEUP = (
-    "    make writeup    # makes writeup.md the first time; lists the questions that are still open\n"
+    "    make writeup    # the first time: makes writeup.md; then lists the questions that are still open\n"
 )
 _ASKED = """\
  that measure what the write-up asks for. With `--writeup writeup.md` a study fills its table in"""
@@ -64,26 +64,26 @@ _EDITOR_TASK = """,
       "problemMatcher": []
     }"""
 
-# ---- of kernels for a GPU
+# ---- assignments with kernels for a GPU
 
 _DEVICE_NEEDS = """\
-You need Python 3.10 or newer with its venv, on Linux (`apt install python3-venv gcc`). A GPU is not needed: without one
-results are judged by Triton's interpreter."""
+You need Linux, and Python 3.10 or newer with its venv (`apt install python3-venv gcc`). A GPU is not needed: without
+one, Triton's interpreter runs your kernels, and only results are judged."""
 _CUDA_NEEDS = " CUDA files need nvcc to be compiled, and a GPU to be judged."
 _NOT_COMPARED = """\
-The handout has no reference to compare your times with, because it would show a solution. So only your results are
-judged here, even on a GPU. The course measures times on a machine of its own."""
+The handout has no reference to compare your times with, because a reference would show a solution. So only your results
+are judged here, even on a GPU. The course measures times on its own machine."""
 _DEVICE_MAKE_TORCH = f"""\
 # Kernels are called with torch's tensors. Without a GPU a CPU build is enough:
 # `PIP_EXTRA_INDEX_URL={CPU_BUILDS} make run`"""
 _DEVICE_SETUP_TORCH = f"""\
-#   TORCH        the torch to install: kernels are called with its tensors
-#   TORCH_INDEX  the package index to install torch from; empty for pip's own setting, which gives a build for GPUs.
+#   TORCH        the version of torch to install: kernels are called with its tensors
+#   TORCH_INDEX  the package index to install torch from; empty: pip's default, which has builds for GPUs.
 #                In a container without a GPU a CPU build is enough ({CPU_BUILDS}): results are
 #                judged there, and times stay open. CUDA files also need nvcc on the PATH"""
 _DEVICE_IMAGE_TORCH = """\
-# Kernels are called with torch's tensors. CUDA files need another base image, with nvcc; times need a machine with a
-# GPU. Without them these points stay open, and a submission is not gradable."""
+# Kernels are called with torch's tensors. CUDA files need another base image, one with nvcc. Times need a machine with
+# a GPU. Without these, some points stay open, and PrairieLearn shows the submission as not gradable."""
 
 
 def runs_on_a_device(assignment: Assignment) -> bool:
@@ -92,14 +92,14 @@ def runs_on_a_device(assignment: Assignment) -> bool:
 
 
 def named(assignment: Assignment, before: str = "", after: str = "") -> str:
-    """Return the names of the files to hand in, joined by commas and "and", with a mark before and after each."""
+    """Return the names of the files to hand in, joined by commas and "and", each between `before` and `after`."""
     *others, last = (f"{before}{name}{after}" for name in assignment.sources)
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) -> dict[str, str]:
-    """Return the values for the handout's templates, by placeholder. `compiled` are the paths of objects and
-    programs."""
+    """Return the values for the handout's templates by placeholder. `compiled` are the paths of the compiled objects
+    and programs in the handout."""
     titles: dict[str, list[str]] = {}
     for part in assignment.parts:
         titles.setdefault(part.command, []).append(part.title)
@@ -124,14 +124,14 @@ def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) 
         "writeup_rule": _WRITEUP_RULE * has_writeup,
         "packages": DEVICE_PACKAGE if on_device else "",
         "torch": _DEVICE_MAKE_TORCH if on_device else _MAKE_TORCH,
-        # Exit code 3: the machine cannot judge some part. That is not an error of `make run`.
+        # Exit code 3: the machine cannot judge a part, for lack of a GPU. `make run` must not fail then.
         "accepted": "case $$? in 1|3) ;; *) exit 1 ;; esac" if on_device else "test $$? -eq 1",
     }
 
 
 def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]:
-    """Return the values for the autograder's templates. `private` are folders that only the autograder's user may
-    enter."""
+    """Return the values for the autograder's templates by placeholder. `private` are the folders that only the
+    autograder's own user may enter."""
     on_device = runs_on_a_device(assignment)
     return {
         "source": " ".join(map(shlex.quote, assignment.sources)),
@@ -149,14 +149,14 @@ def workflow(assignment: Assignment) -> dict[str, str]:
 
 
 def packages(assignment: Assignment) -> str:
-    """Return a requirements file for judging and for the verdict's page."""
+    """Return the text of a requirements.txt for judging and for the page with the verdict."""
     usual = "numpy>=2\npyyaml\njinja2\n"
     device = f"--extra-index-url {CPU_BUILDS}\n{usual}{TORCH}\n{devicebuild.TRITON_PACKAGE}\n"
     return device if runs_on_a_device(assignment) else usual
 
 
 def runtime(assignment: Assignment) -> dict[str, object]:
-    """Return the runner's settings for Classroom 50."""
+    """Return the settings of Classroom 50's `runtime`: the GitHub machine, Python, and packages to install."""
     return {
         "runs-on": "ubuntu-24.04",
         "python": "3.12",
@@ -165,8 +165,8 @@ def runtime(assignment: Assignment) -> dict[str, object]:
 
 
 def question(assignment: Assignment, image: str) -> dict[str, str]:
-    """Return the values for the templates of PrairieLearn's question. Only the first file is required: parts of a
-    missing file count as not handed in."""
+    """Return the values for the templates of PrairieLearn's question by placeholder. PrairieLearn requires only the
+    first file. If another file is missing, its parts count as not handed in."""
     first, *further = map(escape, assignment.sources)
     return {
         "title": escape(assignment.title),

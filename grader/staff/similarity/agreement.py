@@ -1,8 +1,8 @@
 """Groups of submissions whose wrong outputs are equal in every bit on several inputs.
 
 Such submissions have the same bug and add numbers in the same order, on inputs that no student could foresee. This can
-still be chance if many students make the bug, so each group is shown with its diagnosis. Outputs that need no common
-idea are left out, such as one that was never written.
+be chance if many students make the bug, so the report shows each group with its diagnosis. Outputs that are equal even
+without a common bug are left out, such as an output that was never written.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 
 MOST_RESULT_BYTES = 8 << 20
 MOST_CASES = 100
-"""Largest number of cases examined in one part; parts of the main assignment have about 20."""
+"""Maximum number of cases examined in one part; parts of the main assignment have about 20."""
 LEAST_CASES = 2
-"""Smallest number of inputs of a part on which a group agrees. One input may have only one plausible wrong answer."""
+"""Minimum number of cases of a part on which a group must agree. One case may have only one plausible wrong answer."""
 #: Diagnoses whose wrong outputs are equal even if the students worked independently.
 SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_dtype", "inputs_overwritten"})
 
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """Digest of one wrong output. `code` and `words` are the diagnosis."""
+    """One wrong output, by its digest. `hidden`: the case is hidden. `code` and `words` are the diagnosis."""
 
     part: str
     case: str
@@ -38,7 +38,8 @@ class WrongOutput:
 
 @dataclass(frozen=True)
 class Group:
-    """Submissions, by id, with equal wrong outputs on these cases of a part. `hidden`: the cases are hidden ones."""
+    """Submissions with equal wrong outputs on `cases` of a part. `hidden`: the cases are hidden. `words` is the
+    diagnosis."""
 
     part: str
     members: tuple[str, ...]
@@ -66,8 +67,8 @@ def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
 
 
 def read(folder: Path) -> dict[str, list[WrongOutput]]:
-    """Return the wrong outputs of each submission in a class's results folder. An unreadable `result.json` counts as
-    none."""
+    """Return the wrong outputs of each submission in a class's results folder, by id. They are [] if its `result.json`
+    cannot be read."""
     return {path.parent.name: _of_result(path, wrong_outputs, []) for path in _results(folder)}
 
 
@@ -89,7 +90,7 @@ T = TypeVar("T")
 
 
 def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T) -> T:
-    """Return `read(contents)` of a result file, or `otherwise` if the file is not valid: it may have been changed."""
+    """Return `read(content)` of a result file, or `otherwise` if the file is not valid, for example edited."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_RESULT_BYTES + 1)
@@ -99,11 +100,11 @@ def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T)
 
 
 def groups(outputs: Mapping[str, Iterable[WrongOutput]]) -> tuple[Group, ...]:
-    """Return the groups that agree on at least LEAST_CASES inputs of a part. If the part has hidden inputs, only these
-    count.
+    """Return the groups that agree on at least LEAST_CASES cases of a part. If the part has hidden cases, only these
+    count. `outputs` are by submission id.
 
-    A part of a larger group that agrees on the same cases is left out. Small groups come first: an agreement of two
-    submissions is less likely by chance than one of twenty.
+    A subset of a group is left out if it agrees on the same cases. Small groups come first, because a bug that only two
+    students have is rarely a coincidence.
     """
     by_part: dict[str, list[tuple[str, WrongOutput]]] = defaultdict(list)
     for name, items in outputs.items():
@@ -123,7 +124,7 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
         owners[item.case, item.digest].add(name)
         words[name] = item.words
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
-    # Two submissions that agree on two cases may share each case with others: add all intersections of two sets.
+    # Two submissions may agree on two cases, and on each with different others: add all intersections of two sets.
     of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
     for members in sharing:
         for member in members:

@@ -1,16 +1,17 @@
-"""Similarity of submissions, as a sign for a person who then reads both. It never changes points.
+"""Similarity of submissions: a sign for a person, who then reads both. It never changes points.
 
 Theory of operation. Each source becomes tokens that do not change with names (`tokens`), and these become fingerprints
-(`passages`). Fingerprints of the starter do not count. Others count in full if only two submissions have them. They
-count less the more have them, because an assignment leaves few ways to write a loop. Here near-identical submissions
-count as one, so that a large group that copied is not taken for common code.
+(`passages`). Fingerprints of the starter do not count. A fingerprint has the full weight if only two submissions have
+it. It weighs less if more submissions have it, because an assignment leaves few ways to write a loop. This count takes
+near-identical submissions as one: code that a large group copied must not look like common code.
 
 The likeness of a pair is the larger of two fractions. The first is the weight of the common fingerprints divided by
-that of the smaller file. The second is the same for a single function, including fingerprints with names: students who
-write a short function alike rarely choose the same names. Submissions with hardly any code of their own form no pair.
+the weight of the smaller file. The second is computed in the same way for a single function, including fingerprints
+with names: students who write the same short function independently rarely choose the same names. Submissions with
+hardly any own code form no pair.
 
 A second sign comes from outputs (`agreement`): submissions with equal *wrong* outputs on several inputs have the same
-bug in the same order of summation. Equal right outputs mean nothing, because there are few orders in which to sum.
+bug in the same order of summation. Equal correct outputs prove nothing, because there are few orders of summation.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ INDEX = "similar_index.json"
 def indexed(
     folder: Path, sources: Mapping[str, Source], key: str, make: Callable[[Source], Prints]
 ) -> dict[str, Prints]:
-    """Return the fingerprints of each source, by id, from the index file in `folder` if the text is unchanged. `key`
-    identifies all else that they depend on. An index that cannot be written is computed each time."""
+    """Return each source's fingerprints by id. Read them from the index file in `folder`, or compute them by `make` and
+    store them. `key` must differ if starter or rules differ. If the index cannot be written, they are not stored."""
     path, stored = folder / INDEX, dict[str, Prints]()
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         for digest, (whole, named, functions, own) in json.loads(path.read_bytes()).items():
@@ -74,29 +75,30 @@ def indexed(
 
 T = TypeVar("T")
 ALIKE = 0.93
-"""Likeness from which pairs are linked to groups: at most 1 of 45,000 pairs of independent students reaches it."""
+"""Pairs with at least this likeness form groups. At most 1 of 45,000 pairs of independent students reaches it."""
 SAME_TEXT = 0.85
-"""Share of common fingerprints from which two submissions count as one when a fingerprint's owners are counted."""
+"""Submissions with at least this share of common fingerprints count as one owner of a fingerprint."""
 LEAST_RARITY = 0.2
-"""Weight of a fingerprint that every submission has; one that only two have weighs 1."""
+"""Weight of a fingerprint that every submission has; a fingerprint that only two have weighs 1."""
 LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
-"""Smallest weights of a file and of a function. If a weight is smaller, likeness is computed with this one instead."""
+"""Minimum divisors of likeness, for a file and for a function. They replace smaller weights."""
 LEAST_CLASS = 20
-"""Number of submissions assumed in a smaller class, which cannot show what is common."""
+"""Weights are computed as for a class of at least this size: a small class does not show which code is common."""
 COLUMNS = 2048
-"""Columns of the table that is multiplied in one step, which limits the memory."""
+"""Number of fingerprints (matrix columns) that are multiplied in one step. It limits the memory."""
 LONGEST_TEXT = 1 << 20
-"""Number of characters that are read of one submission."""
+"""Maximum number of characters that are compared of one submission."""
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
-"""Own tokens without which a text may have no fingerprint: fewer mean an unchanged starter, or nearly."""
+"""Minimum number of own tokens. A text with fewer is the starter, unchanged or nearly; it may have no fingerprint."""
 LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
-"""Limits of characters in comments and literals beyond the starter's: in total, and per own token."""
+"""Code may be hidden if comments and literals besides the starter's have so many characters: in all, per own token."""
 
 
 def compare(
     sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
 ) -> Similarity:
-    """Compare every two submissions, and each with those of earlier years (by folder). All students got `starter`."""
+    """Compare all pairs of submissions, also with those of earlier years (`old`, by folder). All students got
+    `starter`."""
     given = frozenset(functions(starter))
     begun = tokens(starter, given)
     theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))
@@ -137,8 +139,8 @@ def compare(
 def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
     """Return True if a source has so few tokens for its length that a comment or literal may hide code.
 
-    For example, because of spliced lines the compiler may end a comment earlier than this lexer does. `known` are the
-    starter's lines of `unread`.
+    For example, this lexer may end a comment later than the compiler does. `own` is the number of own tokens, `known`
+    are the starter's lines of `unread`.
     """
     if UNREAD_FOR_A_TOKEN * own >= len(source.text):
         return False
@@ -147,7 +149,7 @@ def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
 
 
 def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[str, float]]:
-    """Return the pairs with a common fingerprint, and each submission's weight. The first `count` are of this year."""
+    """Return the pairs with a common fingerprint, and {id: weight}. The first `count` of `every` are of this year."""
     import numpy as np
 
     names, files = list(every), [one.whole | one.named for one in every.values()]
@@ -161,7 +163,7 @@ def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[s
     values = sorted(frozenset[int]().union(*files))
 
     def blocks(rows: Sequence[Collection[int]]) -> Iterator[Any]:
-        """Yield the 0/1 matrix (rows, fingerprints) in blocks of COLUMNS fingerprints."""
+        """Yield blocks of COLUMNS fingerprints: (1 for each one without names, 0/1 matrix (rows, fingerprints))."""
         ordered = [sorted(row) for row in rows]
         for first in range(0, len(values), COLUMNS):
             column = {value: k for k, value in enumerate(values[first : first + COLUMNS])}
@@ -209,7 +211,7 @@ def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[s
 
 
 def _linked(links: Iterable[tuple[T, T]], least: int = 3) -> tuple[tuple[T, ...], ...]:
-    """Return the groups that the links connect, if they have at least `least` members; the largest first."""
+    """Return the connected components of the graph of `links` that have at least `least` members, largest first."""
     group: dict[T, list[T]] = {}
     for pair in links:
         left, right = (group.setdefault(one, [one]) for one in pair)
@@ -231,10 +233,10 @@ def main(arguments: list[str]) -> int:
         prog=f"{GRADER_COMMAND} similar",
         description="Find similar submissions, and groups with the same wrong outputs, for a person to read.",
     )
-    parse.path("folder", "results folder of a class, or the submissions", "DIR")
+    parse.path("folder", "results folder of a class, or folder of submissions", "DIR")
     parse.path(
         "--old",
-        f"submissions of earlier years; their fingerprints are kept in {INDEX}",
+        f"submissions of earlier years; their fingerprints are stored in DIR/{INDEX}",
         "DIR",
         nargs="+",
         default=[],
@@ -242,7 +244,7 @@ def main(arguments: list[str]) -> int:
     parse.path("--submissions", "the sources, if DIR has only results", "PATH")
     parse.path(
         "--starter",
-        "file that students were given, whose text does not count (the kit's module.cpp); may be repeated",
+        "file that students got; its text does not count (the kit's module.cpp); may be repeated",
         action="append",
     )
     parse.value("--source", "NAME", "name of the file to compare (default: the assignment's, module.cpp)")
@@ -302,7 +304,7 @@ def _only(pair: Pair) -> str:
 
 
 def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
-    """Return the pairs to show; of each group of similar submissions, which is listed, only the first pair."""
+    """Return the pairs to show. A group of similar submissions is listed as such, so only its first pair is shown."""
     group = {name: number for number, names in enumerate(similarity.groups) for name in names}
     found: list[Pair] = []
     seen: set[int] = set()
@@ -317,10 +319,10 @@ def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
 def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
     """Return a note for each kind of submission that could not be compared well. `not_written` are ids."""
     names_by_note = {
-        "cannot be compared, since a comment or literal may hide code (few tokens for so many bytes): read it "
+        "cannot be compared, because a comment or literal may hide code (few tokens for so many bytes): read it "
         "yourself": similarity.unreadable,
         "the starter, unchanged or nearly": similarity.starters,
-        "hardly any code that is not in the starter or in others' files": similarity.bare,
+        "hardly any code besides that of the starter and of others' files": similarity.bare,
         "no part is written, so that they are not compared with one another": sorted(
             set(not_written)
             & set(similarity.sources) - {*similarity.starters, *similarity.bare, *similarity.unreadable}
@@ -332,9 +334,9 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
 
 
 def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Source]:
-    """Read the sources of a class's results folder, or of submissions in any form, by id.
+    """Return {submission id: source}, where a source joins all files that were handed in.
 
-    A source has all files that were handed in. Raises UsageError if nothing is found.
+    `is_class_run`: `folder` is a class's results folder, else submissions in any form. Raises UsageError without one.
     """
     from grader import submission
 
@@ -343,7 +345,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
         paths = {
             path.parent.name: path
             for path in sorted(folder.glob(f"*/{glob_escape(name)}"))
-            # A source without a result is that of an earlier hand-in: skip it.
+            # A source without a result is left from an earlier hand-in: skip it.
             if path.with_name("result.json").is_file() and path.is_file() and not path.is_symlink()
         }
         if not paths:
@@ -360,7 +362,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
 
 
 def read_starter(path: Path) -> str:
-    """Return the text that students were given, from a starter or a master. The staff's regions are removed."""
+    """Return the text that students got: the content of `path`, a starter or a master, without the solution."""
     try:
         return strip_solution(_read(path))
     except UsageError as error:

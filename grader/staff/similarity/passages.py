@@ -1,8 +1,8 @@
 """Fingerprints of tokenised texts, and the regions that two texts share. Time is linear in the length of the texts.
 
-All runs of GRAM tokens are hashed. Winnowing keeps the smallest of each WINDOW consecutive hashes (Schleimer, Wilkerson
-and Aiken, "Winnowing: local algorithms for document fingerprinting", SIGMOD 2003). So if two texts share a run of GRAM
-+ WINDOW - 1 tokens, at any position, they have a fingerprint in common.
+All runs of GRAM tokens are hashed. Winnowing keeps the smallest of each WINDOW consecutive hashes as a fingerprint
+(Schleimer, Wilkerson and Aiken, "Winnowing: local algorithms for document fingerprinting", SIGMOD 2003). So two texts
+that share a run of GRAM + WINDOW - 1 tokens, at any position, have a fingerprint in common.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GRAM, WINDOW = 16, 6
 LEAST_REGION = 12
 """Length of the shortest region that is shown, in tokens."""
 MOST_PLACES = 8
-"""Positions of one fingerprint, in each text, from which a region is sought: a text may repeat itself."""
+"""Maximum number of positions of one fingerprint that the search for regions tries in each text."""
 MOST_STEPS = 32
 """Limit of the search for regions: token comparisons for each token of both texts."""
 
@@ -31,7 +31,7 @@ _BASE = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class SharedRegion:
-    """Run of equal tokens in two texts: its characters [start, end) in the left and right text, and its length."""
+    """Run of equal tokens in two texts: its characters [start, end) in each text, and its length in tokens."""
 
     left: tuple[int, int]
     right: tuple[int, int]
@@ -54,15 +54,15 @@ def grams(codes: Iterable[str], size: int = GRAM) -> list[int]:
             value -= numbers[at - size] * oldest
         value &= _MASK
         if at >= size - 1:
-            # The low bits of a polynomial hash are poor: fold the high ones in before hashes are compared.
+            # The low bits of a polynomial hash are poorly mixed: fold the high bits into them.
             hashes.append(((value ^ (value >> 31)) * _BASE) & _MASK)
     return hashes
 
 
 def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
-    """Return the smallest hash of each window, with the positions where it was chosen. {} without hashes.
+    """Return {hash: positions} for the smallest hash of each window.
 
-    Of equal hashes in a window, the one chosen before is kept, so that repetitive text has few positions.
+    If a window has equal smallest hashes and one of them is already chosen, it stays: few positions in repetitive text.
     """
     chosen: dict[int, list[int]] = defaultdict(list)
     last = -1
@@ -81,8 +81,8 @@ def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Prints:
-    """Fingerprints of one source that are not in the starter. `whole` is without names, `named` with names. `functions`
-    has both kinds for each function. `own` is the number of tokens outside of runs that the starter has."""
+    """Fingerprints of one source, without those of the starter. `whole` are of tokens with all names made equal,
+    `named` of tokens with their names, `functions` both kinds for each function. `own`: see `own_tokens`."""
 
     whole: frozenset[int]
     named: frozenset[int]
@@ -91,8 +91,8 @@ class Prints:
 
 
 def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: frozenset[int]) -> Prints:
-    """Return the fingerprints of a text. `spans` are the positions of its functions, `starter` the hashes of the
-    starter."""
+    """Return the fingerprints of a text. `spans` are the character ranges of its functions, `starter` the hashes of all
+    runs in the starter."""
     chosen = [
         {value: places for value, places in winnow(grams(codes)).items() if value not in starter}
         for codes in (found.codes, found.words)
@@ -110,14 +110,14 @@ def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: f
 
 
 def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
-    """Return the number of tokens that are outside of runs that the starter has."""
+    """Return the number of a text's tokens that lie in no run of GRAM tokens from the starter."""
     return len(tokens.codes) - sum(_covered(grams(tokens.codes), starter, len(tokens.codes)))
 
 
 def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[SharedRegion, ...]:
     """Return the regions that two texts share, in the order of the left text. They do not overlap in either text.
 
-    Each has a common fingerprint that the starter lacks. Of overlapping regions the longest is taken.
+    Each region contains a common fingerprint that the starter lacks. Longer regions are chosen before shorter ones.
     """
     hashes_left, hashes_right = grams(left.codes), grams(right.codes)
     chosen = {value: positions for value, positions in winnow(hashes_left).items() if value not in starter}
@@ -140,10 +140,10 @@ def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[Share
 def _runs(
     left: tuple[str, ...], right: tuple[str, ...], chosen: Mapping[int, list[int]], hashes_right: list[int]
 ) -> list[tuple[int, int, int]]:
-    """Return the longest runs of equal codes around common fingerprints: (length, left start, right start).
+    """Return the longest runs of equal codes around common fingerprints, each as (length, left start, right start).
 
-    All fingerprints of a run have the same distance between their two positions, so the run is found only once. In
-    repetitive texts only the first MOST_PLACES positions of a fingerprint are tried, and MOST_STEPS limits the rest.
+    All fingerprints of a run have the same distance (right position - left position), so each run is found only once.
+    MOST_PLACES and MOST_STEPS limit the search in repetitive texts.
     """
     places: dict[int, list[int]] = defaultdict(list)
     for at, value in enumerate(hashes_right):
@@ -156,7 +156,7 @@ def _runs(
                 by_distance[b - a].append(a)
     steps = MOST_STEPS * (len(left) + len(right))
     runs = []
-    # Most fingerprints have the distances of the longest runs: try these distances first, because steps are limited.
+    # A long run has many fingerprints, all with its distance. Try the most frequent distances first: steps are limited.
     for distance in sorted(by_distance, key=lambda one: (-len(by_distance[one]), one)):
         end = 0
         for a in sorted(by_distance[distance]):
@@ -170,7 +170,7 @@ def _runs(
 
 
 def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
-    """Return a byte for each of `count` tokens: 1 if it is in a run whose hash is in `known`."""
+    """Return one byte for each of `count` tokens: 1 if the token lies in a run whose hash is in `known`, else 0."""
     covered = bytearray(count)
     for at, value in enumerate(hashes):
         if value in known:
@@ -179,7 +179,7 @@ def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
 
 
 def _stretches(numbers: list[int]) -> list[tuple[int, int]]:
-    """Return increasing numbers as [first, last + 1) of each stretch without a gap."""
+    """Return (first, last + 1) for each stretch of consecutive numbers in an increasing list."""
     cuts = [0, *(k for k in range(1, len(numbers)) if numbers[k] != numbers[k - 1] + 1), len(numbers)]
     return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise(cuts) if a < b]
 
@@ -197,8 +197,8 @@ def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple
 
 @dataclass(frozen=True)
 class Pair:
-    """Two submissions with common fingerprints, `left` < `right`. `likeness` is from 0 to 1; `shared` is the weight of
-    the common fingerprints. `function` is set if this function is more alike than the files are."""
+    """Two submissions with common fingerprints, by id. `likeness` is from 0 to 1. `shared` is the weight of the common
+    fingerprints. `function` names the function to which `likeness` refers, or is "" for the whole files."""
 
     left: str
     right: str
@@ -211,17 +211,17 @@ class Pair:
 class Similarity:
     """Result of a comparison: pairs with common fingerprints, the most similar first, and data to show their regions.
 
-    `groups` are three or more submissions linked by a likeness of at least ALIKE, the largest group first. Three lists
-    name submissions that form no pairs: `starters` have fewer than LEAST_OWN_TOKENS of their own, `bare` weigh less
-    than LEAST_WEIGHT, and `unreadable` have so few tokens that code may be hidden. Of those in `cut` only the beginning
-    was compared.
+    `groups` are three or more submissions linked by a likeness of at least ALIKE, the largest group first. Submissions
+    in three lists form no pairs among each other: `starters` have fewer than LEAST_OWN_TOKENS own tokens, `bare` weigh
+    less than LEAST_WEIGHT, and `unreadable` have so few tokens that code may be hidden. Of a submission in `cut`, only
+    the beginning was compared. `given` are the names of the starter's functions.
     """
 
     pairs: tuple[Pair, ...]
     sources: Mapping[str, Source]
     given: frozenset[str]
     starter: frozenset[int]
-    """Hashes of all runs of the starter. They are not part of any region."""
+    """Hashes of all runs of GRAM tokens in the starter. No region contains such a run."""
     groups: tuple[tuple[str, ...], ...] = ()
     starters: tuple[str, ...] = ()
     bare: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Page `similar.html`: pairs of similar submissions side by side, for a person to judge. One file without scripts.
 
-Students' texts are escaped; control characters and changes of text direction are removed. The page's security policy
-allows nothing but its own styles.
+Students' texts are escaped, and control characters and changes of text direction are replaced. The page's security
+policy allows only its own style sheet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grader.staff.similarity.passages import Pair, SharedRegion, Similarity
 
 FOLDER = Path(__file__).parent
 LONGEST_SHOWN = 200_000
-"""Number of characters of one source that the page shows."""
+"""Maximum number of characters that the page shows of one source."""
 
 
 def write(
@@ -28,8 +28,8 @@ def write(
     groups: Sequence[Group],
     notes: Sequence[str] = (),
 ) -> None:
-    """Write the page, whole or not at all: `notes`, `groups`, and the `shown` pairs side by side. Raises UsageError if
-    it cannot be written."""
+    """Write the page in one step: `notes`, `groups`, and the `shown` pairs side by side. Raises UsageError if it cannot
+    be written."""
     with explained(f"cannot write {path}"):
         wholefile.write(path, page(similarity, shown, groups, notes))
 
@@ -41,7 +41,7 @@ def page(
     from markupsafe import Markup, escape
 
     pages = environment(None, FOLDER)
-    # Sources are shown whole, so this filter cuts nothing.
+    # Unlike the usual filter for untrusted text, this one keeps line breaks and cuts nothing.
     pages.filters["whole"] = lambda text: escape(harmless(text, "\ufffd"))
     style = Markup((FOLDER / "similar.css").read_text(encoding="utf-8"))
     yield from pages.get_template("similar.html").generate(
@@ -57,7 +57,7 @@ def page(
 
 
 def _spread(similarity: Similarity) -> str:
-    """Describe the likeness of all pairs in this class in a sentence, so that outliers can be seen."""
+    """Return a sentence on the likeness of all pairs in this class, by which a reader can recognise outliers."""
     count = len(similarity.sources)
     total = count * (count - 1) // 2
     if not total:
@@ -67,12 +67,12 @@ def _spread(similarity: Similarity) -> str:
     usual, rare = likenesses[total // 2], likenesses[total // 100]
     return (
         f"{count} submissions, {total} pairs. Half of the pairs are alike by no more than {usual:.0%}, "
-        f"99 in 100 by no more than {rare:.0%}; pairs far above that are worth reading."
+        f"99 in 100 by no more than {rare:.0%}. Read the pairs far above that."
     )
 
 
 def _pieces(text: str, regions: Sequence[SharedRegion], side: str) -> Iterator[tuple[int, str]]:
-    """Yield the text in pieces, each with the number of its shared region, or 0."""
+    """Yield the text in pieces, as (number of the shared region from 1, or 0; text). `side` is "left" or "right"."""
     place = 0
     for (start, end), at in sorted((getattr(region, side), at) for at, region in enumerate(regions, start=1)):
         yield from ((0, text[place:start]), (at, text[start:end]))

@@ -1,10 +1,10 @@
-"""Tokens of C++, CUDA and Python that stay the same when a copy is disguised.
+"""Tokens of C++, CUDA and Python that stay the same if a student disguises copied code.
 
 - Dropped: comments, docstrings, white space, `#include` and `import`, braces, `std::`, qualifiers, and tokens without
   effect: empty statements, parentheses that only group, `+` before a value, `0 +`, `1 *`.
-- Made equal: names, numbers, strings, arithmetic types, digraphs, `++` and `--` before and after a name.
+- Made equal: all names, all numbers, all strings, all arithmetic types, a digraph and its symbol, `++x` and `x++`.
 - Kept, because they cannot be renamed: keywords, operators, the words of a pragma, and functions that the file calls
-  but does not define (`std::exp`, `omp_get_thread_num`, `tl.load`, the starter's accessors).
+  but does not define (`std::exp`, `omp_get_thread_num`, `tl.load`, functions of the starter).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Language:
-    """Lexer of a language. `hidden` matches comments and literals, `token` the text between them."""
+    """Lexer of a language. `hidden` matches comments and literals, `token` a token in the text between them."""
 
     hidden: re.Pattern[str]
     token: re.Pattern[str]
@@ -66,9 +66,9 @@ _DROPPED = _words(
 )
 #: Digraphs and words that mean the same as another token.
 _SPELLINGS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]", "%:": "#", "and": "&&", "or": "||", "not": "!"}
-#: Keywords whose parentheses are kept.
+#: Keywords before parentheses that do more than group.
 _HEADS = _words("alignas catch decltype for if noexcept sizeof switch while")
-#: Numbers without effect, by the operator after or before them, and operators that bind more tightly.
+#: Zero and one have no effect before (left) or after (right) these operators, unless a _TIGHT operator binds them.
 _ZERO, _ONE = re.compile(r"(?:0+\.?0*|\.0+)[fFlLuU]*"), re.compile(r"0*1\.?0*[fFlLuU]*")
 _NEUTRAL_LEFT = {"+": _ZERO, "*": _ONE}
 _NEUTRAL_RIGHT = {"+": _ZERO, "-": _ZERO, "*": _ONE, "/": _ONE}
@@ -76,15 +76,15 @@ _TIGHT = _words("* / % - << >> . ->")
 
 
 VERSION = 1
-"""Version of the tokens. Raise it if the tokens of a text change, so that stored fingerprints are computed again."""
+"""Version of this module's rules. Increase it after a change of the rules: stored fingerprints are then outdated."""
 MOST_TOKENS = 50_000
-"""Number of tokens that are read of one text; a solution of the main assignment has about 4,000."""
+"""Maximum number of tokens of one text; a solution of the main assignment has about 4,000."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of a text, as tuples of equal length. `codes` are normalised, `words` the same with original names;
-    `starts` and `ends` are each token's characters in the text. `is_cut`: only the first MOST_TOKENS are here."""
+    """Tokens of a text, as tuples of equal length. `codes` are the normalised tokens; in `words` names are original.
+    Token k is text[starts[k]:ends[k]]. `is_cut`: the text has more than MOST_TOKENS tokens."""
 
     codes: tuple[str, ...]
     words: tuple[str, ...]
@@ -106,13 +106,13 @@ class Source:
 
     @property
     def parts(self) -> tuple[tuple[int, str, Language], ...]:
-        """Offset, text and language of both parts."""
+        """(Offset, text, language) of both parts."""
         return (0, self.text[: self.python], PYTHON), (self.python, self.text[self.python :], CPP)
 
 
 def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
-    """Return the tokens of a source, which need not compile. Functions in `given`, those of the starter, keep their
-    names although the source defines them."""
+    """Return the tokens of a source, which need not compile. `given` are the starter's functions: they keep their names
+    although the source defines them."""
     scanned = _scan(source)
     raw = _meaning(scanned)
     kept = _fixed_names(raw) | (given & {word for _, word, _, _ in raw})
@@ -135,7 +135,7 @@ def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
 
 
 def unread(source: Source) -> list[str]:
-    """Return the text that yields no tokens (comments and literals), line by line, without white space."""
+    """Return the text of comments and literals, which has no tokens, line by line and without white space."""
     place, pieces = 0, []
     for kind, _, start, end in _scan(source):
         if kind != TEXT:
@@ -146,7 +146,7 @@ def unread(source: Source) -> list[str]:
 
 
 def functions(source: Source) -> dict[str, list[tuple[int, int]]]:
-    """Return the spans of the outermost functions and methods that a source defines, by name."""
+    """Return {name: [(start, end)]}, the characters of the outermost functions and methods that a source defines."""
     found: dict[str, list[tuple[int, int]]] = {}
     for offset, text, language in source.parts:
         code = cpptext.blanked(text, language.hidden)
@@ -210,9 +210,9 @@ def _scan(source: Source) -> list[_Raw]:
 
 
 def _meaning(raw: list[_Raw]) -> list[_Raw]:
-    """Return the tokens without those that have no effect, in linear time."""
+    """Drop the tokens without effect and return the others, in linear time."""
     found: list[_Raw] = []
-    # For each open parenthesis: True if it is kept, and the number of tokens before it.
+    # For each open parenthesis: (True if it is kept, number of kept tokens before it).
     opened: list[tuple[bool, int]] = []
     before, at = ("", "", 0, 0), 0
     while at < len(raw):
@@ -223,7 +223,7 @@ def _meaning(raw: list[_Raw]) -> list[_Raw]:
         begins = before[1] in (";", "{", "}", "")
         ends_value = before[0] in ("number", "text") or before[1] in (")", "]") or _is_own_name(before)
         if word == "std":
-            # `std::` is dropped as a whole; other names keep their `::`.
+            # Drop the `::` of `std::`, too. Other names keep theirs.
             at += following[0] == "::"
         elif word == "(" and following[:2] == ["void", ")"] and begins:
             at += 2
@@ -235,7 +235,7 @@ def _meaning(raw: list[_Raw]) -> list[_Raw]:
         elif word == ")":
             is_kept, start = opened.pop() if opened else (True, 0)
             found += [token] if is_kept else []
-            # `(f)(x)` is a call, as `f(x)` is.
+            # Treat `(f)(x)` as the call `f(x)`.
             is_name = not is_kept and len(found) == start + 1 and _is_own_name(found[-1])
             before = found[-1] if is_name else token
         elif begins and (word == ";" or (following[0] == ";" and _is_value(token))):
@@ -268,7 +268,7 @@ def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool)
 
 
 def _fixed_names(raw: list[_Raw]) -> frozenset[str]:
-    """Return the names that this text calls but does not define."""
+    """Return the names that the text calls as functions but does not define."""
     called: set[str] = set()
     own: set[str] = set()
     before = ("", "", 0, 0)
@@ -277,7 +277,7 @@ def _fixed_names(raw: list[_Raw]) -> frozenset[str]:
             before = token
             continue
         is_call = at + 1 < len(raw) and raw[at + 1][1] == "("
-        # `float dot(`, `def dot(` and `#define dot(` define, `return dot(` does not.
+        # `float dot(`, `def dot(` and `#define dot(` are definitions; `return dot(` is a call.
         defines = before[0] in (NAME, TYPE) or before[1] in ("define", "void", "def", "class")
         (called if is_call and not defines else own).add(token[1])
         before = token

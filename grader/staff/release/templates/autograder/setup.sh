@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gradescope calls this once, as root, while it builds the container's image. Grading needs no network afterwards.
+# Gradescope runs this once, as root, while it builds the container's image. Grading needs no network afterwards.
 {torch}
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -15,10 +15,10 @@ test -x .venv/bin/python || python3 -m venv .venv
 test -z "$TORCH" || .venv/bin/pip install --quiet ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$TORCH"
 .venv/bin/pip install --quiet --requirement requirements.txt
 
-# Whatever a submission could profit from reading, whichever sandbox the container allows.
+# Only root may read hidden cases and solutions: the container may not allow a sandbox that hides files.
 chmod 0700 {private}
 chmod 0600 {source}
 
-# Once for all submissions: the reference, the kit's own programs and the precompiled headers.
+# Build the reference, the kit's own programs and the precompiled headers once for all submissions.
 .venv/bin/python -m grader.staff.platforms.container ${TORCH:+--torch}
-.venv/bin/python -m grader doctor --quick || echo "setup.sh: the doctor's word above is worth reading" >&2
+.venv/bin/python -m grader doctor --quick || echo "setup.sh: the doctor found problems, listed above" >&2
