@@ -122,7 +122,7 @@ def test_addresses_are_read_and_nonsense_or_no_scheduler_is_one_line() -> None:
         refused(f"{address}: no scheduler answers there", connect, address, within_s=0.2)
 
 
-OPENSSLS = {"needs openssl": "", "no entropy": "echo no entropy >&2; exit 1", "says nothing": "exit 1"}
+OPENSSLS = {"needs openssl": "", "no entropy": "echo no entropy >&2; exit 1", "printed no message": "exit 1"}
 LOST = {"lost": "its node ended"}
 SETTINGS = {"seed": None, "timing": True, "timings_alone": False, "trust": True}
 KEY = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -keyout key.pem -out cert.pem"

@@ -292,8 +292,8 @@ def test_one_locked_grade_and_extra_credit_stop_no_others_and_a_group_fills_ever
     found = fill("moodle", export, students)
     export.write_bytes(found.content)
     assert [row["Grade"] for row in read(export)] == ["", "100", "60", ""]
-    assert "not filled in, as the grade is locked (1): First Last0 50 (locked in Moodle)" in found.notes
-    assert "above the maximum, so that 100 is filled in (1): First Last1 104" in found.notes
+    assert "not filled in, because the grade is locked (1): First Last0 50 (locked in Moodle)" in found.notes
+    assert "above the maximum, so 100 is filled in (1): First Last1 104" in found.notes
     export.write_text(canvas_export(3))
     emails = ("student0@example.edu", "student1@example.edu")
     group = Student("g", "x", matching.identities("g", emails, (), fold=True), 80.0, people=2)

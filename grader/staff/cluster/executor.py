@@ -1,4 +1,4 @@
-"""The classroom's `Executor` over the workers of a dask scheduler: see `grader.staff.cluster` for how it works.
+"""`Executor` of a class that sends jobs to the workers of a dask scheduler: see `grader.staff.cluster`.
 
 Only the thread that runs `results` changes the state. Messages that dask delivers in other threads go through a queue.
 """
@@ -29,14 +29,14 @@ from grader.staff.cluster.proof import Kit
 
 TICK_S = 0.5
 WORKERS_WITHIN_S = 60.0
-"""Seconds to wait for the first worker, or for a new one after all are gone: a batch system may be slow."""
+"""Seconds to wait for the first worker, or for a new one after all are gone: a batch system may start them slowly."""
 RECONNECT_S = 120.0
 MOST_DEATHS = 2
-"""Number of machines lost while judging one submission alone, from which on the submission counts as the cause."""
+"""If so many machines are lost while they judge one submission alone, the submission counts as the cause."""
 MOST_UNSTEADY = 3
-"""Unsteady timings in a row after which a machine is tested again."""
+"""Number of unsteady timings in a row after which a machine is tested again."""
 MOST_PROOFS = 5
-"""A machine that is lost so often during its test is not used any more."""
+"""A machine that is lost so often during its test is refused."""
 CALIBRATION = "calibration"
 
 
@@ -65,7 +65,7 @@ class ClusterExecutor:
         self._suspects: set[str] = set()
         self._deaths: Counter[str] = Counter()
         self._avoid: dict[str, str] = {}
-        """Machine to avoid for each submission, by the submission's id."""
+        """Name of the machine that should not judge a submission again, by the submission's id."""
         self._slow_once: set[str] = set()
         self._count = 0
         self._lonely_since_s = time.monotonic()
@@ -82,7 +82,7 @@ class ClusterExecutor:
 
     @property
     def dashboard(self) -> str:
-        """Address of dask's dashboard, "" without one."""
+        """Address of dask's dashboard, or "" if it has none."""
         with suppress(Exception):
             return str(self._client.dashboard_link)
         return ""
@@ -91,10 +91,9 @@ class ClusterExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events: see `Executor`.
+        """Yield events as in `Executor`.
 
-        Raises UsageError if the scheduler has no worker. Raises KitError if no machine proves that it has the kit and
-        the assignment, or if all machines are lost.
+        Raises UsageError if the scheduler has no worker. Raises KitError if all machines are refused or lost.
         """
         while self._queue or any(
             attempt.job.submission_id != CALIBRATION for attempt in self._attempts.values()
@@ -139,7 +138,7 @@ class ClusterExecutor:
                 yield Phase(attempt.job.submission_id, phase, attempt.node.name)
 
     def _look_around(self) -> Iterator[Event | None]:
-        """Update the list of machines: new ones, lost ones, silent ones."""
+        """Update the list of machines. Start the test of new machines, and put the jobs of lost ones into the queue."""
         if self._local:
             self._local.tend()
         if self._client.status != "running":
@@ -149,7 +148,7 @@ class ClusterExecutor:
             yield from self._lost(self._nodes.pop(address), "it is gone")
         for node in [node for node in self._nodes.values() if node.is_silent()]:
             yield from self._lost(node, "it no longer answers")
-            # The machine may come back. Then it is checked again before it judges, like a new one.
+            # The machine may come back. Then it is tested again before it judges, like a new one.
             node.state, node.future = "new", None
         for address, worker in there.items():
             if address not in self._nodes:
@@ -164,13 +163,13 @@ class ClusterExecutor:
         self._despair()
 
     def _despair(self) -> None:
-        """Raise if no machine can judge: all are lost or refused, or none has appeared."""
+        """Raise UsageError or KitError if no machine can judge: all are lost or refused, or none has appeared."""
         if any(node.may_judge() for node in self._nodes.values()):
             self._lonely_since_s = time.monotonic()
         elif time.monotonic() - self._lonely_since_s > self._workers_within_s and not self._nodes:
             if self._count:
                 raise KitError(
-                    "all machines of the cluster are gone; what is finished is kept: go on with --resume"
+                    "all machines of the cluster are gone; finished results are kept: go on with --resume"
                 )
             raise UsageError(
                 f"--cluster {self._scheduler}: the scheduler has no workers: start one on each machine with "
@@ -183,7 +182,7 @@ class ClusterExecutor:
             raise KitError(f"no machine of the cluster may judge: {one_line(reasons, 600)}")
 
     def _reconnect(self) -> Iterator[Event | None]:
-        """Connect again after the scheduler was lost. The jobs in progress go back into the queue, without blame."""
+        """Connect again after the scheduler was lost. Jobs in progress return to the queue; this is not their fault."""
         for node in self._nodes.values():
             for attempt in node.attempts.values():
                 self._requeue(attempt)
@@ -199,18 +198,18 @@ class ClusterExecutor:
                 break
             except UsageError as error:
                 if time.monotonic() > ends_s:
-                    raise KitError(f"{error}; what is finished is kept: go on with --resume") from error
+                    raise KitError(f"{error}; finished results are kept: go on with --resume") from error
             yield None
         self._listen()
         self._lonely_since_s = time.monotonic()
 
-    # ---- proof
+    # ---- the test of a machine
 
     def _start(self, node: Node) -> dict[str, Any]:
         return {"kit": asdict(self._kit), "name": node.name, "workers": node.most, "command": self._command}
 
     def _submit(self, node: Node, function: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
-        """Submit a task that only this worker may run, once."""
+        """Submit a task that only this machine may run, without retries. Return dask's future."""
         return self._client.submit(
             function,
             self._run,
@@ -276,7 +275,7 @@ class ClusterExecutor:
     # ---- jobs
 
     def _assign(self) -> None:
-        """Give waiting jobs to machines with room, first to those with the fewest jobs."""
+        """Send waiting jobs to machines that can take one more, first to the least busy ones."""
         left: deque[Job] = deque()
         while self._queue:
             job = self._queue.popleft()
@@ -301,8 +300,7 @@ class ClusterExecutor:
         self._count += 1
         request = machines.request(job, only_source=job.submission_id == CALIBRATION)
         digest = hashlib.sha256(repr(sorted(request.items())).encode()).hexdigest()[:24]
-        # The digest of the content identifies the job on dask's own pages. The number of the attempt makes the key
-        # unique.
+        # The digest identifies the job on dask's dashboard. The number of the attempt makes the key unique.
         key = f"judge-{digest}-{self._run}-{self._count}"
         attempt = Attempt(key, job, node, alone)
         self._attempts[key] = node.attempts[key] = attempt
@@ -348,7 +346,7 @@ class ClusterExecutor:
             )
 
     def _is_doubtful(self, node: Node, job: Job, found: Mapping[str, Any]) -> bool:
-        """Return True if the machine may be at fault for a verdict: then another machine judges the submission."""
+        """Return True if the machine may be the cause of a verdict. Another machine must then judge the submission."""
         result, name = found["done"], job.submission_id
         self._avoid[name] = node.name
         if result.get("toolchain", {}).get("compiler", self._kit.compiler) != self._kit.compiler:
@@ -360,7 +358,7 @@ class ClusterExecutor:
         timed_out = any(part["verdict"] == "timeout" for part in result["parts"])
         others = [other for other in self._nodes.values() if other.state == "fit" and other is not node]
         if timed_out and others and name not in self._slow_once:
-            # A slow or busy machine makes honest kernels slow: a second machine confirms the verdict.
+            # On a slow or busy machine a correct kernel may reach the time limit: let a second machine judge it.
             self._slow_once.add(name)
             return True
         return False
@@ -368,7 +366,7 @@ class ClusterExecutor:
     # ---- losses
 
     def _lost(self, node: Node, why: str) -> Iterator[Event]:
-        """Give back the jobs of a lost machine."""
+        """Put the jobs of a lost machine back into the queue, and report the loss."""
         attempts = list(node.attempts.values())
         node.attempts = {}
         for attempt in attempts:
@@ -381,10 +379,10 @@ class ClusterExecutor:
         yield MachineMet(node.recorded(), lost=why)
 
     def _blame(self, attempt: Attempt) -> Iterator[Event]:
-        """Judge the submission of a lost machine again, alone, or record it as the cause of too many losses."""
+        """Put the submission of a lost machine back into the queue to be judged alone, or fail it after MOST_DEATHS."""
         name = attempt.job.submission_id
         if not attempt.phase:
-            self._requeue(attempt)  # it had not begun
+            self._requeue(attempt)  # Judging had not begun.
             return
         self._deaths[name] += attempt.alone
         if self._deaths[name] >= MOST_DEATHS:

@@ -1,9 +1,9 @@
-"""Connection to the scheduler that `--cluster` names (tcp://HOST:PORT, tls://HOST:PORT), or local:N to try it here.
+"""Connection to the scheduler that `--cluster` names (tcp://HOST:PORT or tls://HOST:PORT), and local test clusters.
 
-local:N starts a scheduler and N dask workers on this machine, which stand for N machines. They divide its cores; if
-there are too few, some share a core. Their timings use the same locks (`node.slot_folder`). The scheduler listens on
-the loopback interface only, by TLS with its own key: any process that can connect to it could run programs as the
-judge, and untrusted code may run on this machine. Processes that die are started again, MOST_RESTARTS times.
+`--cluster local:N` starts a scheduler and N dask workers on this machine, which stand for N machines. The workers
+divide its cores; if there are too few, some share a core. Their timings use the same locks (`node.slot_folder`). The
+scheduler listens on the loopback interface only, by TLS with a new key. Without the key, untrusted code on this machine
+could connect and run programs as the judge. Processes that die are started again, at most MOST_RESTARTS times.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _SCHEDULER = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9_.-]+):(\d{1,
 
 @dataclass(frozen=True)
 class Address:
-    """A parsed `--cluster`: `scheduler` is the address of a running one; "" for local:N, where `machines` is N."""
+    """Value of `--cluster`: the address of a running scheduler, or "" for local:N, with `machines` = N."""
 
     scheduler: str = ""
     machines: int = 0
 
 
 def parse(text: str) -> Address:
-    """Parse the address. Raises UsageError for an invalid one, and if dask.distributed is not installed."""
+    """Parse a value of `--cluster`. Raises UsageError if it is invalid, or if dask.distributed is not installed."""
     local = re.fullmatch(r"local:(\d{1,3})", text)
     found = _SCHEDULER.fullmatch(text)
     if local and 1 <= int(local[1]) <= MOST_LOCAL:
@@ -55,7 +55,7 @@ def parse(text: str) -> Address:
     else:
         raise UsageError(
             f"--cluster {one_line(text, 60)}: name a scheduler as tcp://HOST:8786 or tls://HOST:8786, "
-            f"or local:N to try N machines (1 to {MOST_LOCAL}) that are processes on this one"
+            f"or local:N to simulate N machines (1 to {MOST_LOCAL}) on this machine"
         )
     if importlib.util.find_spec("distributed") is None:
         raise UsageError(
@@ -65,10 +65,10 @@ def parse(text: str) -> Address:
 
 
 def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -> Client:
-    """Return a dask client of a scheduler. Without `security`, TLS keys come from dask's own settings: ~/.config/dask,
-    or variables DASK_... of the environment.
+    """Return a dask client that is connected to a scheduler. Without `security`, TLS keys come from dask's settings: in
+    ~/.config/dask, or in the environment variables DASK_....
 
-    Raises UsageError, in one line, if no scheduler answers or its protocol differs.
+    Raises UsageError if no scheduler answers, or if it uses another protocol.
     """
     import logging
 
@@ -92,7 +92,7 @@ def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -
 
 
 def _why(scheduler: str, error: BaseException) -> str:
-    """Return the reason why a client cannot connect. Dask gives it in texts and in causes."""
+    """Return a message on why a client cannot connect, from the texts of an exception of dask and of its causes."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:
@@ -102,8 +102,8 @@ def _why(scheduler: str, error: BaseException) -> str:
     settings = "tls_ca_file, tls_client_cert and tls_client_key of dask's own settings (docs/cluster.md)"
     if any(isinstance(each, ssl.SSLError) for each in causes) or "TLS" in words or "SSL" in words:
         if scheduler.startswith("tls"):
-            return f"--cluster {scheduler}: TLS fails ({_short(causes)}): look at {settings}"
-        return f"--cluster {scheduler}: the scheduler speaks TLS: name it as tls://, with {settings}"
+            return f"--cluster {scheduler}: TLS fails ({_short(causes)}): check {settings}"
+        return f"--cluster {scheduler}: the scheduler uses TLS: name it as tls://, and set {settings}"
     if scheduler.startswith("tls"):
         return (
             f"--cluster {scheduler}: no scheduler answers by TLS there within {CONNECT_S:g} s ({_short(causes)}): "
@@ -111,7 +111,7 @@ def _why(scheduler: str, error: BaseException) -> str:
         )
     return (
         f"--cluster {scheduler}: no scheduler answers there within {CONNECT_S:g} s: start one with "
-        "`dask scheduler`, or name tls:// where it speaks TLS"
+        "`dask scheduler`, or name it as tls:// if it uses TLS"
     )
 
 
@@ -124,15 +124,15 @@ START_WITHIN_S = 60.0
 END_WITHIN_S = 5.0
 MOST_RESTARTS = 50
 MOST_FAILED_STARTS = 3
-"""Failed starts of the scheduler in a row: one that was killed while it started is started again."""
+"""Maximum number of attempts to start the scheduler, which may be killed while it starts."""
 KEY_FILES = ("key.pem", "cert.pem")
 
 
 class LocalMachines:
-    """The processes of a cluster on this machine: a scheduler, and workers that stand for `count` machines.
+    """Processes of a cluster on this machine: a scheduler, and `count` dask workers that stand for machines.
 
-    `address` is the scheduler's, and `security` has the keys for connections to it. Raises KitError if no key can be
-    made.
+    `address` is the scheduler's address, and `security` has the keys for connections to it. Raises KitError if no key
+    can be made.
     """
 
     def __init__(self, count: int, scratch: Path) -> None:
@@ -145,7 +145,7 @@ class LocalMachines:
         self.tend()
 
     def tend(self) -> None:
-        """Start missing processes again. Raises KitError if they keep dying."""
+        """Start all processes that are not running. Raises KitError if they keep dying."""
         if not self._runs("scheduler"):
             address_file = self.place / "address"
             address_file.unlink(missing_ok=True)
@@ -162,9 +162,7 @@ class LocalMachines:
                 self._start(name, "worker", self.address, name, cores)
 
     def connect(self) -> Client:
-        """Return a client of the scheduler, which may end and be started again meanwhile. Raises UsageError,
-        KitError.
-        """
+        """Return a client of the scheduler. If the scheduler has died, start it again. Raises UsageError, KitError."""
         for _ in range(MOST_FAILED_STARTS - 1):
             with contextlib.suppress(UsageError):
                 return connect(self.address, self.security)
@@ -208,8 +206,8 @@ class LocalMachines:
             )
 
     def _awaited(self, address_file: Path, *, may_end: bool) -> str:
-        """Wait for the scheduler's address. Return "" if it ended before it had one and `may_end` is True. Raises
-        KitError."""
+        """Wait for the scheduler's address and return it. `may_end`: return "" if the scheduler ended before it had an
+        address; else this raises KitError, as a timeout does."""
         ends_s = time.monotonic() + START_WITHIN_S
         while time.monotonic() < ends_s and self._runs("scheduler"):
             if address_file.exists():
@@ -222,10 +220,11 @@ class LocalMachines:
 
     def _said(self, name: str) -> str:
         lines = (self.place / f"{name}.log").read_text(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else "it says nothing"
+        return lines[-1][:200] if lines else "it printed no message"
 
     def _own_key(self) -> Any:
-        """Make the key. Raises KitError where openssl cannot: in the clear any process here could take over."""
+        """Make a TLS key and return the settings that use it. Raises KitError if openssl cannot: the cluster must not
+        run without TLS."""
         if shutil.which("openssl") is None:
             raise KitError("--cluster local:N needs openssl to make its TLS key: 'apt install openssl'")
         key, certificate = (self.place / name for name in KEY_FILES)
@@ -242,13 +241,13 @@ class LocalMachines:
         command += ["-days", "30", "-subj", "/CN=gpt149", "-keyout", str(key), "-out", str(certificate)]
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode != 0:
-            said = (made.stderr.strip().splitlines() or ["it says nothing"])[-1][:200]
+            said = (made.stderr.strip().splitlines() or ["it printed no message"])[-1][:200]
             raise KitError(f"--cluster local:N: openssl cannot make a TLS key: {said}")
         return security_of(self.place)
 
 
 def security_of(folder: Path) -> Any:
-    """Return the TLS settings of a local cluster's processes: one key for all."""
+    """Return the TLS settings of a local cluster. All its processes use the one key in `folder`."""
     from distributed.security import Security
 
     key, certificate = (str(folder / name) for name in KEY_FILES)
@@ -258,12 +257,12 @@ def security_of(folder: Path) -> Any:
 
 
 def cores_of(k: int, count: int) -> list[int]:
-    """Return the cores of machine `k` of `count`: a share of this one's, or one core that is shared."""
+    """Return the cores of simulated machine `k` of `count`: a share of this machine's cores, or one shared core."""
     cores = machine.usable_cpus() or list(range(os.cpu_count() or 1))
     return cores[k::count] or [cores[k % len(cores)]]
 
 
-# ---- in the processes
+# ---- code that runs in the processes of a local cluster
 
 
 async def scheduler(security: Any, port: str, address_file: str) -> None:
@@ -285,7 +284,7 @@ async def worker(security: Any, address: str, name: str, cores: Sequence[int]) -
         address,
         name=name,
         nthreads=len(cores) + 1,
-        # All workers share one GPU by turns, as they share the machine (`Slot`). Each part states if it needs one.
+        # All workers of this machine offer its one GPU: the locks (`Slot`) let them use it by turns.
         resources={"cores": len(cores), "machine": 1, "card": 1},
         security=security,
         dashboard=False,
@@ -300,7 +299,7 @@ def main(arguments: Sequence[str]) -> None:
     parent, keys, what, *rest = arguments
     procfs.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(parent):
-        return  # the judge died before the signal was set up
+        return  # The judge died before `end_with_parent` was called.
     security = security_of(Path(keys))
     if what == "scheduler":
         asyncio.run(scheduler(security, *rest))

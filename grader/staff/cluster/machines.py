@@ -1,4 +1,4 @@
-"""State of each machine of a cluster and of each attempt to judge a job, and the messages about both."""
+"""State of each machine of a cluster and of each attempt to judge a job, and the data of jobs and results."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from grader.staff.classroom.executor import Job
 from grader.staff.classroom.ledger import Machine, now
 
 SILENT_S = 20.0
-"""Seconds of silence after which a machine with jobs counts as lost: its tasks report every two seconds."""
+"""Seconds without a message after which a machine with jobs counts as lost. Its tasks report every two seconds."""
 
 PROVE_WITHIN_S = 600.0
-"""Time limit of a machine's proof: the first one builds its reference and its headers."""
+"""Time limit of a machine's first test, in seconds. It may compile the reference and the headers."""
 
 MOST_NAME = 56
-"""Length limit of a machine's name, without the suffix that makes it unique."""
+"""Maximum number of characters of a machine's name, without the suffix that makes it unique."""
 
 State = Literal["new", "proving", "calibrating", "fit", "refused"]
 
 
 @dataclass
 class Attempt:
-    """One attempt to judge a job on a machine. Answers to an abandoned attempt are ignored."""
+    """One attempt to judge a job on a machine. `alone`: the machine runs no other job meanwhile. `future` is dask's."""
 
     key: str
     job: Job
@@ -35,14 +35,15 @@ class Attempt:
     alone: bool
     future: Any = None
     phase: str = ""
-    """The phase; "" until the first message, while it waits for room on its machine."""
+    """Phase of grading; "" while the job waits for a free worker on its machine."""
     heard_s: float = field(default_factory=time.monotonic)
     began_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass
 class Node:
-    """A dask worker, by its address at the scheduler. `most` is the number of jobs that it takes at once."""
+    """One machine: a dask worker with this address. `most` is the number of jobs that it runs at once. `why` is the
+    reason why it was refused or lost. `unsteady` counts unsteady timings in a row, `tries` starts of its test."""
 
     address: str
     name: str
@@ -62,20 +63,20 @@ class Node:
         return not self.attempts
 
     def has_room(self, *, alone: bool, ahead: int = 0) -> bool:
-        """Return True if the machine can take one more job. Beside the jobs that run, `ahead` jobs may wait on it. A
-        job that has to be `alone` needs an idle machine."""
+        """Return True if the machine can take one more job. `alone`: the job needs an idle machine. `ahead` is the
+        number of jobs that may wait on the machine besides those that run."""
         if self.state != "fit" or any(attempt.alone for attempt in self.attempts.values()):
             return False
         return self.is_idle if alone else len(self.attempts) < self.most + ahead
 
     def may_judge(self) -> bool:
-        """Return True if the machine judges, or its test is not finished."""
+        """Return True if the machine may judge, or if its test still runs."""
         if self.state == "fit":
             return True
         return self.state != "refused" and time.monotonic() - self.since_s < PROVE_WITHIN_S
 
     def is_silent(self) -> bool:
-        """Return True if the machine has jobs and none of them has sent a message for too long."""
+        """Return True if the machine has jobs, but sent no message on any of them for SILENT_S."""
         heard_s = [attempt.heard_s for attempt in self.attempts.values()]
         return bool(heard_s) and time.monotonic() - max(heard_s) > SILENT_S
 
@@ -95,7 +96,7 @@ class Node:
 
 
 def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
-    """Return a worker's name for people: its name at the scheduler, made unique."""
+    """Return a name for messages: the dask worker's name, with a number if it is in `taken`."""
     label = str(worker.get("name") or address)
     name = address.partition("://")[2] if label == address else label
     name = stem = name[:MOST_NAME]
@@ -107,13 +108,12 @@ def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
 
 
 def needs(*, card: bool) -> dict[str, float]:
-    """Return the resources that a job holds on its machine: a core, and a GPU if `card`."""
+    """Return the dask resources that a job needs on its machine: a core, and a GPU if `card`."""
     return {"cores": 1, "card": 1} if card else {"cores": 1}
 
 
 def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
-    """Return the number of jobs that a worker takes at once, each holding a GPU if `card`. If it is 0, also return
-    the reason."""
+    """Return (number of jobs that a dask worker runs at once, the reason if it is 0). `card`: each job needs a GPU."""
     resources = worker.get("resources") or {}
     cores, threads = int(resources.get("cores", 0)), int(worker.get("nthreads", 1))
     if cores < 1 or "machine" not in resources:
@@ -134,7 +134,8 @@ MOST_RESULT_BYTES = 8 << 20
 
 
 def request(job: Job, *, only_source: bool) -> dict[str, Any]:
-    """Serialize a job: the submission's files, or the source alone; and the earlier result if only a part is judged."""
+    """Return a job as JSON values: the submission's files (`only_source`: its source alone), and the earlier result if
+    only some parts or cases are judged."""
     files = {path.name: path for path in sorted(job.source.parent.iterdir()) if path.is_file()}
     if only_source:
         files = {job.source.name: job.source}
@@ -150,7 +151,7 @@ def request(job: Job, *, only_source: bool) -> dict[str, Any]:
 
 
 def fetched(future: Any) -> dict[str, Any]:
-    """Return a task's result, or a description of its failure."""
+    """Return the result of a task's future, or {"lost": why} or {"failed": why, "refused": why} if the task failed."""
     try:
         if future.status == "finished":
             return dict(future.result(timeout=FETCH_WITHIN_S))
@@ -159,6 +160,6 @@ def fetched(future: Any) -> dict[str, Any]:
             lost = type(error).__name__ in ("KilledWorker", "NoValidWorkerError")
             reason = one_line(f"{type(error).__name__}: {error}", 200)
             return {"lost": reason} if lost else {"failed": f"it cannot judge: {reason}", "refused": reason}
-    except Exception as error:  # any error of dask if a worker has just gone
+    except Exception as error:  # If a worker has just gone, dask may raise any exception.
         return {"lost": one_line(f"{type(error).__name__}: {error}", 200)}
     return {"lost": f"its task was {future.status}"}

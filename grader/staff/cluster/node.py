@@ -1,11 +1,11 @@
-"""A node: the process below a dask worker that judges the jobs of its machine, as the local executor does.
+"""A node: the child process of a dask worker that judges the machine's jobs by a `LocalExecutor`.
 
     python -m grader.staff.cluster.node        reads and writes lines of JSON on standard input and output
 
-The judge first sends `start`: the kit, a name, the number of jobs at once. The node answers with `facts`: a
-description of this machine, and the reason if it may not judge. Then jobs come and go: {"job", "submission_id",
-"files", "left", "before"} in, {"job", "phase"} and {"job", "done"} or {"job", "failed", "died"} out; {"stop": job}
-ends one at once. The node ends with its input, and with its parent.
+The judge first sends `start`: the kit, a name, and the number of jobs at once. The node answers with `facts`: a
+description of this machine, with the reason if it may not judge. A job is {"job", "submission_id", "source", "files",
+"left", "before"}. The node answers with {"job", "phase"}, and at last with {"job", "done"} or {"job", "failed",
+"died"}. {"stop": job} ends a job at once. The node ends at the end of its input, or when its parent dies.
 """
 
 from __future__ import annotations
@@ -40,29 +40,31 @@ from grader.submission.ids import is_id
 
 SLOTS = "gpt149-slots"
 MACHINES_FOLDERS = ("/dev/shm", "/tmp")
-"""Folders in which all nodes of a machine look for the locks, independent of TMPDIR."""
+"""Folders for the locks that all nodes of a machine share. The first one that is writable is used."""
 SCRATCH = "gpt149-node-"
 ALIVE_S = 2.0
-"""Seconds between two messages in which a node with jobs reports that it is working."""
+"""Interval in seconds at which a node with jobs reports that it is alive."""
 FILES_MODE = 0o644
 IDLE_S = 900.0
 
 
 class Node:
-    """The jobs of one judge on this machine, and the executor that runs them."""
+    """The jobs of one judge's run on this machine, and the executor that runs them. `say` sends a message."""
 
     def __init__(self, start: Mapping[str, Any], say: Any) -> None:
         self.kit, self.name, self.say = Kit(**start["kit"]), str(start["name"]), say
         self.workers = int(start["workers"])
         self.command: list[str] = start["command"]
         self.jobs: dict[str, str] = {}
-        """The judge's key of each job, by its name in the local executor."""
+        """The judge's key of each job, by the job's name in the local executor."""
         self.scratch, self._claim = own_scratch()
         self.started = 0
         self.executor: LocalExecutor | None = None
 
     def facts(self, *, thorough: bool) -> dict[str, Any]:
-        """Return a description of this machine, and the reason if it may not judge. If `thorough`, test it, too."""
+        """Return {"facts": description of this machine}; "refused" is the reason why it may not judge, or "".
+
+        `thorough`: run the doctor, too. Start the executor if the machine may judge."""
         refused = proof.refusals(self.kit)
         notes: list[str] = []
         if not refused and thorough:
@@ -95,7 +97,7 @@ class Node:
         )
 
     def take(self, request: Mapping[str, Any]) -> None:
-        """Take a job, or stop one."""
+        """Start the job that the judge sent, or stop a job."""
         if self.executor is None:
             return
         if "stop" in request:
@@ -108,14 +110,14 @@ class Node:
         try:
             self._begin(request)
         except OSError as error:
-            # Only this machine has the fault (a full disk): the job goes to another one.
+            # For example, this machine's disk is full: the judge then sends the job to another machine.
             removal.remove(self.scratch / f"job-{self.started - 1}")
             why = f"its files cannot be written here: {error.strerror}"
             self.say({"job": request["job"], "failed": why, "died": False})
 
     def _begin(self, request: Mapping[str, Any]) -> None:
         assert self.executor is not None
-        # A judge that has ended and its successor may both have sent the same submission.
+        # The same submission may arrive twice, for example from a judge that has ended and from its successor.
         name, known_as = f"{self.started}", str(request["submission_id"])
         place = self.scratch / f"job-{name}" / (known_as if is_id(known_as) else "submission")
         self.started += 1
@@ -155,11 +157,11 @@ class Node:
 
 
 def own_scratch() -> tuple[Path, int]:
-    """Make a private folder. Return it, and the descriptor that locks it. First remove the folders of this user's
-    killed nodes.
+    """Make a scratch folder. Return its path, and the descriptor that locks it. First remove the folders that killed
+    nodes of this user left.
 
-    The kernel releases the lock of a process that dies. Making a folder and removing old ones exclude each other, so
-    that a new folder is not removed before it is locked.
+    The kernel releases the locks of a dead process. A lock (`nodes`) lets only one node at a time make and remove
+    folders. Otherwise a node could remove another's new folder before it is locked.
     """
     turn = os.open(slot_folder() / "nodes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -179,19 +181,19 @@ def own_scratch() -> tuple[Path, int]:
 
 
 def slot_folder() -> Path:
-    """Return the folder of this machine's locks: the same for all nodes of this user, for any judge."""
+    """Return the folder of this machine's locks. All nodes of this user share it, even those of different judges."""
     places = [place for place in MACHINES_FOLDERS if os.access(place, os.W_OK | os.X_OK)]
     folder = Path(*places[:1] or [tempfile.gettempdir()], f"{SLOTS}-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise KitError(f"{folder} is not this user's own: remove it")
+        raise KitError(f"{folder} is not a folder of this user: remove it")
     return folder
 
 
 def serve() -> None:
-    """Read, judge and answer until the input ends."""
+    """Read requests from standard input, judge jobs and write answers to standard output until the input ends."""
     requests = Requests(0)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -224,7 +226,7 @@ def serve() -> None:
 
 
 class Requests:
-    """Lines of JSON from a descriptor. Raises EOFError at its end."""
+    """Reader of JSON lines from a descriptor. Its methods raise EOFError at the end of the input."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor, self._unread = descriptor, b""
@@ -239,7 +241,7 @@ class Requests:
         return found
 
     def wait(self) -> dict[str, Any]:
-        """Return the next request. Raises EOFError after a long silence, too: the judge may be gone."""
+        """Wait for the next request and return it. Raises EOFError also if none comes for IDLE_S: the judge is gone."""
         while not self._lines:
             with selectors.DefaultSelector() as selector:
                 selector.register(self.descriptor, selectors.EVENT_READ)

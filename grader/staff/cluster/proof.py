@@ -1,7 +1,7 @@
-"""Test of a machine, before it gets a submission: its verdicts must equal those of the judge's machine.
+"""Test of a cluster machine before it gets a submission: its verdicts must equal those of the judge's machine.
 
-The judge sends its versions and digests (`Kit`). A node compares them with its own, and reports the differences. Its
-timing is checked by the calibration submission, which each machine judges first.
+The judge sends its versions and digests (`Kit`). A node (the process on the machine) compares them with its own, and
+reports the differences. The calibration submission, which each machine judges first, then tests the timing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from grader.staff.classroom import fingerprints
 @dataclass(frozen=True)
 class Kit:
     """Versions, digests and settings on which the verdicts of a run depend. `config` is the assignment's path, relative
-    to the kit's folder if it is inside."""
+    to the kit's folder if it lies there. The flags are as in `Settings` and in the command line."""
 
     config: str
     assignment_fingerprint: str
@@ -42,11 +42,11 @@ class Kit:
     timings_alone: bool
     trust: bool
     card: bool = False
-    """True if a part is judged on a GPU: each job then reserves a GPU."""
+    """True: a part of the assignment needs a GPU, so each job reserves one."""
 
 
 def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -> Kit:
-    """Return the judge's own kit."""
+    """Return the `Kit` of this machine, the judge's. `settings` are its fields from `seed` to `trust`."""
     place = config.resolve()
     return Kit(
         config=str(place.relative_to(ROOT) if place.is_relative_to(ROOT) else place),
@@ -60,7 +60,8 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that compile and judge a submission on this machine. Raises KitError without a compiler."""
+    """Return the versions of the tools that judge on this machine, by field of `Kit`. Raises KitError without a
+    compiler."""
     tools = toolchain.toolchain()
     return {
         "python": platform.python_version(),
@@ -76,7 +77,7 @@ def config_path(kit: Kit) -> Path:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """Describe this machine for the ledger."""
+    """Return the facts about this machine that the ledger records, by field of `ledger.Machine`."""
     known = machine.describe()
     return {
         "name": name,
@@ -87,7 +88,7 @@ def facts(name: str) -> dict[str, Any]:
 
 
 def refusals(kit: Kit) -> list[str]:
-    """Return the reasons why verdicts of this machine could differ from the judge's, one short phrase each."""
+    """Return a short phrase for each reason why verdicts of this machine could differ from the judge's."""
     found = []
     try:
         here = versions()
@@ -113,7 +114,7 @@ def refusals(kit: Kit) -> list[str]:
 
 
 def complaints() -> tuple[list[str], list[str]]:
-    """Return the doctor's findings for this machine: failures, and weaknesses of its timings."""
+    """Return the doctor's findings for this machine as (failures, warnings)."""
     from grader import doctor
 
     found = doctor.findings(steadiness=False)

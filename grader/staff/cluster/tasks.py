@@ -1,7 +1,7 @@
-"""Task of a dask worker: send jobs to the node below it, and report their progress. It does not read their content.
+"""Tasks that dask workers run: they pass jobs to a node (a child process), and report the jobs' progress.
 
 Dask pickles these functions by their names, so a worker without the kit cannot run them. Arguments and results are
-plain values.
+JSON values. A task does not interpret the files and results in them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from grader.core.harmless import one_line
 from grader.core.places import ROOT
 
 ALIVE_S = 2.0
-"""Seconds between two messages of a task that it is alive."""
+"""Interval in seconds at which a task reports that it is alive."""
 STALL_S = 6.0
-"""Seconds without a run of a task after which its machine counts as stopped: the job's times are discarded."""
+"""If a task's loop pauses for longer than this, in seconds, the machine was stopped: the job's result is discarded."""
 CLOSE_WITHIN_S = 10.0
 NODE_SILENT_S = 30.0
-"""A node that is silent for this many seconds is stopped or stuck: it is ended, and its jobs go elsewhere."""
+"""A node without a message for so many seconds is stuck: it is killed, and its jobs go to other machines."""
 LOG_LINES = 5
 
 
 class NodeProcess:
-    """The node of one judge below this dask worker."""
+    """Node of one judge's run: a child process of this dask worker. `facts` describe the machine once they arrive."""
 
     def __init__(self, start: Mapping[str, Any]) -> None:
         self.inboxes: dict[str, queue.SimpleQueue[dict[str, Any]]] = {}
@@ -41,17 +41,18 @@ class NodeProcess:
         self.heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._there = threading.Event()
-        # The node is killed when the thread that started it ends, so this thread reads until the node ends.
+        # The kernel kills the node when the thread that started it ends. So the reading thread also starts the node.
         self._reader = threading.Thread(target=self._read, args=(dict(start),), daemon=True)
         self._reader.start()
 
     def wait_facts(self) -> dict[str, Any]:
-        """Wait for the description of the machine, and the reason if it may not judge."""
+        """Wait for the node's description of the machine, with "refused" if it may not judge. Return it, or {"lost":
+        why}."""
         self._there.wait()
         return self.facts or {"lost": "its node ended while it looked at the machine"}
 
     def begin(self, request: Mapping[str, Any]) -> queue.SimpleQueue[dict[str, Any]]:
-        """Hand a job over; its messages come in the queue."""
+        """Send a job to the node. Return the queue of the node's messages on the job."""
         inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         with self.lock:
             self.inboxes[request["job"]] = inbox
@@ -67,7 +68,7 @@ class NodeProcess:
         self._write({"stop": job})
 
     def is_silent(self) -> bool:
-        """Return True if the node no longer works although its process exists."""
+        """Return True if the node sent no message for NODE_SILENT_S."""
         return time.monotonic() - self.heard_s > NODE_SILENT_S
 
     def kill(self) -> None:
@@ -87,16 +88,16 @@ class NodeProcess:
     def _write(self, message: Mapping[str, Any]) -> None:
         with self.lock, contextlib.suppress(OSError, ValueError):
             if self._process is None or self._process.stdin is None:
-                return  # it could not be started
+                return  # The node could not be started.
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
     def _read(self, start: dict[str, Any]) -> None:
-        """Read the node's messages. After any end of the node or error here, wake all who wait for a message."""
+        """Start the node and read its messages until it ends. Then, or after an error, wake all threads that wait."""
         said: list[bytes] = []
         try:
             self._talk(start, said)
-        except Exception as error:  # no process could be started, or a killed one left half a line
+        except Exception as error:  # The process did not start, or it was killed while it wrote a line.
             said.append(f"{type(error).__name__}: {error}".encode())
             self.kill()
         if self._process is not None:
@@ -148,12 +149,12 @@ def _keep(lines: list[bytes], line: bytes) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the node's environment, without dask's settings, which name keys."""
+    """Return the environment of the node, without dask's settings, which name files with keys."""
     return {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
 
 
 def node_of(run: str, start: Mapping[str, Any]) -> NodeProcess:
-    """Return the node of one run of a judge, started if need be."""
+    """Return the node of the judge's run with this id. Start one if none is running."""
     with _lock:
         for other in [other for other, node in _nodes.items() if node.ended]:
             del _nodes[other]
@@ -164,12 +165,12 @@ def node_of(run: str, start: Mapping[str, Any]) -> NodeProcess:
 
 
 def prove(run: str, start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a description of this machine, and the reason if it may not judge."""
+    """Return the node's description of this machine. It contains "refused", the reason if the machine may not judge."""
     return node_of(run, start).wait_facts()
 
 
 def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic: str) -> dict[str, Any]:
-    """Have a job judged; return the node's last message on it. Log its phases under `topic` meanwhile."""
+    """Let the node judge a job, and report its phases under dask's `topic`. Return the node's last message on it."""
     from distributed import get_worker
 
     worker, job = get_worker(), request["job"]
@@ -204,7 +205,7 @@ def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic:
 
 
 def _is_wanted(worker: Any, key: str) -> bool:
-    """Return True if a client still waits for this task: dask cannot end a running one."""
+    """Return True if a client still waits for this task. Dask cannot end a running task."""
     task = worker.state.tasks.get(key)
     return task is not None and task.state in ("executing", "long-running")
 

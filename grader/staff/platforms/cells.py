@@ -1,7 +1,7 @@
-"""CSV table in which single cells are replaced while every other byte stays as it was.
+"""CSV table in which single cells are replaced while all other bytes stay the same.
 
-The `csv` module would lose quotation marks, line ends and a byte order mark. Here the position of each cell in the text
-is found by the grammar of RFC 4180. All text outside of the replaced cells is copied.
+The `csv` module would lose quotation marks, line ends and a byte order mark. This parser, which follows the grammar of
+RFC 4180, finds the position of each cell in the text. All text outside of the replaced cells is copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grader.core.harmless import one_line
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS, MOST_CELLS = 16 << 20, 100_000, 5000, 2_000_000
 LONGEST_CELL = 100_000
-"""Length limit in characters: a feedback comment in HTML."""
+"""Maximum number of characters in a cell: enough for a feedback comment in HTML."""
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 _PLAIN = re.compile(r"[^,\r\n]*")
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -25,8 +25,8 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text without quotation marks, and where it starts and ends in the file, quotation marks
-    included."""
+    """One cell: its text without quotation marks, and its offsets [start, end) in the file's text, including quotation
+    marks."""
 
     text: str
     start: int
@@ -42,13 +42,13 @@ class Row:
     cells: tuple[Cell, ...]
 
     def text(self, column: int) -> str:
-        """Return a cell's text without surrounding blanks; "" where the row ends before it."""
+        """Return a cell's text without surrounding blanks, or "" if the row has no such column."""
         return self.cells[column].text.strip() if column < len(self.cells) else ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A parsed table and its text. `rows` has no empty line."""
+    """A parsed table and its text. `rows` does not contain empty lines."""
 
     path: Path
     text: str
@@ -58,8 +58,8 @@ class Table:
         return f"{self.path}:{row.line}"
 
     def replaced(self, values: Mapping[Cell, str]) -> bytes:
-        """Return the file's bytes with these cells replaced; a cell that had quotation marks keeps them. The new values
-        must not contain quotation marks, commas or line ends."""
+        """Return the file's bytes with the cells' new `values`. A cell with quotation marks keeps them. The values must
+        not contain quotation marks, commas or line ends."""
         pieces, at = [], 0
         for cell in sorted(values, key=lambda cell: cell.start):
             value = f'"{values[cell]}"' if cell.quoted else values[cell]
@@ -69,13 +69,13 @@ class Table:
 
 
 def read(path: Path) -> Table:
-    """Read the table at `path`. Raises UsageError with file and line if it is not a table."""
+    """Read the CSV table at `path`. Raises UsageError with file and line if it is not a table."""
     text = read_text(path, MOST_BYTES, no="gradebook", advice="take the file as the platform exported it")
     return parse(path, text)
 
 
 def parse(path: Path, text: str) -> Table:
-    """Parse a CSV text; a byte order mark at its start belongs to no cell. Raises UsageError, with file and line."""
+    """Parse a CSV text, which may start with a byte order mark. Raises UsageError with file and line."""
     rows: list[Row] = []
     count = 0
     at, line = (1, 1) if text.startswith("\ufeff") else (0, 1)

@@ -1,13 +1,13 @@
 """`autograder.py` for Classroom 50: a release puts this file and `handout.zip` into one folder, the bundle.
 
 Theory of operation. Classroom 50's runner starts this program in the student's checkout. The program first deletes
-files of the checkout that have the names of its results. It unpacks the handout, which has only public cases, into a
-folder outside of the checkout. It runs the student's command line there, so no module of the checkout can be imported.
-It then copies `result.json`, `release-body.md` and `verdict.html` into the checkout. The kit itself writes GitHub's
-summary, annotations and outputs.
+files in the checkout that have the names of its results. It unpacks the handout, which has only public cases, into a
+folder outside of the checkout. It runs `gpt149.py` there, so no module of the checkout can be imported. Then it copies
+`result.json`, `release-body.md` and `verdict.html` into the checkout. `gpt149.py` itself writes GitHub's summary,
+annotations and outputs.
 
-The exit code is 0 if there is a result, and 3 if the kit could not be started: then `result.json` is missing. This
-program does not import the kit. It runs on Python 3.10 or newer, and installs packages that are missing.
+The exit code is 0 if `result.json` was written, and 3 if the kit could not grade. This program does not import the kit.
+It runs on Python 3.10 or newer, and installs packages that are missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FAILED = 3
 
 
 def main() -> int:
-    """Grade the checkout in the working directory. Returns the exit code."""
+    """Grade the checkout in the working directory. Return the exit code."""
     checkout = Path.cwd()
     for name in WRITTEN:
         remove(checkout / name)
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def grade(checkout: Path, scratch: Path) -> str:
-    """Grade the checkout, and copy the results into it. Return "", or the reason for a missing result."""
+    """Grade the checkout, and copy the results into it. Return "", or the reason why there is no result."""
     bundle = Path(__file__).resolve().parent
     kit, out, packages = (scratch / name for name in ("kit", "out", "packages"))
     out.mkdir()

@@ -1,12 +1,12 @@
 """Program that grades the one submission in a platform's container, and always writes a results file.
 
-Theory of operation. The platform starts this process, usually as root, with a folder that holds the hand-in. This
-process does not judge. It first writes a results file which says that grading did not end: this file remains if the
-container is stopped. Then a child process grades within a time limit. At the end this process writes the child's
-results, or the reason why they are missing.
+Theory of operation. The platform starts this process, usually as root, with a folder that contains the hand-in. This
+process first writes a results file which says that grading did not end: the file remains if the container is stopped.
+Then it starts a child process, which grades within a time limit. At the end this process writes the child's results,
+or the reason why they are missing.
 
-- The child writes its results into a folder that only this user can enter. Nothing is read from the folders of the
-  results and the submission. A results file that the student hands in, or that the kernel writes, is overwritten.
+- The child writes its results into a folder that only this user can enter. This process reads only that folder. A
+  results file that the student hands in, or that a student's kernel writes, is overwritten.
 - The results file is written last, in one step, and never through a link. Until then other users cannot enter its
   folder.
 - Students never see a traceback. It goes to standard error, which platforms show to the staff.
@@ -42,29 +42,29 @@ Results = dict[str, Any]
 
 
 class Renderer(Protocol):
-    """Functions that convert results to a platform's format, as JSON values. Modules such as `grader.report.gradescope`
-    implement it."""
+    """Interface of modules such as `grader.report.gradescope`. Each method returns a results file as JSON values.
+    `seconds` is the time that grading took."""
 
     def results(
         self, assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
     ) -> Results:
-        """Render a graded submission; `seconds` is the time that grading took."""
+        """Render a graded submission."""
 
     def refused(self, assignment: Assignment, why: str, *, seconds: float) -> Results:
-        """Render a submission that cannot be judged by its own fault, such as a missing source file."""
+        """Render a submission that cannot be judged because of a mistake in it, such as a missing source file."""
 
     def kit_fault(self, details: str, *, seconds: float, max_points: float = 0.0) -> Results:
-        """Render a failure of the grader: no grade, and no traceback for the student."""
+        """Render a failure of the grader, without a grade. `details`, such as a traceback, are for the staff only."""
 
 
 @dataclass(frozen=True)
 class Container:
     """Settings of a platform that starts a container to grade one submission. Paths are relative to `root`.
 
-    `kits` are folders that may have an assignment (`configs/`); the first one found is used, else the kit's own.
-    `late_s` returns the seconds after the due date, or None if unknown. `limit_s` ends grading before the platform
-    stops the container; the environment variable `limit_variable` overrides it. `module` is run as the child process.
-    `image` names the file in which the staff installs a missing program.
+    `kits` are folders that may contain an assignment (`configs/`). The first assignment found is used, else the kit's
+    own. `late_s` returns the seconds after the due date, or None if unknown. `limit_s` is the time limit of grading,
+    shorter than the platform's; the environment variable `limit_variable` overrides it. `module` is run as the child
+    process. `image` names the file in which the staff installs a missing program.
     """
 
     title: str
@@ -83,7 +83,7 @@ class Container:
 CONFIG = Path("configs") / "gpt149.yaml"
 HIDDEN_CONFIG = Path("configs") / "hidden" / "gpt149.yaml"
 CHILD = "--grade"
-"""The first argument of the child process, before the container's folder and the private one."""
+"""First argument of the child process. The container's folder and the private folder for results follow."""
 _FOUND = "found.json"
 _LARGEST_FOUND_BYTES = 4 << 20
 
@@ -91,8 +91,8 @@ _LARGEST_FOUND_BYTES = 4 << 20
 def main(container: Container, where: Path | Sequence[str], limit_s: float | None = None) -> int:
     """Grade the submission in the folder `where`, or in the folder that these command-line arguments name.
 
-    Returns the exit code: 0 if there is a grade, 3 if the grader failed, with a message on standard error. The results
-    file is written in both cases. Raises UsageError if the folder does not exist, because nothing can be written then.
+    Returns the exit code: 0 if the results have a grade, 3 if the grader failed. Then standard error has a message. The
+    results file is written in both cases. Raises UsageError if the folder does not exist.
     """
     if not isinstance(where, Path):
         if list(where[:1]) == [CHILD]:
@@ -131,7 +131,7 @@ def _folder(container: Container, arguments: Sequence[str]) -> Path:
 def _found_by_child(
     container: Container, root: Path, limit_s: float, started: float
 ) -> tuple[dict[str, Any], int]:
-    """Run the child process. Return its results, or why they are missing, and the exit code. Raises nothing."""
+    """Run the child process. Return (its results, or a results file with the failure; exit code). Raises nothing."""
     private = Path(tempfile.mkdtemp(prefix="gpt149-container-"))
     try:
         why = run([sys.executable, "-m", container.module, CHILD, str(root), str(private)], limit_s)
@@ -148,7 +148,7 @@ def _found_by_child(
 
 
 def run(command: Sequence[str], limit_s: float) -> str:
-    """Run the child in a process group of its own. Return "" if its exit code is 0, else how it ended."""
+    """Run a command in a new process group, and then kill the group. Return "" for exit code 0, else how it ended."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
         command,
@@ -184,7 +184,7 @@ def _limit_s(container: Container) -> float:
 
 @contextlib.contextmanager
 def _closed_to_others(results: Path) -> Iterator[Path]:
-    """Yield the results folder, which is made if missing. Other users cannot enter it inside the `with` block."""
+    """Yield the results folder, created if missing. Inside the `with` block, other users cannot enter it."""
     if results.is_symlink() or (results.exists() and not results.is_dir()):
         results.unlink()
     results.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def _write(place: Path, found: Mapping[str, Any]) -> None:
 
 
 def _grade_to_file(container: Container, root: Path, private: Path) -> int:
-    """Grade, and write the results into the private folder; an error is written as a result, too."""
+    """Grade, and write the results or the error into the private folder. Return exit code 0."""
     started = time.monotonic()
     max_points = 0.0
     try:
@@ -232,7 +232,7 @@ def _fault(container: Container, why: str, started: float, max_points: float) ->
 
 def grade(container: Container, assignment: Assignment, root: Path, scratch: Path) -> dict[str, Any]:
     """Grade the submission below `root`. Return the results in the platform's format. Raises KitError or UsageError for
-    faults that are not the student's."""
+    a failure of the kit or a mistake in the assignment."""
     from grader import score, submission
 
     started = time.monotonic()
@@ -267,8 +267,8 @@ def _evaluate(container: Container, root: Path, assignment: Assignment, source: 
 
 
 def _assignment(container: Container, root: Path) -> Assignment:
-    """Return the first assignment in the container's folders, else the kit's own; with hidden cases if there are
-    some."""
+    """Return the first assignment in the container's folders, else the kit's own. A file with hidden cases has
+    priority."""
     return _first_assignment([*(root / name for name in container.kits), ROOT])
 
 
@@ -283,15 +283,15 @@ def _first_assignment(kits: Sequence[Path]) -> Assignment:
 
 
 def prepare(arguments: list[str]) -> int:
-    """Compile in advance what all submissions need. setup.sh calls it (`[--torch]`) when an image is built."""
+    """Compile the reference, the runner and the headers for all submissions. setup.sh runs this for a new image."""
     from grader.backends.native import nativebuild
     from grader.backends.torch import torchbuild
 
     parse = Parser(
         prog="python -m grader.staff.platforms.container",
-        description="Compile in advance what every submission needs.",
+        description="Compile the reference, the runner and the headers once for all submissions.",
     )
-    parse.add_argument("--torch", action="store_true", help="also compile what processes with torch need")
+    parse.add_argument("--torch", action="store_true", help="compile them for processes with torch, too")
     torch = parse.parse_args(arguments).torch
     assignment = _first_assignment([ROOT])
     if all_on_card(assignment.parts):

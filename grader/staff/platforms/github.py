@@ -1,14 +1,13 @@
 """Clones of students' repositories on GitHub: the student to whom each belongs, and the time of its last commit.
 
 Clones of Classroom 50 are called `CLASSROOM-ASSIGNMENT-USERNAME`. Its roster, `roster.csv`, has the columns `username`,
-`first_name`, `last_name`, `email`, `section` and `github_id`. A username can change and a `github_id` cannot, so the
-latter identifies a student. The kit also reads rosters from GitHub Classroom (closed in August 2026), with the columns
-`identifier`, `github_username`, `github_id` and `name`. A roster must lie in the folder of the clones, under a name in
-ROSTERS.
+`first_name`, `last_name`, `email`, `section` and `github_id`. The `github_id` identifies a student, because a username
+can change. The kit also reads rosters from GitHub Classroom (closed in August 2026), with the columns `identifier`,
+`github_username`, `github_id` and `name`. A roster must lie in the folder of the clones, under a name in ROSTERS.
 
-The time of submission is that of the last commit. Git runs in an empty repository of the kit and reads only the clone's
-objects, so the clone's configuration has no effect. Git's time, memory and output are limited. A student can choose a
-commit's date, but not the time at which GitHub received it. A table of the latter (`--submitted`) is more reliable.
+The submission time is the time of the last commit. Git runs in an empty repository of the kit and reads only the
+clone's objects, so the clone's configuration has no effect. Git's time, memory and output are limited. A student can
+choose a commit's date. A table (`--submitted`) of the times at which GitHub received the commits is more reliable.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ COLUMNS = ("username", "first_name", "last_name", "email", "github_id")
 FORMER_COLUMNS = ("identifier", "github_username", "name")
 GIT_TIMEOUT_S = 20.0
 GIT_MEMORY_BYTES = 256 << 20
-"""Limit in bytes on git's address space, because git inflates a whole object before it prints."""
+"""Limit in bytes on git's address space. It is needed because git decompresses a whole object before it prints."""
 GIT_OUTPUT_BYTES = 1 << 20
 """Limit in bytes on a commit's text. Only its start is needed: the committer's line precedes the message."""
-#: By default git maps whole packs into memory, which exceeds the limit even in ordinary repositories.
+#: By default git maps whole pack files into memory, which exceeds the limit even in ordinary repositories.
 _SMALL_WINDOWS = ("-c", "core.packedGitWindowSize=1m", "-c", "core.packedGitLimit=32m")
 _LARGEST_REF_BYTES = 1 << 20
 _REF = re.compile(r"ref: (refs/[\w./-]{1,200})\n?")
@@ -47,7 +46,7 @@ _COMMITTER = re.compile(rb"(?m)^committer .*> (?P<seconds>\d{1,12}) [-+]\d{4}$")
 
 @dataclass(frozen=True)
 class Enrolled:
-    """One student in the roster."""
+    """One student in the roster. `at` is "FILE:LINE" of the row, for messages."""
 
     identifier: str
     """E-mail address, or the number by which a gradebook knows the student."""
@@ -69,7 +68,7 @@ def find_roster(submissions: Path) -> Path | None:
 
 
 def _is_roster(path: Path) -> bool:
-    """Return True if a CSV file has a column of GitHub usernames; another table of the course may have the same
+    """Return True if the first line names a column of GitHub's. Another table of the course may have the same file
     name."""
     with explained(f"cannot read {path}"), path.open("rb") as file:
         first = file.readline(4096)
@@ -116,8 +115,8 @@ def read_roster(path: Path) -> list[Enrolled]:
 def named(
     submissions: Sequence[Submission], roster: Sequence[Enrolled]
 ) -> tuple[list[Submission], list[str]]:
-    """Return the submissions with names and identities from the roster, and notes: a list of students without a
-    repository, and one of repositories without a student. Ids stay the folders' names."""
+    """Return the submissions with names and identities from the roster, and notes on students without a repository and
+    repositories without a student. The submissions' ids stay the folders' names."""
     joined = {person.username.casefold(): person for person in roster if person.username}
     joined |= {
         person.github_id: person for person in roster if person.github_id and person.github_id not in joined
@@ -166,8 +165,8 @@ def _known(person: Enrolled) -> dict[str, object]:
 
 
 def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
-    """Return the prefix that folder names have before the username, such as "hw1-". It ends at a hyphen and leaves
-    usernames of the roster for as many folders as possible. Of equally good prefixes the longest is chosen."""
+    """Return the prefix before the username in folder names, such as "hw1-". It ends at a hyphen. Without it, as many
+    folder names as possible are usernames of the roster. Of equally good prefixes the longest is chosen."""
     first = min(titles, key=len, default="")
     cuts = ["", *(first[: k + 1] for k, char in enumerate(first) if char == "-")]
 
@@ -181,8 +180,8 @@ def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
 
 
 def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
-    """Return the submissions, each with the time of its clone's last commit unless its time is known already. Raises
-    UsageError if git is missing, or if no submission has a commit."""
+    """Return the submissions. One without a submission time gets the time of its clone's last commit. Raises UsageError
+    if git is missing, or if no submission has a commit."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("--commit-times needs git, which is not installed here")
@@ -216,7 +215,7 @@ def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
 
 
 def _last_commit(folder: Path) -> str:
-    """Return the hash of the commit to which HEAD points, or "" if it cannot be read. No link is followed."""
+    """Return the hash of the commit to which HEAD points, or "" if it cannot be read. Links are not followed."""
     at = _text(folder / "HEAD")
     if _OBJECT.fullmatch(at.strip()):
         return at.strip()
@@ -238,8 +237,8 @@ def _text(path: Path) -> str:
 
 
 def _git(git: str, cwd: Path, *arguments: str, **variables: str) -> bytes:
-    """Run git, and return its output; b"" if it fails or takes too long. Git reads only the kit's configuration and
-    fetches nothing."""
+    """Run git, and return its output, or b"" if git fails or takes too long. Git ignores the configuration of user and
+    system, and fetches nothing."""
     environment = {
         "PATH": os.environ.get("PATH", ""),
         "GIT_CONFIG_NOSYSTEM": "1",

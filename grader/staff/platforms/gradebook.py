@@ -1,7 +1,7 @@
 """Entry of a class's totals into a gradebook file that a platform exported. Only the cells of grades change.
 
-This module has the code that all formats share. `gradebook_formats` defines each format: its columns, the rows of
-students, and the permitted values. Only numbers are written to the file, never a student's text.
+All formats share the code in this module. `gradebook_formats` defines each format: its columns, the rows of students,
+and the permitted values. Only numbers are written to the file, never a student's text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[-+]?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})")
 
 @dataclass(frozen=True)
 class Target:
-    """A student in an export and the cell of the grade. `locked`: reason why the grade cannot be changed, or ""."""
+    """A student in an export, and the cell of the grade. `locked` is the reason why it cannot be changed, or ""."""
 
     person: Listed
     cell: Cell
@@ -36,7 +36,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Filled:
-    """The export with its grades filled in, and notes to print for the user."""
+    """An export's bytes with the grades filled in, and notes to print."""
 
     content: bytes
     notes: tuple[str, ...]
@@ -44,22 +44,22 @@ class Filled:
 
 @dataclass(frozen=True)
 class Asked:
-    """The assignment whose column is to be filled: its title, its maximum, and the column's name if `--column` gives
-    it."""
+    """The assignment whose column is to be filled: its title, its maximum points, and the column's name if `--column`
+    gives it."""
 
     title: str
     max_points: float
     column: str | None = None
 
 
-#: Function (export, assignment) -> rows of students, in order. Raises UsageError if the file has another format.
+#: Function that returns an export's students in order. Raises UsageError if the file has another format.
 Reader = Callable[[Table, Asked], Sequence[Target]]
 
 
 @dataclass(frozen=True)
 class Gradebook:
-    """Reader and rules of one gradebook format. `fold`: case is ignored in e-mail addresses. `most`: the platform
-    refuses a total above the maximum, so the maximum is written instead."""
+    """Reader and rules of one gradebook format. `fold`: ignore case in e-mail addresses. `most`: the platform refuses a
+    total above the maximum, so the maximum is written instead."""
 
     title: str
     read: Reader
@@ -70,7 +70,7 @@ class Gradebook:
 def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked) -> Filled:
     """Return the export at `path` with each student's total in it. A student without a total keeps the old grade.
 
-    Writes no file. Raises UsageError, in one line with file and line number, for a cell that cannot be filled.
+    Writes no file. Raises UsageError with file and line if the export and the students do not fit together.
     """
     table = cells.read(path)
     targets = book.read(table, asked)
@@ -104,8 +104,8 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
     notes = [
         f"grades filled in: {len(values)}; left as they were: {sum(t.cell not in values for t, _ in pairs)}",
         _list("replaced an earlier grade", changed),
-        _list("not filled in, as the grade is locked", locked),
-        _list(f"above the maximum, so that {points(asked.max_points)} is filled in", capped),
+        _list("not filled in, because the grade is locked", locked),
+        _list(f"above the maximum, so {points(asked.max_points)} is filled in", capped),
         _list("no grade yet, left as they were", [s.submission_id for _, s in pairs if s.total is None]),
         _not_final([s for _, s in pairs if s.total is not None]),
         _list(
@@ -121,7 +121,7 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
 
 
 def _names(targets: Sequence[Target]) -> list[str]:
-    """Return each student's name for a message, followed by the line number if several students have this name."""
+    """Return each student's name for a message. If several students have it, the line number follows."""
     shown = [one_line(target.person.name, 40) for target in targets]
     borne = Counter(shown)
     return [
@@ -135,7 +135,7 @@ def _list(what: str, names: Sequence[str]) -> str:
 
 
 def _not_final(students: Sequence[Student]) -> str:
-    """List students whose total may still change, by name; only their number if all wait for the same thing."""
+    """Return a note on students whose total may still change: their names, or their number if all wait for one item."""
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
         return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"
@@ -157,9 +157,9 @@ def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> st
 
 
 def columns(table: Table, required: Sequence[str], what: str, optional: Sequence[str] = ()) -> dict[str, int]:
-    """Return the index of each column by name; of columns with equal names, the first. Case is ignored in `required`
-    and `optional` names (Moodle's "Maximum Grade" has become "Maximum grade"). Raises UsageError if a required column
-    is missing, or if one of these names occurs twice."""
+    """Return {name: index} of the columns. `what` describes the expected file in messages. Case is ignored in the names
+    `required` and `optional` (Moodle's "Maximum Grade" has become "Maximum grade"). Raises UsageError if a required
+    column is missing, or if one of these names occurs twice."""
     if not table.rows:
         raise UsageError(f"{table.path}: the file is empty: this is not {what}")
     header = table.rows[0]
@@ -184,12 +184,12 @@ def cell_of(table: Table, row: cells.Row, column: int) -> Cell:
 
 
 def number(text: str) -> float | None:
-    """Return the number in a cell; None if it is empty or holds another text."""
+    """Return the number in a cell, or None if the cell is empty or contains another text."""
     return float(text) if _NUMBER.fullmatch(text := text.strip()) else None
 
 
 def points(value: float) -> str:
-    """Format a number of points in a form that every gradebook reads: at most two decimals, such as 12.5 or 40."""
+    """Return points as text that every gradebook can read: at most two decimals, such as 12.5 or 40."""
     if not math.isfinite(value):
         raise ValueError("no number of points")
     text = f"{value:.2f}".rstrip("0").rstrip(".")
@@ -197,7 +197,8 @@ def points(value: float) -> str:
 
 
 def same_maximum(table: Table, row: cells.Row, text: str, asked: Asked, where: str) -> None:
-    """Raise UsageError if the export's maximum, `text`, is not the assignment's: totals would mean another fraction."""
+    """Raise UsageError if `text`, the maximum in the export, differs from the assignment's maximum. `where` names the
+    platform."""
     there = number(text)
     if there is None or abs(there - asked.max_points) > 0.005:
         maximum = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"
@@ -215,8 +216,8 @@ def filled(
     roster: Sequence[Rostered],
     column: str | None = None,
 ) -> dict[str, Filled]:
-    """Fill in each export, given by platform. `rows` are the graded rows of the roster, in its order. `column` names
-    the assignment in an export that has several. Writes no file. Raises UsageError, in one line."""
+    """Return each export with the totals filled in, by platform name. `rows` are the graded rows of `roster`, in the
+    same order. `column` names the assignment in an export of several. Writes no file. Raises UsageError."""
     graded = [
         (entry, row.total, row.score.pending if row.score else ())
         for entry, row in zip(roster, rows, strict=True)
@@ -229,7 +230,7 @@ def filled(
 
 
 def max_points(assignment: Assignment) -> float:
-    """Return the largest total: the points of all parts and of items graded by hand, without extra credit."""
+    """Return the maximum total: the points of all parts and of items graded by hand, without extra credit."""
     given = [item.points for item in assignment.manual if not item.extra]
     return math.fsum([*(part.points for part in assignment.parts if part.points > 0), *given])
 
@@ -252,7 +253,7 @@ def place_of(folder: Path, name: str) -> Path:
 
 
 def write(folder: Path, name: str, found: Filled) -> Path:
-    """Write a filled export into the folder of a class, whole or not at all. Raises UsageError."""
+    """Write a filled export into a class's results folder, in one step. Return its path. Raises UsageError."""
     place = place_of(folder, name)
     with explained(f"cannot write {place}"), plainfile.folder(folder.resolve()) as descriptor:
         plainfile.replace(descriptor, place.name, [found.content])

@@ -1,12 +1,12 @@
 """Formats of gradebooks: Canvas's export and Moodle's worksheet, both CSV.
 
 Canvas: each student has a row and each assignment a column, `NAME (id)`. Above the students is the row `Points
-Possible`; some exports have another row above it, on manual posting. Canvas ignores read-only columns, such as an
-assignment in a closed grading period.
+Possible`. Some exports have another row above it, about manual posting. Canvas ignores read-only columns, such as
+assignments in a closed grading period.
 
-Moodle: the offline grading worksheet has a row for each participant of one assignment. Moodle accepts only its own
-columns, and compares e-mail addresses with case. It reads a grade and a feedback comment from each row, so a file
-without the comment could erase the one in Moodle.
+Moodle: the offline grading worksheet has a row for each participant of one assignment. Moodle refuses files with other
+columns than its own, and compares e-mail addresses with case. It imports the grade and the feedback comment of each
+row, so a file without comments could erase the comments in Moodle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ASSIGNMENT = re.compile(r"(?P<name>.*\S)\s+\((?P<id>\d{1,20})\)")
 
 
 def read_canvas(table: Table, asked: Asked) -> list[Target]:
-    """Return the students in a Canvas export, each with the cell of this assignment's grade. Raises UsageError."""
+    """Return the students in a Canvas export, each with the cell of the assignment's grade. Raises UsageError."""
     places = gradebook.columns(table, CANVAS_COLUMNS, "a gradebook export of Canvas in English")
     above = next(
         (k for k, row in enumerate(table.rows[:4]) if row.text(places["Student"]) == POINTS_ROW), None
@@ -50,7 +50,7 @@ def read_canvas(table: Table, asked: Asked) -> list[Target]:
 
 
 def chosen(table: Table, asked: Asked) -> int:
-    """Return the index of the assignment's column: the one that `--column` names, else the one with its title."""
+    """Return the index of the assignment's column: that of `--column`, else the column with the assignment's title."""
     header = table.rows[0]
     found = {
         k: match for k, cell in enumerate(header.cells) if (match := _ASSIGNMENT.fullmatch(cell.text.strip()))
@@ -95,8 +95,8 @@ MOODLE_COLUMNS = (
     *("Identifier", "Status", "Grade", "Maximum Grade", "Grade can be changed"),
     *("Last modified (submission)", "Last modified (grade)", "Feedback comments"),
 )
-#: Columns that a worksheet has or lacks, by the settings of the assignment or site. Blind marking leaves out names and
-#: addresses. Addresses are also missing if the user who exports may not see them.
+#: Columns that depend on the settings of the assignment or site. Blind marking leaves out names and addresses.
+#: Addresses are also missing if the user who exports may not see them.
 OPTIONAL = (
     *("Full name", "Email address", "ID number", "Username", "Group"),
     *("Marker", "Marking workflow state", "Online text"),

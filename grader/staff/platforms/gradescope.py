@@ -1,5 +1,5 @@
-"""Gradescope's autograder. Its container starts the kit in `/autograder`, which has `source/` (this kit),
-`submission/`, `results/` and `submission_metadata.json`, with the times of submission and due date."""
+"""Gradescope's autograder. Gradescope starts the kit in a container with the folder `/autograder`. This has `source/`
+(the kit), `submission/`, `results/` and `submission_metadata.json`, with the submission time and the due date."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ AUTOGRADER = Path("/autograder")
 
 @dataclass(frozen=True)
 class Metadata:
-    """Times in submission_metadata.json. If several students handed in together, `due` is the latest of their due
-    dates."""
+    """Times in submission_metadata.json. If several students handed in together, `due` is their latest due date."""
 
     submitted_at: datetime | None = None
     due: datetime | None = None
@@ -35,13 +34,13 @@ class Metadata:
 
 
 def main(where: Path | Sequence[str] = AUTOGRADER, limit_s: float | None = None) -> int:
-    """Run `python -m grader gradescope [DIR]`; see `container.main`."""
+    """Run `python -m grader gradescope [DIR]`. Return the exit code of `container.main`."""
     return container.main(CONTAINER, where, limit_s)
 
 
 def late_s(root: Path, assignment: Assignment) -> float | None:
-    """Return the seconds by which a submission is late. Gradescope's due date counts, extensions included; without one,
-    the assignment's."""
+    """Return the seconds by which a submission is late, or None if unknown. The due date is Gradescope's, including
+    extensions, else the assignment's."""
     from grader import score
 
     metadata = read_metadata(root / "submission_metadata.json")
@@ -51,9 +50,9 @@ def late_s(root: Path, assignment: Assignment) -> float | None:
 
 
 def read_metadata(path: Path) -> Metadata:
-    """Read the times of submission and due date. A missing or invalid time becomes None, and grading continues.
+    """Return the submission time and the due date in a submission_metadata.json. A missing or invalid time is None.
 
-    A student's own due date (an extension) replaces the assignment's; for a group, the latest counts.
+    A student's own due date (an extension) replaces the assignment's. For a group, the latest due date counts.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -73,8 +72,7 @@ def _due(values: Mapping[str, object]) -> datetime | None:
 
 
 def _moment(text: object) -> datetime | None:
-    """Parse an ISO time with a time zone. Return None for other values, because times without a zone cannot be
-    compared."""
+    """Return an ISO time with a time zone, or None for other values: a time without a zone cannot be compared."""
     if not isinstance(text, str):
         return None
     with contextlib.suppress(ValueError):
@@ -93,7 +91,7 @@ CONTAINER = Container(
     kits=("source",),
     renderer=renderer,
     late_s=late_s,
-    # Gradescope stops a container after ten minutes unless the staff allows more; this leaves 30 s to report it.
+    # By default Gradescope stops a container after 600 s. This leaves 30 s to report the failure.
     limit_s=570.0,
     limit_variable="GPT149_GRADESCOPE_LIMIT_S",
     image="setup.sh",

@@ -2,8 +2,8 @@
 
 A student has *identities*, texts of the form KIND:VALUE: `sis:100234` (the number in the university's records),
 `email:ada@example.edu`, `login:ada`, `canvas:4711`, `moodle:123`. A row of the list matches a submission if they share
-an identity. Names are never compared, because two students may have the same. If a class came as plain folders, only
-the folder's name is known. It is an identity too (`folder:ada`), but is used only for rows that match by no other.
+an identity. Names are never compared, because two students may share one. If a class was handed in as plain folders,
+only the folders' names are known. They are identities, too (`folder:ada`), but are used only if no other one matches.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Student:
-    """One graded submission. `total` is its final number of points, with late days and points given by hand; None while
-    it has no grade. `people` is the number of students who handed it in together, at least 1."""
+    """One graded submission. `total` is its points, including late days and points by hand, or None without a grade.
+    `pending` lists the rubric items that are still open. `people` is the number of students who handed it in."""
 
     submission_id: str
     name: str
@@ -35,7 +35,7 @@ class Student:
 
 @dataclass(frozen=True)
 class Listed:
-    """One row of a platform's list of students. `at` is its file and line, for messages."""
+    """One row of a platform's list of students. `at` is "FILE:LINE" of the row, for messages."""
 
     name: str
     at: str
@@ -68,7 +68,7 @@ class Matched:
 def identities(
     submission_id: str, emails: Iterable[str], others: Iterable[str], *, fold: bool
 ) -> frozenset[str]:
-    """Return the identities of a submission. `fold`: case is ignored in e-mail addresses."""
+    """Return the identities of a submission. `fold`: ignore case in e-mail addresses."""
     return frozenset(
         [
             *(email(address, fold=fold) for address in emails if address.strip()),
@@ -91,8 +91,8 @@ def folder(value: str) -> str:
 def match(listed: Sequence[Listed], students: Sequence[Student]) -> Matched:
     """Match rows with submissions. Several students who handed in one submission together may each have a row.
 
-    Raises UsageError, in one line, if the match is ambiguous: two rows or two submissions share an identity; a row's
-    identities belong to two submissions; or a submission matches more rows than students handed it in.
+    Raises UsageError if the match is ambiguous: two rows share an identity, a row's identities belong to two
+    submissions, or a submission matches more rows than students handed it in.
     """
     _refuse_equal_rows(listed)
     holders: defaultdict[str, list[int]] = defaultdict(list)
@@ -121,7 +121,7 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
     for row in listed:
         for identity in row.identities:
             if identity.startswith(f"{FOLDER}:"):
-                continue  # the folder names made from two addresses may be equal
+                continue  # Folder names made from two different addresses may be equal.
             if identity in seen and seen[identity] is not row:
                 raise UsageError(
                     f"{row.at}: two students have the id '{_value(identity)}': {seen[identity].at} has it too"
@@ -132,7 +132,7 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
 def _holder(
     row: Listed, students: Sequence[Student], holders: dict[str, list[int]], *, weak: bool
 ) -> int | None:
-    """Return the index of the row's submission, or None. With `weak` only folder names are compared, else all other
+    """Return the index of the row's submission, or None. `weak`: compare only folder names; otherwise compare all other
     identities."""
     found: dict[int, str] = {}
     for identity in row.identities:
@@ -170,7 +170,7 @@ def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
 
 
 def shown(names: Iterable[str]) -> str:
-    """Join all names into one line; with semicolons if a name has a comma, as Canvas's "Last, First"."""
+    """Join all names into one line. Use semicolons if a name has a comma, such as Canvas's "Last, First"."""
     lines = [one_line(name, 200) for name in names]
     return ("; " if any("," in name for name in lines) else ", ").join(lines)
 

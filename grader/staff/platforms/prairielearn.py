@@ -1,8 +1,8 @@
-"""PrairieLearn's external grader. Its container has the hand-in in `/grade/student/` and the question's files for the
-staff in `/grade/tests/`, and takes the results from `/grade/results/results.json`.
+"""PrairieLearn's external grader. The container has the hand-in in `/grade/student/` and the question's files for the
+staff in `/grade/tests/`. PrairieLearn reads the results from `/grade/results/results.json`.
 
 The kit is part of the image. The assignment is in the question's `tests/configs/`, so the staff can change a case
-without building a new image. PrairieLearn gives no data on lateness, because its own access rules deduct points.
+without building a new image. The kit deducts no points for lateness: PrairieLearn does this by its access rules.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from grader.staff.platforms.container import Container
 
 GRADE = Path("/grade")
 TIMEOUT_S = 600
-"""PrairieLearn's largest time limit for a grader, in seconds; its default is 30 s."""
+"""PrairieLearn's maximum time limit for a grader, in seconds; its default is 30 s."""
 
 
 def main(where: Path | Sequence[str] = GRADE, limit_s: float | None = None) -> int:
-    """Run `python -m grader prairielearn [DIR]`; see `container.main`."""
+    """Run `python -m grader prairielearn [DIR]`. Return the exit code of `container.main`."""
     return container.main(CONTAINER, where, limit_s)
 
 

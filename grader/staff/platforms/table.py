@@ -1,4 +1,4 @@
-"""Table of the supported course platforms, with one row each. Commands, releases and tests read it."""
+"""Table of the supported course platforms, with one row each, for `grader platforms`, `grader report` and tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grader.staff.platforms.gradebook import Gradebook
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a platform: seconds and processors for one submission, bytes of the results. None: unknown."""
+    """Limits of a platform for one submission: time, bytes of the results file, and a text on CPUs. None: unknown."""
 
     seconds: float | None = None
     bytes_back: int | None = None
@@ -27,10 +27,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Platform:
-    """One platform. The fields from `hands_in` to `shown` are texts for people. A field is None if the platform has no
-    such feature.
-
-    `release` describes the files that `release --platform NAME` writes; `grader.staff.release.products` writes them.
+    """One platform. The texts are printed by `grader platforms NAME`: see `whole`. `container` and `gradebook` are None
+    if the platform has no such feature. `release` describes the files that `release --platform NAME` writes.
     """
 
     name: str
@@ -46,7 +44,7 @@ class Platform:
     release: str = ""
 
 
-AS_FEEDBACK = "the text of feedback.txt: public cases in full, of hidden cases only that one failed"
+AS_FEEDBACK = "the text of feedback.txt: public cases in full; for hidden cases only that one failed"
 
 PLATFORMS = (
     Platform(
@@ -130,12 +128,12 @@ def gradebooks() -> dict[str, Gradebook]:
 
 
 def line(row: Platform) -> str:
-    """Describe a platform in one line."""
+    """Return a platform's name, the files that it wants back, and the command for it, in one line."""
     return f"{row.name:13} {row.wants_back}: {row.command}"
 
 
 def whole(row: Platform) -> str:
-    """Describe a platform in full, one fact per line."""
+    """Return all facts about a platform as text, one fact per line."""
     facts = {
         "hands in": row.hands_in,
         "wants back": row.wants_back,
