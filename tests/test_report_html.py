@@ -245,7 +245,7 @@ def test_progress_shows_each_machine_with_its_work() -> None:
     starts += ["lab-3: 0 judged; lost: it is gone", "bob building"]
     assert all(line.startswith(start) for line, start in zip(lines, starts, strict=False)), lines
     said = stream.getvalue()
-    assert "machine lab-1 proved itself" in said and "machine lab-2 may not judge: another compiler" in said
+    assert "machine lab-1 passed its test" in said and "machine lab-2 may not judge: another compiler" in said
 
 
 def deviated(actual: np.ndarray, *, case: str = "random", blocks: Any = None) -> Deviated:

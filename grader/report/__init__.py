@@ -1,1 +1,1 @@
-"""Reports for people and for other programs, made from the records in `grader.core.results` alone."""
+"""Reports for people and for other programs, made only from the records in `grader.core.results`."""

@@ -1,4 +1,4 @@
-"""Size limits for reports that other programs read."""
+"""Limits on the size and content of reports that other programs read."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from grader.core.errors import KitError
 from grader.core.quantities import size_text
 from grader.report import words
 
-#: Limits on the characters of each text in a report; `fitted` tries the limits in this order.
+#: Maximum lengths of each text in a report, in characters. `fitted` tries them in this order.
 TEXT_LIMITS = (6000, 3000, 1500, 700, 300, 120, 50, 20)
-#: Commands that a GitHub runner obeys in a step's output: two colons at the beginning of a line, "##[" anywhere.
+#: Starts of commands to a GitHub runner in a step's output: "::" at the start of a line, "##[" anywhere.
 _COMMAND = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#\[)")
 
 
 def encoded(value: Any) -> bytes:
-    """Encode a value as JSON for other programs: ASCII, without infinities."""
+    """Return a value as JSON in ASCII. Raises ValueError for NaN and infinities."""
     return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, Any]:
-    """Call `make` with smaller and smaller TEXT_LIMITS. Return the first value that fits into `most_bytes` as JSON.
+    """Call `make` with each limit of TEXT_LIMITS. Return the first result that fits into `most_bytes` as JSON.
 
-    Raises KitError if even the one with the shortest texts is too large.
+    Raises KitError if even the result with the shortest texts is too large.
     """
     for characters in TEXT_LIMITS:
         made = make(characters)
@@ -36,12 +36,12 @@ def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, 
 
 
 def text(value: str, characters: int) -> str:
-    """Return several lines of untrusted text, cut at `characters`, that neither a terminal nor GitHub obeys."""
+    """Return untrusted text, cut at `characters`, without sequences that control a terminal or a GitHub runner."""
     return _COMMAND.sub(_apart, words.block(value, characters, lines=200))
 
 
 def name(value: str, characters: int = 150) -> str:
-    """Return one line of untrusted text, made harmless as by `text`."""
+    """Return untrusted text as one line of at most 150 characters, made harmless as by `text`."""
     return _COMMAND.sub(_apart, words.line(value, max(8, min(150, characters))))
 
 

@@ -1,7 +1,8 @@
-"""Pictures of the reports as inline SVG of a few kilobytes each, made without a library.
+"""Pictures of the reports, as inline SVG of a few kilobytes each, made without a library.
 
-Charts are 360 units wide, like a phone's screen: their text stays readable there, and a desktop shows several in a row.
-Colours come from the page's style sheet, so that dark mode and print apply. No picture relies on colour alone.
+Each function returns SVG text. Charts are 360 units wide, like a phone's screen: their text stays readable there, and a
+desktop shows several in a row. Colours come from the page's style sheet, with variants for dark mode and print. All
+pictures can be read without colours.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ Scale = Callable[[float], float]
 
 WIDTH = 360
 _LEFT, _RIGHT = 12, 348
-#: Range of the axis of the small interval pictures. The text beside a picture has its numbers.
+#: Range of the axis in the small pictures of `interval`. The text beside a picture gives the exact numbers.
 INTERVAL_RANGE = (0.5, 2.0)
-#: Limit on the slow students' marks that are links to their sections.
+#: Maximum number of slow students' marks in a chart that are links to the students' sections.
 _MOST_LINKS = 60
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One student's time ratio; `anchor` is the id of their section on the page."""
+    """One student's value in a chart, such as time / reference time. `anchor` is the id of the student's section."""
 
     ratio: float
     slow: bool
@@ -37,7 +38,7 @@ class Dot:
 
 
 def histogram(totals: Sequence[float], max_points: float) -> str:
-    """Draw a histogram of the students' points, with the median. It ends at `max_points` or at a larger total."""
+    """Draw a histogram of the students' points, with the median. The axis ends at `max_points` or the largest total."""
     top = max([max_points, *totals, 1.0])
     width = _bin_width(top)
     bins = [0] * max(1, math.ceil(top / width - 1e-9))
@@ -74,13 +75,13 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
 def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float, float]) -> str:
     """Draw student time divided by reference time: one dot for each student, on a logarithmic axis over `limits`.
 
-    Ratios beyond `limits` are drawn at its ends. `allowances` are those of the students, which depend on the measured
-    time of the reference and so differ a little; empty if the part's time is not graded.
+    Ratios beyond `limits` are drawn at the ends of the axis. `allowances` are the students' maximum ratios, or empty if
+    times are not graded. They differ a little, because they depend on the measured reference time.
     """
     base, height = 138, 112
     scale = _log_scale(limits)
     slow = [dot for dot in dots if dot.slow]
-    # Links inside role "img" are hidden from screen readers; a "group" shows them.
+    # Screen readers ignore links inside the role "img", but not inside a "group".
     role = "group" if slow else "img"
     parts = [_svg(160, f"Time ratios of {len(dots)} students, {len(slow)} of them too slow", role)]
     if allowances:
@@ -108,7 +109,7 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
 def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
     """Draw shares of the machine's peak in per cent: one dot for each student, on a logarithmic axis up to 100 %.
 
-    A dot's `ratio` is its share. `rungs` maps names of other kernels to their shares; each has a labelled line.
+    A dot's `ratio` is its share. `rungs` maps names of comparison kernels to their shares, drawn as labelled lines.
     """
     base, height, above = 138, 70, 12
     known = [value for value in (*(dot.ratio for dot in dots), *rungs.values()) if value > 0]
@@ -130,10 +131,10 @@ def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
 
 
 def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> tuple[float, float]:
-    """Return an axis range of whole octaves around these ratios.
+    """Return the ends of an axis for these ratios. Both are powers of two.
 
-    The range covers at least 1/2 to 2 and at most 1/4 to 4, where most of a class is. Only an allowance above 4 extends
-    it.
+    The range covers at least 1/2 to 2. It is cut at 1/4 and at 4, because most ratios of a class are between. Only an
+    allowance above 4 extends it.
     """
     known = [value for value in (*values, *allowances) if value > 0 and math.isfinite(value)]
     low = math.floor(math.log2(min([0.6, *known])))
@@ -143,7 +144,7 @@ def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> t
 
 
 def verdict_bar(counts: Mapping[str, int]) -> str:
-    """Draw one bar, divided in proportion to the counts of the verdicts, in the given order."""
+    """Draw one bar, divided in proportion to the counts of the verdicts, in the order of `counts`."""
     total, at = sum(counts.values()) or 1, 0.0
     parts = [
         f'<svg class="bar-of-verdicts" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -165,7 +166,7 @@ def share(count: int, most: int) -> str:
 
 
 def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
-    """Draw one student's time ratio, its interval and the allowance, small enough for a line of text."""
+    """Draw one student's time ratio, its interval `bounds` and the allowance, small enough for a line of text."""
     scale = _log_scale(INTERVAL_RANGE, 3, 117)
     if not all(value > 0 and math.isfinite(value) for value in (ratio, *bounds)):
         return ""
@@ -187,7 +188,7 @@ def _svg(height: int, label: str, role: str = "img") -> str:
 
 
 def _n(value: float) -> str:
-    """Format a coordinate, rounded to a tenth of a unit."""
+    """Return a coordinate as text, rounded to a tenth of a unit."""
     return f"{round(value, 1):g}"
 
 
@@ -210,7 +211,7 @@ def _tick(x: float, base: float, text: str) -> str:
 
 
 def _mark(x: float, y: float, base: float, text: str, top: float) -> str:
-    """Draw a vertical line with its name beside it, on the side with more room."""
+    """Draw a vertical line from `top` to `base`, with `text` beside it on the side with more room."""
     side, at = ("end", x - 4) if x > WIDTH / 2 else ("start", x + 4)
     return _path("mark", f"M{_n(x)} {_n(top)}V{base}") + _text(at, y, text, side, "strong")
 
@@ -247,9 +248,9 @@ def _octaves(limits: tuple[float, float]) -> list[float]:
 def _stacked(
     dots: Sequence[Dot], scale: Scale, height: float
 ) -> tuple[float, list[tuple[Dot, float, float]]]:
-    """Stack dots in columns above the axis. Return (size, [(dot, x, y above the axis)]).
+    """Stack dots in columns above the axis. Return (diameter of a dot, [(dot, x, y above the axis)]).
 
-    The size is the largest dot diameter with which the highest column fits into `height`.
+    The diameter is chosen so that the tallest column fits into `height`.
     """
     size = 6.0
     while True:
@@ -269,7 +270,7 @@ def _stacked(
 
 
 def _bin_width(top: float) -> float:
-    """Return a round bin width that gives at most 20 bins."""
+    """Return a round width of bins with which at most 20 bins cover 0 to `top`."""
     power = 10.0 ** math.floor(math.log10(top / 20))
     return next(power * factor for factor in (1, 2, 2.5, 5, 10) if top / (power * factor) <= 20 + 1e-9)
 
@@ -280,18 +281,18 @@ def _round_ticks(top: float, width: float) -> list[float]:
 
 
 MOST_CELLS = 64
-"""Most cells along either side of an error map."""
+"""Maximum number of cells along each side of an error map."""
 MAP_WIDTH, HIGHEST, LOWEST = 1100, 420, 26
 _MAP_LEFT, _TOP, _BELOW = 34, 18, 34
 MOST_LINES = 64
-#: Levels of a cell's colour: decades of its largest error beyond the allowed one.
+#: Number of colours for wrong cells: one for each power of ten of error / allowed error.
 DECADES = 5
 NOT_FINITE = -1.0
 
 
 @dataclass(frozen=True)
 class Block:
-    """Tiles of an axis: `length` elements each. `name` is the size or macro with that length."""
+    """Tiling of an axis into tiles of `length` elements. `name` is the size or macro that gives the length."""
 
     name: str
     length: int
@@ -301,9 +302,9 @@ class Block:
 class Picture:
     """Error map of one slice of an output: its last two axes, or its only axis as one row.
 
-    The slice is the one with the most wrong elements; `place` names it. `cells` are rows of cells. A cell is the
-    largest error of its elements divided by the allowed error: at most 1 is right, NOT_FINITE marks an error that is
-    not finite. In the whole output, `wrong` of `total` elements are wrong.
+    The slice is the one with the most wrong elements; `place` gives its indices. `cells` are rows of cells. A cell's
+    value is the largest error / allowed error of its elements. At most 1 is right; NOT_FINITE stands for NaN and
+    infinity. In the whole output, `wrong` of `total` elements are wrong.
     """
 
     case: str
@@ -321,13 +322,13 @@ class Picture:
 
 
 def reduced(event: Deviated) -> Picture:
-    """Reduce a wrong output to an error map of at most MOST_CELLS rows and columns."""
+    """Return the error map of a wrong output. It has at most MOST_CELLS rows and columns."""
     from grader.core.arrays import np
 
     wrong = event.wrong if event.wrong.ndim >= 2 else event.wrong.reshape(1, -1)
     with np.errstate(all="ignore"):
         used = abs(event.actual - event.expected) / np.maximum(event.tolerance, 1e-300)
-        # The expected value may be an infinity.
+        # Infinite expected values give NaN: inf - inf. Elements that are right count as at most 1.
         used = np.where(event.wrong, used, np.minimum(np.nan_to_num(used, nan=0.0), 1.0)).reshape(wrong.shape)
     planes = wrong.reshape(-1, *wrong.shape[-2:])
     counts = planes.sum(axis=(1, 2))
@@ -360,7 +361,7 @@ def reduced(event: Deviated) -> Picture:
 
 
 def _cell(part: object) -> float:
-    """Return the largest error of a cell, relative to the allowed one."""
+    """Return the largest error / allowed error of a cell's elements, or NOT_FINITE."""
     from grader.core.arrays import np
 
     largest = float(np.max(part))
@@ -368,14 +369,14 @@ def _cell(part: object) -> float:
 
 
 def level(cell: float) -> int:
-    """Return a cell's level: 0 if right, 1 to DECADES by the error's size, DECADES + 1 for NOT_FINITE."""
+    """Return the number of a cell's colour: 0 if right, 1 to DECADES by the error, DECADES + 1 for NOT_FINITE."""
     if cell == NOT_FINITE:
         return DECADES + 1
     return 0 if cell <= 1 else min(DECADES, 1 + int(math.log10(cell)))
 
 
 def map_svg(picture: Picture) -> str:
-    """Draw an error map as inline SVG, coloured by the style sheet's classes `e0` to `e6`. Lines separate the tiles."""
+    """Draw an error map. The style sheet's classes `e0` to `e6` give the colours. Lines separate the tiles."""
     wide = MAP_WIDTH - _MAP_LEFT - 6
     tall = max(LOWEST, min(HIGHEST, wide * picture.rows / picture.columns))
     label = words.line(f"Where the output is wrong on {picture.case}", 120)
@@ -414,7 +415,7 @@ def map_svg(picture: Picture) -> str:
 
 
 def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
-    """Merge adjacent cells of equal level. Return (first index, end index, one of the cells) for each group."""
+    """Merge adjacent cells of the same colour. Return (first index, end index, value of one cell) for each group."""
     runs: list[tuple[int, int, float]] = []
     for x, cell in enumerate(band):
         if runs and level(runs[-1][2]) == level(cell):
@@ -425,7 +426,7 @@ def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
 
 
 def _edges(length: int) -> list[int]:
-    """Return the indices at which `numpy.array_split` cuts `length` elements into at most MOST_CELLS cells."""
+    """Return the indices between which `numpy.array_split` puts `length` elements into at most MOST_CELLS cells."""
     cells = min(MOST_CELLS, length)
     small, more = divmod(length, cells)
     return [k * small + min(k, more) for k in range(cells + 1)]
@@ -435,12 +436,12 @@ def _lines(block: Block | None, length: int, path: Callable[[int], str]) -> list
     if block is None or not 0 < block.length < length or length / block.length > MOST_LINES:
         return []
     drawn = "".join(path(k) for k in range(block.length, length, block.length))
-    # A wide light line below each thin one keeps it visible on every colour.
+    # Below each thin line is a wide light line, which makes it visible on every colour.
     return [_path("under", drawn) + _path("block", drawn)]
 
 
 def caption(picture: Picture) -> list[str]:
-    """Describe an error map in lines of plain text: the case, the wrong elements and the tile lines."""
+    """Return lines of text about an error map: the case, the number of wrong elements, and the tiles."""
     several = f", in {picture.wrong_slices} of {picture.slices} slices" if picture.slices > 1 else ""
     shown = f" Shown: the slice {picture.place}." if picture.slices > 1 else ""
     lines = [
@@ -460,7 +461,7 @@ def caption(picture: Picture) -> list[str]:
 
 
 def rounds(time: Timing) -> str:
-    """Draw each timed call as a dot at its round and its milliseconds: hollow for the reference, else filled."""
+    """Draw each timed call as a dot at its round and its milliseconds, or return "" if calls were not recorded."""
     sides = {
         side: getattr(time, f"{side}_{time.clock}_ms") or getattr(time, f"{side}_wall_ms")
         for side in ("reference", "student")
@@ -471,7 +472,7 @@ def rounds(time: Timing) -> str:
     allowed = time.allowance * time.reference_ms if "not_graded" not in time.flags else 0.0
     highest = 1.08 * max([*sides["reference"], *sides["student"], allowed, 1e-6])
     count = max(len(calls) for calls in sides.values()) / 2
-    # The limit's label stands at the right, beyond the last call.
+    # Leave room for the label of the limit, at the right of the last call.
     last = right - 48 if allowed else right
 
     def y(ms: float) -> float:
@@ -500,7 +501,7 @@ def rounds(time: Timing) -> str:
 
 
 def _ticks(highest: float) -> Sequence[float]:
-    """Return four to eight round values from 0 to `highest`, for an axis."""
+    """Return about four to eight round values from 0 to `highest`, for the ticks of an axis."""
     power = 10.0 ** math.floor(math.log10(highest))
     step = next(power * k for k in (0.1, 0.2, 0.5, 1, 2) if highest / (power * k) <= 8)
     return [step * k for k in range(int(highest / step) + 1)]

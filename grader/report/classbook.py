@@ -1,7 +1,7 @@
 """Files of a class: `grades.csv`, `report.html` and `<id>/feedback.txt`, written in one pass over the rows.
 
-Rows are read and dropped one at a time, and only a few numbers of each are kept. So a class of 300 needs the memory of
-one submission. Each file is written whole or not at all.
+Only one row's results are in memory at a time. So a class of 300 needs hardly more memory than one submission. Each
+file is written in one step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def write(
     made_at: datetime | None = None,
     machines: Sequence[MachineRow] = (),
 ) -> tuple[str, ...]:
-    """Write all of a class's files below `out_dir`. Return notes for the caller, such as a missing library.
+    """Write all files of a class into `out_dir`. Return notes to print, such as a missing library.
 
     A student's folder is `out_dir/<submission_id>`, created if needed. `made_at` is the report's date (default: now).
     `machines` are the computers of a cluster. Raises UsageError if a file cannot be written.
@@ -62,7 +62,7 @@ def _put(write: Callable[[Path], None], path: Path) -> None:
 
 
 def _give_feedback(assignment: Assignment, row: Row, out_dir: Path) -> list[str]:
-    """Write one student's feedback. If a folder cannot be made, return a note; the grades are still written."""
+    """Write one student's feedback file. Return [], or [note] if its folder cannot be written."""
     from grader.report import feedback, words
 
     if Path(row.submission_id).name != row.submission_id:

@@ -1,11 +1,11 @@
-"""Classroom 50's `result.json` (classroom50/result/v1) and the text of a release.
+"""Classroom 50's `result.json` (classroom50/result/v1) and the text of the GitHub release that it makes.
 
-Scores there are whole numbers. So points are multiplied by `scale`: 1, 2, 4 or 10 if that makes the points of all parts
-whole. If a wrong part can earn a share of its points, `scale` is 100, because shares are rounded to hundredths. The
-release's text and the key `points` of each test have the points themselves.
+Classroom 50 accepts only whole numbers as scores. So points are multiplied by `scale`: 1, 2, 4 or 10 if that makes the
+points of all parts whole. If a wrong part can earn a share of its points, `scale` is 100, because shares are rounded to
+hundredths. The release's text and the key `points` of each test give the points without the factor.
 
 Names and addresses come from environment variables that Classroom 50's runner sets. (It overwrites `owner` and
-`assignment_type` afterwards.) No file of the repository is read.
+`assignment_type` afterwards.) Files of the repository are not read, because a student could change them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGEST_BYTES = 1_000_000
 RESULT, BODY = "result.json", "release-body.md"
 SCALES = (1, 2, 4, 10)
 HUNDREDTHS = 100
-#: Keys of result.json, and the environment variables with their values.
+#: Environment variable with the value of each of these keys of result.json.
 VARIABLES = {
     "classroom": "CLASSROOM",
     "assignment": "ASSIGNMENT",
@@ -40,7 +40,7 @@ TYPES = ("individual", "group")
 
 
 def named(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries of a result that the environment gives. Raises UsageError if a variable is not set."""
+    """Return the entries of result.json that come from the environment. Raises UsageError for a missing variable."""
     found = {key: environment.get(variable, "") for key, variable in VARIABLES.items()}
     found["owner"] = environment.get("OWNER") or environment.get("USERNAME", "")
     missing = [VARIABLES.get(key, "OWNER") for key, value in found.items() if not value]
@@ -55,7 +55,7 @@ def named(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def scale(assignment: Assignment) -> int:
-    """Return the factor that makes every number of points that a part can earn a whole number."""
+    """Return the factor by which all numbers of points that a part can earn become whole numbers."""
     parts = [part for part in assignment.parts if part.points > 0]
     attainable = [float(points) for part in parts for points in (part.points, part.points_if_slow)]
     attainable += [round(part.points * band.share, 2) for part in parts for band in part.time_bands]
@@ -70,7 +70,7 @@ def results(
     environment: Mapping[str, str],
     at: datetime,
 ) -> dict[str, Any]:
-    """Return the content of result.json; `at` is the time of grading."""
+    """Return the content of result.json. `at` is the time of grading."""
     factor = scale(assignment)
     moment = at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     views = [view for view in student.views(assignment, result) if view.part.max_points > 0]

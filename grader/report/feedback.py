@@ -1,6 +1,6 @@
-"""`feedback.txt`, or one page of HTML: the text for one student.
+"""Feedback for one student, as `feedback.txt` or as an HTML page.
 
-The text names no other student. About hidden cases it says only whether one failed.
+It does not mention other students. About hidden cases it says only if one failed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 RULE = "-" * 72
 LONG = 200
-"""A longer message is printed once; further parts with the same message say "as above"."""
+"""A message of more characters is printed once. Other parts with the same message say "as above"."""
 
 
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
-    """Write `folder/feedback.txt`. Raises OSError, also if the folder is a link."""
+    """Write `folder/feedback.txt`. Raises OSError if it cannot be written or the folder is a link."""
     with plainfile.folder(folder, make=True) as place:
-        # The ledger has all results: if a power cut loses this file, `report` writes it again.
+        # No sync: if a power cut loses this file, `grader report` can write it again from the recorded results.
         plainfile.replace(place, "feedback.txt", [feedback(assignment, row).encode()], sync=False)
 
 
 def feedback(assignment: Assignment, row: Row) -> str:
-    """Return the whole text for one student."""
+    """Return the text of feedback.txt for one student."""
     lines = [assignment.title, f"Feedback for {words.line(row.name or row.submission_id)}"]
     if row.submitted_at:
         extended = f"; {row.extended}" if row.extended else ""
@@ -52,7 +52,7 @@ def feedback(assignment: Assignment, row: Row) -> str:
 
 
 def html(assignment: Assignment, row: Row) -> str:
-    """Return the text of `feedback` as a page, with a picture of the timed calls."""
+    """Return the feedback for one student as an HTML page, with a picture of the timed calls."""
     from markupsafe import Markup
 
     from grader.report.charts import rounds
@@ -85,7 +85,7 @@ def html(assignment: Assignment, row: Row) -> str:
 
 
 def summary(assignment: Assignment, row: Row) -> list[str]:
-    """Return the opening sentences: the reason for a missing verdict, or the number of parts that passed and notes."""
+    """Return the first sentences: the reason for a missing verdict, or the number of parts that passed, and notes."""
     if row.trouble:
         kind = "" if row.result is not None else "There is no verdict on this submission. "
         return [f"{kind}{words.block(row.trouble, 1000)}"]
@@ -109,15 +109,15 @@ def passed_text(views: Sequence[StudentView]) -> str:
 
 
 def hidden_failed(views: Sequence[StudentView]) -> str:
-    """Return one sentence that names the parts with a failed hidden test; "" without such parts."""
+    """Return a sentence that names the parts with a failed hidden test, or "" if none failed."""
     failed = ", ".join(view.part.id for view in views if view.hidden_passed is False)
     return failed and f"Hidden tests failed in: {failed}. Passing the public tests was not enough."
 
 
 def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:
-    """Return one sentence on parts that the machine could not judge.
+    """Return a text on the parts in `waiting`, which the machine could not judge.
 
-    The sentence says that the student is not at fault and that the grade is still open.
+    It says that this is not the student's fault and that the points are still open.
     """
     tools = sorted({part.waits_for for part in result.parts if part.id in waiting} - {""})
     lacked = f"has no {' and no '.join(tools)}" if tools else "lacks a tool for them"
@@ -133,9 +133,9 @@ def score_line(score: Score | None, part_id: str) -> ScoreLine | None:
 
 
 def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, waits: bool) -> list[str]:
-    """Return the lines of one part: the verdict, then labelled paragraphs.
+    """Return the lines on one part: the verdict, then labelled paragraphs.
 
-    `shown` holds messages that were printed above. A part that `waits` to be judged has no points yet.
+    `shown` are the messages printed above. `waits`: the part could not be judged yet, so its points are open.
     """
     part = view.part
     points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
@@ -148,14 +148,14 @@ def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, wa
 
 
 def _once(text: str, shown: set[str]) -> str:
-    """Return "as above" for a message of several lines, or a long one, that was shown before."""
+    """Return the text, or "as above" if it is long or has several lines and is in `shown`. Add it to `shown`."""
     repeated = (len(text) > LONG or "\n" in text) and text in shown
     shown.add(text)
     return "as above" if repeated else text
 
 
 def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[str, str]]:
-    """Return (label, text) of each paragraph about a part. All reports for students share these paragraphs."""
+    """Return (label, text) for each paragraph about a part. All reports for students use these paragraphs."""
     part = view.part
     found = [("results", results_text(view))]
     if view.note:
@@ -169,19 +169,19 @@ def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[s
     rejected = [flag.message or flag.code for flag in part.flags if flag.level == "rejected"]
     if rejected:
         found.append(("rejected", "\n".join(words.line(text, 400) for text in rejected)))
-    # The reason of a wrong part counts its inputs, hidden ones too. Students must not learn the number of hidden cases.
+    # The reason for a wrong part's points counts all inputs. Students must not learn the number of hidden ones.
     if line and line.reason and not (part.verdict == "wrong" and view.hidden_passed is not None):
         found.append(("points", words.line(line.reason, 400)))
     return [(name, text) for name, text in found if text]
 
 
 def part_text(view: StudentView, line: ScoreLine | None = None) -> str:
-    """Return all paragraphs on a part as one text."""
+    """Return all paragraphs about a part as one text."""
     return "\n".join(f"{name}: {text}" for name, text in paragraphs(view, line))
 
 
 def results_text(view: StudentView) -> str:
-    """Return the numbers of right and wrong public inputs, and the part's diagnosis."""
+    """Return a text with the number of right or wrong public inputs, and the part's diagnosis."""
     part = view.part
     total, wrong = len(part.cases), [case for case in part.cases if not case.ok]
     public = "inputs" if view.hidden_passed is None else "public inputs"
@@ -204,9 +204,9 @@ def diagnosis_text(diagnosis: Diagnosis | None) -> str:
 
 
 def memory_text(part: PartResult) -> str:
-    """Return the peak memory with two significant digits: enough to reveal an N x N matrix.
+    """Return a text with the peak memory, to two significant digits. They suffice to notice an N x N matrix.
 
-    More digits could carry a message about hidden inputs, because the kernel chooses its allocations.
+    With more digits, a kernel could reveal hidden inputs by the size of its allocations.
     """
     memory = part.memory
     if memory is None or not memory.peak_bytes:
@@ -221,7 +221,7 @@ def _two_digits(count: int) -> float:
 
 
 def points_lines(score: Score | None) -> list[str]:
-    """Return the table of points, with the points that are still open."""
+    """Return the lines of the table of points; [] without a score."""
     if score is None:
         return []
     lines = []

@@ -1,6 +1,6 @@
-"""GitHub's view of a run: annotations on the student's own lines, a summary, and the outputs of the step.
+"""Report of a run in GitHub's formats: annotations on the student's lines, a summary, and the outputs of the step.
 
-`publish` writes three forms to the places where the runner of a workflow reads them:
+`publish` writes them where the workflow's runner reads them:
 
 - Annotations: lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. In a message %, CR and LF
   are escaped, in a property : and , as well. A runner shows at most MOST_ANNOTATIONS of each kind.
@@ -8,8 +8,8 @@
 - The outputs `status` (pass, fail, or error if a part could not be judged) and `summary` (one line), in the file that
   GITHUB_OUTPUT names.
 
-All other output is printed between two lines with a random word. The runner obeys no command between them, so a
-kernel's output is safe. Hidden cases are treated as in feedback.txt.
+All other output is printed between two lines with a random word. The runner ignores commands between them, so a
+kernel's output has no effect. Hidden cases are treated as in feedback.txt.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STATUS = {"pass": "pass", "unjudged": "error"}
 
 @dataclass(frozen=True)
 class Sources:
-    """The student's files: their texts and their paths in the repository, by the names in the assignment."""
+    """The student's files: their texts and their paths in the repository, both by the file names in the assignment."""
 
     texts: Mapping[str, str]
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Sources:
 
 @contextlib.contextmanager
 def muted(stream: TextIO | None = None) -> Iterator[None]:
-    """Switch GitHub's workflow commands off inside the `with` block. Output is still shown."""
+    """Switch off GitHub's workflow commands inside the `with` block. The output is still shown in the log."""
     stream = stream or sys.stdout
     word = secrets.token_hex(16)
     print(f"::stop-commands::{word}", file=stream, flush=True)
@@ -67,7 +67,7 @@ FILES = ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")
 
 
 def can_write(environment: Mapping[str, str] | None = None) -> None:
-    """Raise UsageError if a file that the environment names cannot be written. Writes nothing."""
+    """Raise UsageError if a file that an environment variable in FILES names cannot be written. Writes nothing."""
     environment = os.environ if environment is None else environment
     for variable in FILES:
         if not (named := environment.get(variable)):
@@ -86,10 +86,10 @@ def publish(
     environment: Mapping[str, str] | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Print the annotations, and append summary and outputs to the files that the environment names.
+    """Print the annotations, and append summary and outputs to the files that environment variables name.
 
-    If the environment names no such file, as outside of a workflow, a note is printed instead. Raises UsageError for a
-    file that cannot be written.
+    If a variable is not set, for example outside of a workflow, a note is printed instead. Raises UsageError if a file
+    cannot be written.
     """
     environment = os.environ if environment is None else environment
     stream = stream or sys.stdout
@@ -115,8 +115,8 @@ def publish(
 def annotations(assignment: Assignment, views: Sequence[StudentView], sources: Sources) -> list[str]:
     """Return one annotation for each part that did not pass.
 
-    An annotation is on the line that the part's message names, else at the beginning of its function. Equal ones of
-    several parts are merged. There are at most MOST_ANNOTATIONS of each kind.
+    Its line is the line that the part's message names, else the start of the part's function. Equal annotations of
+    several parts are merged. At most MOST_ANNOTATIONS of each kind are returned.
     """
     functions = {part.id: part.function for part in assignment.parts}
     found: dict[tuple[str, str, int, str], list[str]] = {}
@@ -139,14 +139,14 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
 
 
 def _cause(diagnosis: Diagnosis | None) -> str:
-    """Return a message without its list of lines to look at: an annotation on one of them could mislead."""
+    """Return a diagnosis's message without its list of lines to look at. These lines need not contain the mistake."""
     return diagnosis.message.partition(f"\n{HEADING}")[0] if diagnosis else ""
 
 
 def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
-    """Return the file and the line, counted from 1, that a message is about.
+    """Return (file name, line from 1) that a message names, else of the function's definition, else line 1.
 
-    Only existing files and lines count: part of a message may be untrusted.
+    Only existing files and lines count, because a message may contain untrusted text.
     """
     first = next(iter(sources.texts), "")
     for name in sources.texts:
@@ -163,11 +163,11 @@ def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
 
 
 IN_DATA = "%\r\n"
-"""Characters to escape in the message of a workflow command. In its properties, colon and comma are escaped as well."""
+"""Characters to escape in the message of a workflow command. In its properties, colon and comma are escaped, too."""
 
 
 def command(name: str, message: str, **properties: str) -> str:
-    """Format a command to GitHub's runner as one line: `::NAME PROPERTY=VALUE::MESSAGE`."""
+    """Return a command to GitHub's runner as one line: `::NAME PROPERTY=VALUE::MESSAGE`."""
     listed = ",".join(f"{key}={_escaped(value, IN_DATA + ':,')}" for key, value in properties.items())
     return f"::{name} {listed}::{_escaped(message, IN_DATA)}"
 
@@ -214,7 +214,7 @@ def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score,
 
 
 def _cell(text: str) -> str:
-    """Return one line of text for Markdown, with all characters escaped that Markdown or HTML would interpret."""
+    """Return text as one line for Markdown. Characters with a meaning in Markdown or HTML are escaped."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(bounds.name(text), quote=False))
 
 
@@ -222,7 +222,7 @@ def _cell(text: str) -> str:
 
 
 def outputs(views: Sequence[StudentView], score: Score) -> dict[str, str]:
-    """Return the outputs of the step by name, each one line."""
+    """Return the outputs of the workflow's step by name. Each is one line."""
     states = {"pass" if view.all_passed else STATUS.get(view.part.verdict, "fail") for view in views}
     earned = words.number(sum(_points(score, view.part.id) for view in views))
     most = words.number(sum(bounds.finite(view.part.max_points) for view in views))
@@ -238,9 +238,10 @@ def _points(score: Score, part_id: str) -> float:
 
 
 def sources(files: Mapping[str, Path], places: Mapping[str, Path], root: Path) -> Sources:
-    """Return the texts of `files` by their names, the source first.
+    """Return the student's files. `files` are the paths to read, by file name in the assignment, the source first.
 
-    `places` are their paths on disk. A file outside of the repository at `root` is called by its name.
+    `places` are the paths of the same files in the student's folder. A file outside of the repository `root` has no
+    path in the result.
     """
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

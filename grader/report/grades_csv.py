@@ -3,11 +3,11 @@
 Columns: id, name, email, submitted_at (in the due date's zone); the points of each part; the points of each item that
 people grade (extra credit, write-up); late_days, late_penalty, total, max_points; the verdict of each part; flags,
 pending, trouble. If the class has extensions, extension_days and slip_days follow late_days.
-An empty number means that it is missing (not judged, not given yet), never zero.
+An empty cell means that a number is missing (not judged, not given yet). It never means zero.
 
-The encoding is UTF-8 with a byte order mark, without which a spreadsheet assumes a local encoding; read it as
-"utf-8-sig". Text that a spreadsheet would take for a formula gets an apostrophe, also within a text: many spreadsheets
-begin a new cell at a semicolon. Numbers stay numbers.
+The encoding is UTF-8 with a byte order mark ("utf-8-sig" in Python). Without the mark, spreadsheets assume a local
+encoding. Text that a spreadsheet would take for a formula gets an apostrophe, even in the middle of a cell: many
+spreadsheets start a new cell at a semicolon. Numbers stay numbers.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Cell = str | int | float | None
 
 #: First characters of a formula, in Western and East Asian spreadsheets.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-#: Start of a formula within a text: after a separator (; tab |), with blanks and quotation marks in between.
+#: Start of a formula within a text: after a separator (; tab |), and perhaps blanks and quotation marks.
 _FORMULA_WITHIN = re.compile(r"""([;\t|][\s"]*)(?=[=+\-@＝＋－＠])""")
 
 _TO_QUOTE = re.compile(r"""[,;\t|"\r\n]""")
 
 
 def safe_text(text: str, limit: int = 1000) -> str:
-    """Return the text as one line in which no spreadsheet finds a formula: an apostrophe precedes each start of one.
+    """Return the text as one line, with an apostrophe before each place that a spreadsheet takes for a formula.
 
-    Covers spreadsheets that split cells at comma, semicolon, tab or bar.
+    This also covers spreadsheets that split cells at a comma, semicolon, tab or bar.
     """
     kept = _FORMULA_WITHIN.sub(r"\1'", words.line(text, limit))
     return "'" + kept if text.startswith(_FORMULA_STARTS) or kept.startswith(_FORMULA_STARTS) else kept
 
 
 class GradesCsv:
-    """Collector of rows. They are written at the end, since the last row may still add a column."""
+    """Collector of rows. It writes them at the end, because even the last row may add a column."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.part_ids = [part.id for part in assignment.parts if part.points > 0]
@@ -118,7 +118,7 @@ class GradesCsv:
 
 
 def _flags(row: Row) -> str:
-    """Return the codes of the flags to review, each with its part. Notes about the judging are left out."""
+    """Return "part:code" for each flag that a person must review, separated by blanks. Notes are left out."""
     found = flags_of(row.result) if row.result else []
     return " ".join(
         dict.fromkeys(f"{part_id}:{flag.code}" if part_id else flag.code for part_id, flag in found)
@@ -126,7 +126,7 @@ def _flags(row: Row) -> str:
 
 
 def csv_line(cells: Iterable[str | int | float]) -> str:
-    """Return a CSV row with its line end, with commas between the cells.
+    """Return a row of CSV: the cells with commas between them, and a line end.
 
     A text with a separator (comma, semicolon, tab, bar) is quoted, so that it stays one cell.
     """
@@ -138,7 +138,7 @@ def _quoted(text: str) -> str:
 
 
 def _cell(value: Cell) -> str | int | float:
-    """Return a number rounded to 4 decimals (0.1 + 0.2 is written 0.3), safe text, or ""."""
+    """Return the cell to write: a number rounded to 4 decimals (0.3 for 0.1 + 0.2), safe text, or ""."""
     if isinstance(value, float):
         rounded = round(value, 4)
         if rounded != rounded or rounded in (float("inf"), float("-inf")):

@@ -1,10 +1,10 @@
 """Gradescope's `results.json`: one visible test per part, one hidden test per part for its hidden cases.
 
-A visible test shows only what `student` allows. It fails if a hidden case failed, even if all public cases passed, and
-says so. The details are in the hidden test, whose visibility the staff may choose.
+A visible test shows only results that a student may see (`student`). If a hidden case failed, it fails and says so,
+even if all public cases passed. The hidden test has the details; the staff can choose its visibility.
 
 Tests have the points of the parts. The total at the top level is reduced by the late penalty. Points given by people
-appear once they are given (extra credit as a test whose max_score is 0). Gradescope has no test without a score, so a
+appear once they are given (extra credit as a test whose max_score is 0). Gradescope requires a score in each test, so a
 part that the machine could not judge has 0. Its name, its text and the text at the top say that this is not a grade.
 
 The format as Gradescope reads it: `tests` with `score`, `max_score`, `status` (passed or failed), `name`, `output`,
@@ -29,7 +29,7 @@ Visibility = Literal["hidden", "after_due_date", "after_published", "visible"]
 
 OUTPUT_CHARACTERS = 6000
 MOST_HIDDEN_CASES = 40
-#: Suffix of the name of a part that the machine could not judge.
+#: Suffix of the test's name for a part that the machine could not judge.
 NO_GRADE = " (not judged yet, this 0 is not a grade)"
 HIDDEN_TESTS = "hidden tests"
 
@@ -47,7 +47,7 @@ def results(
     seconds: float,
     hidden_visibility: Visibility = "hidden",
 ) -> dict[str, Any]:
-    """Return the content of results.json for a submission that was judged; `seconds` is the duration of grading."""
+    """Return the content of results.json for a submission that was judged. `seconds` is the duration of grading."""
     views = student.views(assignment, result)
     tests = [_part_test(view, score) for view in views if view.part.max_points > 0]
     tests += [
@@ -63,13 +63,13 @@ def results(
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
-    """Return the result for a submission that cannot be judged, such as a broken archive: 0 points."""
+    """Return the content of results.json for a submission that cannot be judged, such as a broken archive: 0 points."""
     most = sum(part.points for part in assignment.parts)
     return _whole(why, seconds, [_test("Submission", why, most=most)])
 
 
 def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
-    """Return the result if grading failed: 0 points, a message to the student, and `details` for the staff only."""
+    """Return the content of results.json if grading failed: 0 points, a message to the student, `details` for staff."""
     own = _test("Autograder (not your fault)", KIT_FAULT, most=max_points)
     staff = _test("kit fault (for the staff)", details, visibility="hidden")
     return _whole(KIT_FAULT, seconds, [own, staff])
@@ -118,7 +118,7 @@ def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
 
 
 def _given_items(assignment: Assignment, score: Score) -> list[Any]:
-    """Return the lines of the score, apart from parts, for which people have given points."""
+    """Return the lines of the score for items, not parts, for which people have given points."""
     parts = {part.id for part in assignment.parts}
     return [
         line for line in score.lines if line.id not in parts and line.points and line.id not in score.pending
@@ -126,9 +126,9 @@ def _given_items(assignment: Assignment, score: Score) -> list[Any]:
 
 
 def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
-    """Return a test with the details of one part's hidden cases, for readers who may see it.
+    """Return a test with the details of one part's hidden cases, which only readers with permission see.
 
-    The hidden test has no points: the part's visible test has them.
+    It has no points, because the part's visible test has them.
     """
     hidden = [case for case in part.cases if case.hidden]
     failed = [case for case in hidden if not case.ok]
@@ -149,7 +149,7 @@ def _hidden_line(case: CaseResult) -> str:
 
 
 def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:
-    """Return a hidden test that lists the flags, for the staff alone; [] without flags."""
+    """Return [a hidden test that lists the flags for the staff], or [] without flags."""
     flags = flags_of(result)
     if not flags:
         return []
@@ -172,7 +172,7 @@ def _summary(result: SubmissionResult, views: Sequence[StudentView], score: Scor
 
 
 def _leaderboard(result: SubmissionResult) -> list[dict[str, Any]]:
-    """Return leaderboard entries: time divided by reference time, for parts that passed without a flag to review."""
+    """Return leaderboard entries (time / reference time) for the parts that passed without a flag for review."""
     of_parts = {flag for part in result.parts for flag in part.flags}
     if any(flag.level != "note" for flag in result.flags if flag not in of_parts):
         return []

@@ -1,8 +1,8 @@
-"""`report.html`: the class on one page, for the staff. It is one file, needs no network and runs no untrusted text.
+"""`report.html`: the class on one page, for the staff. It is one file and needs no network.
 
 All text goes through `words`, which removes control characters, and then through jinja2's escaping. The page's
-Content-Security-Policy allows only its own style sheet and script, both by digest. So even injected markup could do
-nothing. The script only sorts and filters: without it everything can still be read.
+Content-Security-Policy allows only its own style sheet and script, both by digest. So even injected markup could not
+run a script. The script only sorts and filters: the page can be read without it.
 
 A student's section and table row are rendered when the row is added, and kept in temporary files. The overview above
 them is computed at the end, when the page is written.
@@ -37,12 +37,12 @@ _COPY_CHARACTERS = 1 << 13
 
 
 def missing_library() -> str | None:
-    """Return the name of the package that the page needs and that is missing, or None."""
+    """Return the name of the package that HTML pages need if it is not installed, else None."""
     return None if importlib.util.find_spec("jinja2") else "jinja2"
 
 
 class Report:
-    """Collector of rows, added one at a time; `write` then assembles the page."""
+    """Collector of the students' rows, which are added one at a time. `write` then makes the page."""
 
     def __init__(
         self, assignment: Assignment, made_at: datetime, machines: Sequence[MachineRow] = ()
@@ -50,7 +50,7 @@ class Report:
         self.assignment, self.made_at = assignment, made_at
         self.machines, self.spreads = compared(machines)
         self.judged: dict[str, Links] = {}
-        """Students judged by each machine."""
+        """Links to the students whom each machine judged, by machine name."""
         self.tally = Tally(assignment)
         self.pages = environment(self.tally.ladder)
         self._rows = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
@@ -84,7 +84,7 @@ class Report:
         self._sections.write(self.pages.get_template("student.html").render(context))
 
     def write(self, path: Path) -> None:
-        """Write the page. Raises OSError."""
+        """Write the page. Raises OSError if it cannot be written."""
         from markupsafe import Markup
 
         style, script = (
@@ -116,7 +116,7 @@ class Report:
         wholefile.write(path, pieces)
 
     def _cards(self, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
-        """Return the cards of the parts, in columns. Small cards, of untimed parts, share a column by threes."""
+        """Return columns of the parts' cards. A timed part has its own column; three untimed parts share one."""
         cards = [self._card(part, limits) for part in self.tally.parts.values()]
         small = [card for card in cards if not card["ratios"]]
         columns = [small[k : k + 3] for k in range(0, len(small), 3)]
@@ -139,7 +139,7 @@ class Report:
 
 
 def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
-    """Return the jinja2 environment of the pages in a folder. It escapes each text and removes harmful characters."""
+    """Return the jinja2 environment for the templates in a folder. It escapes texts and removes harmful characters."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     pages = Environment(
@@ -148,7 +148,7 @@ def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Texts without a filter of their own are cleaned and cut here.
+        # Clean and cut texts that no filter of a template has cleaned.
         finalize=lambda value: words.block(value, 8000) if type(value) is str else value,
     )
     pages.filters.update(
@@ -172,7 +172,7 @@ def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
 
 
 def document(template: str, ladder: Ladder | None, **context: Any) -> str:
-    """Render a page about one submission, with their common style sheet and without a script."""
+    """Return the HTML of a page about one submission, with the style sheet page.css and without a script."""
     from markupsafe import Markup
 
     style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
@@ -181,7 +181,7 @@ def document(template: str, ladder: Ladder | None, **context: Any) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """Return a Content-Security-Policy that allows only this style sheet and this script; "" means no script."""
+    """Return a Content-Security-Policy that allows only this style sheet and this script; "" stands for no script."""
 
     def digest(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -210,7 +210,7 @@ def _interval(part: PartResult) -> Any:
 
 
 def _pieces(file: Any) -> Iterator[Any]:
-    """Yield rendered markup in pieces that are not escaped again."""
+    """Yield the rendered markup in a file, in pieces that jinja2 does not escape again."""
     from markupsafe import Markup
 
     file.seek(0)

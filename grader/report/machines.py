@@ -1,4 +1,4 @@
-"""Rows of a class report, and its table of machines: machines whose times differ, and loads that disturbed times."""
+"""Rows of a class report: one for each student, one for each machine of a cluster; and warnings on busy machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grader.core.results import Score, SubmissionResult
 
 @dataclass(frozen=True)
 class Row:
-    """One student. `result` is None if nothing could be judged; `trouble` is then the reason, for people."""
+    """One student's row. `result` is None if the submission could not be judged; `trouble` then gives the reason."""
 
     submission_id: str
     name: str
@@ -25,13 +25,13 @@ class Row:
     late_days: int = 0
     extension_days: int = 0
     slip_days: int = 0
-    """Slip days that the student has spent."""
+    """Number of slip days (free late days) that the student has spent."""
     machine: str = ""
-    """Machine of a cluster that judged the submission."""
+    """Name of the cluster machine that judged the submission; "" without a cluster."""
 
     @property
     def total(self) -> float | None:
-        """Final total; None without a score, and while a part waits to be judged."""
+        """Total points, or None if the row has no score or a part still waits to be judged."""
         return None if self.waiting or self.score is None else self.score.total
 
     @property
@@ -40,34 +40,34 @@ class Row:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Parts that this machine could not judge for lack of a tool, and that have no points by hand."""
+        """Ids of parts without points because the machine lacked a program to judge them."""
         return self.score.waiting if self.score else ()
 
     @property
     def extended(self) -> str:
-        """The extension and the spent slip days in words, such as "2 days of extension"; "" without any."""
+        """Text on the extension and the spent slip days, such as "2 days of extension", or ""."""
         found = [(self.extension_days, "{} of extension"), (self.slip_days, "{} of slip spent")]
         return ", ".join(text.format(f"{n} day{'' if n == 1 else 's'}") for n, text in found if n)
 
     def part_points(self, part_id: str) -> float | None:
-        """Return the points of one part; None while it waits, and if nothing was judged."""
+        """Return the points of one part, or None if the part waits to be judged or the row has no score."""
         if self.score is None or part_id in self.waiting:
             return None
         return next((line.points for line in self.score.lines if line.id == part_id), None)
 
 
 APART = 0.05
-"""Relative difference (5 %) from the median of all machines beyond which a machine's whole interval stands apart."""
+"""A machine is apart if its whole interval differs by more than this share (5 %) from the median of all machines."""
 
 Ratios = Mapping[str, tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
 class MachineRow:
-    """One machine.
+    """One machine of a cluster. `refused` is the reason why it may not judge, or "".
 
-    `ratios` are those of the calibration submission, by part: the ratio and its interval's ends. `apart` are the parts
-    in which it differs from the other machines.
+    `ratios` are (time / reference time, low and high end of its interval) of the calibration submission, by part id.
+    `apart` are the ids of parts in which the machine differs from the others.
     """
 
     name: str
@@ -82,7 +82,7 @@ class MachineRow:
 
 @dataclass(frozen=True)
 class Spread:
-    """Time ratios of one part of the calibration submission, over all machines that may judge."""
+    """Time ratios of one part of the calibration submission. `machines` is the number of machines that may judge."""
 
     part_id: str
     machines: int
@@ -92,7 +92,7 @@ class Spread:
 
 
 def compared(rows: Sequence[MachineRow]) -> tuple[list[MachineRow], list[Spread]]:
-    """Return the rows with their `apart` filled in, and the spread of each part."""
+    """Return (the rows with `apart` filled in, the spread of each part)."""
     fit = [row for row in rows if not row.refused]
     spreads = []
     for part_id in dict.fromkeys(part_id for row in fit for part_id in row.ratios):
@@ -105,7 +105,7 @@ def compared(rows: Sequence[MachineRow]) -> tuple[list[MachineRow], list[Spread]
 
 
 def _apart(row: MachineRow, middle: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the parts in which this machine's whole interval is further than APART from the median of all."""
+    """Return the ids of parts in which this machine's whole interval is more than APART from the median."""
     return tuple(
         part_id
         for part_id, (_, low, high) in row.ratios.items()
@@ -117,14 +117,14 @@ def _apart(row: MachineRow, middle: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def load_of(result: SubmissionResult) -> float | None:
-    """Return the machine's load average over 1 minute when it judged; None if it is not recorded."""
+    """Return the machine's 1-minute load average during judging, or None if it was not recorded."""
     loads = result.machine.get("load_average")
     first = loads[0] if isinstance(loads, (list, tuple)) and loads else None
     return float(first) if isinstance(first, (int, float)) else None
 
 
 def load_text(result: SubmissionResult) -> str:
-    """Return "load 3.5 on 2 cores"; "" if it is not recorded."""
+    """Return a text such as "load 3.5 on 2 cores", or "" if the load was not recorded."""
     load, cores = load_of(result), result.machine.get("cores")
     return (
         "" if load is None else f"load {load:.1f}" + (f" on {cores} cores" if isinstance(cores, int) else "")
@@ -132,10 +132,10 @@ def load_text(result: SubmissionResult) -> str:
 
 
 def load_warning(result: SubmissionResult) -> str:
-    """Return a warning that other programs disturbed the times; "" if they did not.
+    """Return a warning that other programs disturbed the times, or "".
 
-    Times count as disturbed if the load exceeded the cores, and a time is undecided or the reference differed from
-    itself.
+    A time counts as disturbed if the load exceeded the number of cores, and the time is undecided or the machine unfit
+    (two measurements of the reference differed).
     """
     load, cores = load_of(result), result.machine.get("cores")
     if load is None or not isinstance(cores, int) or load <= cores:

@@ -1,7 +1,7 @@
-"""Page about one submission's verdicts (`--html FILE`): no network, no script, and all untrusted text escaped.
+"""HTML page about one submission's verdicts (`--html FILE`), without network access and scripts.
 
-The page's Content-Security-Policy allows its style sheet, by digest, and nothing else. Pictures are inline SVG. Their
-text comes from the kit and the assignment only, and is escaped as well.
+All untrusted text is escaped. The page's Content-Security-Policy allows only its style sheet, by digest. Pictures are
+inline SVG. Their text comes only from the kit and the assignment, and is escaped, too.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from grader.report.html import document, missing_library
 __all__ = ["Collector", "missing_library", "write"]
 
 LEGEND = ("right", "to 10 x", "to 100 x", "to 1000 x", "to 10 000 x", "more", "no number")
-"""Meaning of a cell's level: the error as a multiple of the allowed error."""
+"""Meaning of a cell's colour in an error map: its error as a multiple of the allowed error."""
 _SOURCE = re.compile(r"( *\d* \|)(.*)")
-"""A line of a compiler's message that quotes a source line, or the mark (^) below it."""
+"""Line of a compiler's message that quotes a source line or contains the mark (^) below one."""
 
 
 @dataclass
@@ -51,8 +51,8 @@ class Collector:
         self.listener(event)
 
     def of(self, part: PartResult) -> Picture | None:
-        """Return the picture of the case of the part's diagnosis, else that of the case with the most wrong
-        elements."""
+        """Return the picture of the case that the part's diagnosis is about, else of the case with the largest share of
+        wrong elements; None without pictures."""
         known = self.pictures.get(part.id, {})
         names = [case.name for case in part.cases if case.diagnosis and case.diagnosis == part.diagnosis]
         named = [known[name] for name in names if name in known]
@@ -68,7 +68,7 @@ def write(
     made_at: datetime,
     source: Path,
 ) -> None:
-    """Write the page. Raises OSError."""
+    """Write the page about `result`, the verdicts on the file `source`. Raises OSError if it cannot be written."""
     ladder = assignment.lab.ladder()
     code = _text(source, result.sha256)
     views = [_view(part, pictures.of(part), ladder, code, source.name) for part in result.parts]
@@ -90,7 +90,7 @@ def write(
 
 
 def _text(source: Path, sha256: str) -> str:
-    """Return the source that was judged; "" if the file was changed or removed since then."""
+    """Return the source's text, or "" if the file has changed or is gone: its digest is not `sha256`."""
     try:
         text = source.read_bytes()
         return text.decode(errors="replace") if hashlib.sha256(whole(source)).hexdigest() == sha256 else ""
@@ -115,7 +115,7 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: 
 
 
 def message_pieces(message: str) -> list[tuple[bool, str]]:
-    """Split a message into (True, quoted source lines), which must not be wrapped, and (False, other text)."""
+    """Split a message into pieces: (True, quoted source lines, which must not be wrapped) and (False, other text)."""
     pieces: list[tuple[bool, list[str]]] = []
     for line in message.split("\n"):
         is_source = _SOURCE.fullmatch(line) is not None
@@ -126,7 +126,7 @@ def message_pieces(message: str) -> list[tuple[bool, str]]:
 
 
 def _moved_left(lines: list[str]) -> list[str]:
-    """Remove the indentation that source lines share, so that they fit into a narrow window."""
+    """Return quoted source lines without their common indentation, so that they fit into a narrow window."""
     split = [match.groups() for line in lines if (match := _SOURCE.fullmatch(line))]
     shared = min((len(text) - len(text.lstrip()) for _, text in split if text.strip()), default=0)
     return [f"{gutter} {text[shared:]}".rstrip() for gutter, text in split]
@@ -137,19 +137,19 @@ def _ladder(share_percent: float, rungs: dict[str, float]) -> str:
 
 
 AROUND = 2
-"""Source lines shown before and after a line that the message names."""
+"""Number of source lines shown before and after a line that a message names."""
 MOST_LINES = 60
 MOST_CHARACTERS = 1 << 17
-"""Longest source with coloured syntax: pygments takes 0.1 s for 131,072 characters."""
+"""Maximum length of a source with coloured syntax. Pygments takes 0.1 s for so many characters."""
 MOST_COLUMNS = 200
-#: Classes of the page's style sheet, by the name of a pygments token.
+#: (Name of a pygments token, class in the page's style sheet).
 CLASSES = (("Comment", "kc"), ("Keyword", "kw"), ("Literal.String", "ks"), ("Literal.Number", "kn"))
 
 
 def rows(text: str, name: str, message: str) -> str:
-    """Return the source lines around those that `message` names, as HTML: one `<span>` a line, named lines marked.
+    """Return HTML with the lines that `message` names in the source `text`, and the lines around them.
 
-    Returns "" if the message names no line.
+    Each line is a `<span>`. Named lines are marked. Returns "" if the message names no line of the file `name`.
     """
     lines = text.splitlines()
     named = {int(found) for found in re.findall(rf"(?<![\w./-]){re.escape(name)}:(\d{{1,7}})\b", message)}
@@ -171,7 +171,7 @@ def rows(text: str, name: str, message: str) -> str:
 
 
 def _coloured(text: str, name: str) -> Iterator[str]:
-    """Yield each line as escaped HTML."""
+    """Yield each source line as escaped HTML with coloured syntax."""
     lines = [harmless(line)[:MOST_COLUMNS] for line in text.splitlines()]
     if len(text) > MOST_CHARACTERS:
         yield from map(escape, lines)

@@ -3,9 +3,9 @@
 A part that fails only hidden cases is described as in feedback.txt. Students see everything in this file, so flags and
 the causes of kit failures are left out.
 
-A submission that does not compile, or holds nothing to judge, is `gradable: false`, which costs its student no attempt.
-The same holds for a fault of the kit or of the machine, and for parts that need a program which the container lacks.
-The score counts the parts only, without points given by people.
+A submission that does not compile or has no source file gets `gradable: false`, which costs the student no attempt. So
+does a submission that cannot be graded because of the kit or the machine, for example if the container lacks a program.
+The score counts only the parts, not points given by people.
 
 The format, as PrairieLearn reads it: `gradable`, `score` (0 to 1; mandatory unless `gradable` is false), `message`,
 `output`, `images` (`{label, url}`), `format_errors` (texts), `tests` (`name`, `description`, `points`, `max_points`,
@@ -27,7 +27,7 @@ from grader.report.student import StudentView
 
 LARGEST_BYTES = 1_000_000
 CELL = 22
-"""Side of a square, in units of the picture, in an error map of at most 8 x 8 squares."""
+"""Side of a cell of the error map, in units of the picture. A map has at most 8 x 8 cells."""
 NOT_STARTED = "The grader could not be started, and no attempt is lost. Please write to the course staff."
 
 
@@ -36,7 +36,7 @@ def results(
 ) -> dict[str, Any]:
     """Return the content of results.json for a submission that was judged.
 
-    `seconds` is not used: PrairieLearn measures it.
+    `seconds` is ignored, because PrairieLearn measures the time itself.
     """
     views = student.views(assignment, result)
     if score.waiting:
@@ -48,12 +48,12 @@ def results(
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
-    """Return the result for a submission that cannot be judged (no source file, a broken archive)."""
+    """Return the content of results.json for a submission that cannot be judged, such as a broken archive."""
     return ungradable(why)
 
 
 def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
-    """Return the result if grading failed: the student loses no attempt. `details` are for the log only."""
+    """Return the content of results.json if grading failed: the student loses no attempt. `details` are ignored."""
     return ungradable(KIT_FAULT.replace(", and the 0 is not a grade", ", and no attempt is lost"))
 
 
@@ -96,7 +96,7 @@ def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
 
 
 def images(view: StudentView) -> list[dict[str, str]]:
-    """Return the error map of the public case that the diagnosis comes from, else of the first wrong case."""
+    """Return [{label, url}], the error map of the case that the diagnosis is about, else of the first wrong case."""
     wrong = [case for case in view.part.cases if case.error_map]
     case = next((case for case in wrong if case.diagnosis == view.part.diagnosis), next(iter(wrong), None))
     if case is None:
@@ -107,9 +107,9 @@ def images(view: StudentView) -> list[dict[str, str]]:
 
 
 def svg(rows: Sequence[str], title: str) -> str:
-    """Draw `CaseResult.error_map`: a square for each cell, from white (right) to dark red (nearly all wrong).
+    """Return `CaseResult.error_map` as SVG: one square for each cell, from white (right) to red (nearly all wrong).
 
-    The title is the only text in the picture. Returns "" for rows that are not an error map.
+    The title is the only text in the picture. Returns "" if `rows` are not an error map.
     """
     rows = [row[:MAP_CELLS] for row in rows[:MAP_CELLS]]
     is_map = all(len(row) == len(rows[0]) and set("0123456789").issuperset(row) for row in rows)

@@ -1,4 +1,4 @@
-"""Progress of a class: a live table on a terminal, one line per finished submission anywhere else."""
+"""Progress of a class's run: a live table on a terminal; otherwise one line for each finished submission."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_NAMES = 5
 
 
 class Harmless:
-    """Wrapper that removes harmful characters from a text for rich, but not rich's own terminal sequences."""
+    """Wrapper for rich that replaces harmful characters in a text, but keeps rich's own terminal sequences."""
 
     def __init__(self, shown: RenderableType) -> None:
         self.shown = shown
@@ -36,7 +36,7 @@ class Harmless:
 
 
 def console(stream: TextIO) -> Console:
-    """Return a rich console for a stream, without the stream's filter. Wrap untrusted text in `Harmless`."""
+    """Return a rich console that writes past the stream's filter. The caller must wrap untrusted text in `Harmless`."""
     from rich.console import Console
 
     return Console(file=unguarded(stream))
@@ -44,7 +44,7 @@ def console(stream: TextIO) -> Console:
 
 @dataclass
 class MachineShown:
-    """One machine of a cluster: its verdicts, and the reason if it does not judge."""
+    """One machine of a cluster: counts of its submissions and verdicts. `trouble` is the reason if it may not judge."""
 
     trouble: str = ""
     submissions: int = 0
@@ -60,7 +60,7 @@ class MachineShown:
 
 
 class Progress:
-    """Display of a run's events. `total` counts the submissions to grade in this run."""
+    """Display of a run's events. `total` is the number of submissions to grade in this run."""
 
     def __init__(
         self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
@@ -71,9 +71,9 @@ class Progress:
         self.without_result = 0
         self.verdicts: Counter[str] = Counter()
         self.running: dict[str, tuple[str, float]] = {}
-        """Phase and start time of every submission that is being graded."""
+        """(Phase, start time) of each submission that is being graded, by id."""
         self.places: dict[str, str] = {}
-        """Machine of a cluster that grades the submission, by submission."""
+        """Name of the cluster machine that grades a submission, by submission id."""
         self.machines: dict[str, MachineShown] = {}
         self.live: Any = None
 
@@ -86,7 +86,7 @@ class Progress:
                 console=console(self.stream),
                 refresh_per_second=REFRESH_PER_S,
                 transient=True,
-                # Other output stays guarded: rich would pass the colours in it through.
+                # Keep the filter on other output: rich would let its terminal sequences pass.
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -108,10 +108,10 @@ class Progress:
             self.places[submission_id] = machine
 
     def machine(self, name: str, refused: str, lost: str = "") -> None:
-        """Record that a machine of the cluster passed its test, was refused, or was lost."""
+        """Print that a machine of the cluster passed its test, was refused, or was lost."""
         shown = self.machines.setdefault(name, MachineShown())
         shown.trouble = f"lost: {lost}" if lost else refused
-        news = f"was lost: {lost}" if lost else f"may not judge: {refused}" if refused else "proved itself"
+        news = f"was lost: {lost}" if lost else f"may not judge: {refused}" if refused else "passed its test"
         self.say(f"machine {name} {news}")
 
     def finished(
@@ -122,8 +122,8 @@ class Progress:
         trouble: str = "",
         machine: str = "",
     ) -> None:
-        """Record a finished submission. `points` is shown unchanged; `trouble` replaces verdicts that are missing."""
-        # A submission without grading (a broken archive) takes no time: the estimate of the time left ignores it.
+        """Print a finished submission. `points` is a text on its points. `trouble` replaces missing verdicts."""
+        # A submission that is not graded (a broken archive) takes no time: the estimate of the time left ignores it.
         self.paced += submission_id in self.running
         begun_s = self.running.pop(submission_id, ("", self.clock()))[1]
         self.done += 1
@@ -138,13 +138,13 @@ class Progress:
         self.say(f"[{self.done:>{len(str(self.total))}}/{self.total}] {submission_id}: {said} ({took}{left})")
 
     def again(self, submission_id: str, why: str) -> None:
-        """Record that a submission returns to the queue."""
+        """Print that a submission returns to the queue, and why."""
         self.running.pop(submission_id, None)
         self.places.pop(submission_id, None)
         self.say(f"{submission_id}: {why}; it is graded once more")
 
     def say(self, line: str) -> None:
-        """Print one permanent line, above the live table if there is one."""
+        """Print one permanent line. It stays above a live table."""
         if self.live is not None:
             from rich.text import Text
 
@@ -155,7 +155,7 @@ class Progress:
     # ---- rendering
 
     def time_left(self) -> str:
-        """Estimate the time left from the submissions finished per second so far, by all workers."""
+        """Return the estimated time left as text, from the average time per finished submission so far."""
         if not self.paced:
             return "unknown time"
         return duration((self.clock() - self.started_s) / self.paced * (self.total - self.done))
@@ -171,14 +171,14 @@ class Progress:
             Text(f"{self.done} of {self.total} done, {self.time_left()} left"),
         )
         table.add_row(Text(counted(self.verdicts) or "no verdict yet"), Text(self.troubles()))
-        for name, shown in sorted(list(self.machines.items())):  # noqa: C414 - another thread adds to it
+        for name, shown in sorted(list(self.machines.items())):  # noqa: C414 - another thread may add to the dict
             table.add_row(_name(f"{name}:"), Text(shown.text()))
             self.rows(table, [one for one, place in list(self.places.items()) if place == name])
         self.rows(table, [one for one in list(self.running) if one not in self.places])
         return table
 
     def rows(self, table: Table, names: Sequence[str]) -> None:
-        """Add a table row for each of these submissions, with its phase and its seconds so far."""
+        """Add a table row for each submission in `names`, with its phase and its time so far."""
         from rich.text import Text
 
         for submission_id in names:
@@ -198,18 +198,18 @@ def _name(text: str) -> Text:
 
 
 def counted(verdicts: Counter[str]) -> str:
-    """Format counts of verdicts, most frequent first: '5 pass, 1 slow'."""
+    """Return counts of verdicts as text, most frequent first, such as "5 pass, 1 slow"."""
     return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Join the first few names of a list, with the number of the others."""
+    """Return the first MOST_NAMES names as text, and the number of the others."""
     more = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def duration(seconds: float) -> str:
-    """Format seconds for people: '40 s', '12 min', '1 h 05 min'."""
+    """Return a number of seconds as text such as "40 s", "12 min" or "1 h 05 min"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,8 +1,8 @@
-"""`result.json`, schema_version 1: all of a result, for other programs and for reports made later.
+"""`result.json`, schema_version 1: the whole result, for other programs and for later reports.
 
-The file has at most LARGEST_BYTES. In a larger result all texts are cut to the same length: the longest of TEXT_LIMITS
-with which the file fits. A cut text ends in "... N more characters". Numbers are never left out, because a submission
-cannot make them more.
+The file has at most LARGEST_BYTES. If it would be larger, all texts are cut to the longest limit in TEXT_LIMITS with
+which it fits. A cut text ends in "... N more characters". Numbers are never left out, because a submission cannot
+increase their count.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from grader.core.errors import UsageError, explained
 from grader.core.results import Score, SubmissionResult
 
 LARGEST_BYTES = 1 << 20
-"""Limit on a file that is written."""
+"""Maximum size of a file that is written."""
 MOST_BYTES = 8 << 20
-"""Limit on a file that is read: earlier kits wrote larger ones."""
-#: Limits on the characters of each text, tried in this order. The longest text of a usual result is a kernel's output
-#: (64 KiB).
+"""Maximum size of a file that is read. Earlier versions of the kit wrote larger files."""
+#: Maximum lengths of each text in characters, tried in this order. A usual result's longest text is a kernel's output,
+#: of at most 64 KiB.
 TEXT_LIMITS = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 256, 80)
 
 
 def to_dict(result: SubmissionResult, score: Score) -> dict[str, Any]:
-    """Convert a result to plain values that fit into a file.
+    """Return a result as JSON values, with texts cut so that a file of them has at most LARGEST_BYTES.
 
     The submission's id and digest become one object, `submission`. Parts get their points from `score`, without points
-    given by people. Non-finite numbers become null.
+    given by people. NaN and infinities become None.
     """
     return dumped(result, score)[0]
 
 
 def dumped(result: SubmissionResult, score: Score) -> tuple[dict[str, Any], str]:
-    """Return the values of `to_dict`, and the same as JSON text."""
+    """Return the values of `to_dict`, and their JSON text."""
     values = _plain(result)
     earned = {line.id: _plain(line.points) for line in score.lines}
     values["parts"] = [_with_points(part, earned.get(part["id"], 0.0)) for part in values["parts"]]
@@ -68,14 +68,14 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def _cut(value: Any, limit: int) -> Any:
-    """Cut all texts in a value to `limit` characters. A cut text states the number of characters removed."""
+    """Return the value with all its texts cut to `limit` characters. A cut text says how many were removed."""
     if isinstance(value, dict):
         return {key: _cut(item, limit) for key, item in value.items()}
     if isinstance(value, list):
         return [_cut(item, limit) for item in value]
     if not isinstance(value, str) or len(value) <= limit:
         return value
-    # A text that was cut before states a number of characters: that number grows.
+    # A text that was cut before ends in a number of removed characters: add to that number.
     cut = _CUT.search(value, max(0, len(value) - 40))
     kept, more = (value[: cut.start()], int(cut[1])) if cut else (value, 0)
     short = kept[: limit - 40]
@@ -86,7 +86,7 @@ _CUT = re.compile(r"\.\.\. (\d{1,12}) more characters\Z")
 
 
 def write(result: SubmissionResult, score: Score, path: Path) -> None:
-    """Write the result to a file, completely or not at all; or to a pipe or a device, such as /dev/stdout.
+    """Write the result to a file in one step, or to a pipe or a device such as /dev/stdout.
 
     Raises UsageError if `path` cannot be written.
     """
@@ -102,9 +102,9 @@ def write(result: SubmissionResult, score: Score, path: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert records and their content to JSON values.
+    """Return records and their content as JSON values.
 
-    Non-finite numbers become None: JSON has none, and Python's spelling of them breaks other readers.
+    NaN and infinities become None. JSON has no such numbers, and other readers refuse Python's `NaN`.
     """
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
@@ -129,13 +129,13 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
-    """Read the result that `write` wrote, at `path` or under its name in the folder `inside` (a descriptor).
+    """Return the result in a file that `write` wrote. `inside` is the descriptor of the file's folder, if given.
 
-    A number that was not finite is returned as NaN. Keys of a later kit are ignored. Points are ignored too: they
-    follow from the current rubric.
+    A number that was not finite is returned as NaN. Keys of later versions of the kit are ignored, and so are points,
+    because they are computed from the current rubric.
 
-    Raises UsageError, with the file and the place in it, for a link and for a file that cannot be read. The same holds
-    for a file that is too large, nested too deeply or not a result.
+    Raises UsageError for a link, a file that cannot be read, is too large or nested too deeply, or is not a result. The
+    message names the file and the place in it.
     """
     with explained(f"cannot read {path}"):
         data = plainfile.read(path if inside is None else path.name, MOST_BYTES, inside=inside)
@@ -152,7 +152,7 @@ def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
 
 
 def from_dict(values: Any) -> SubmissionResult:
-    """Convert the output of `to_dict` back to a result. Raises ValueError, naming the place of the mistake."""
+    """Return the result that `to_dict` converted to `values`. Raises ValueError, which names the place of a mistake."""
     if not isinstance(values, Mapping):
         raise ValueError("it should be an object")
     if values.get("schema_version") != 1:

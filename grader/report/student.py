@@ -1,11 +1,11 @@
 """Selection of the results that a student may see. No other module makes this choice.
 
-Students read about a hidden case only that one failed. Its name, shape, numbers and diagnosis stay with the staff.
+About hidden cases, students read only that one failed. Its name, shape, numbers and diagnosis are only for the staff.
 
 This rule alone would not keep the case secret. The kernel has seen the hidden inputs and may repeat them: in its
 output, in an exception's text, even in a "wrong" value of a later public case. So all results after a kernel's first
 hidden case are shown without text or numbers that the kernel could choose. Earlier results are shown in full. A kernel
-can still reveal one bit per case, by being right or wrong, as in any test.
+can still reveal one bit per case by a right or a wrong result, as in any test.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ PRINTED_WITHHELD = (
     f"(What it printed is not shown, because it also ran on hidden tests. Run {HANDOUT_COMMAND} to see it.)"
 )
 
-#: Numbers in the kit's own fixed sentences ("row 0", "1 + x", "2^x"). The kernel may have chosen any other number.
+#: Numbers that occur in the kit's fixed sentences ("row 0", "1 + x", "2^x"). A kernel may have chosen any other number.
 _FIXED_NUMBERS = {"0", "1", "2", "4"}
-#: A source line of the submission below a diagnosis, with its file and number.
+#: Source line of the submission that a diagnosis quotes, with its file and line number.
 _QUOTED = re.compile(r"\s*[^\s:]+:\d+: ")
 
 
 @dataclass(frozen=True)
 class StudentView:
-    """One part as its student may see it.
+    """Result of one part, reduced to the content that its student may see.
 
-    `part` holds no hidden case, and no text or number from after the first of them. `hidden_passed` is None if no
-    hidden case was reached.
+    `part` has no hidden cases, and no texts and numbers that the kernel chose after its first hidden case.
+    `hidden_passed`: True if all hidden cases that ran are right, None if none ran.
     """
 
     part: PartResult
     hidden_passed: bool | None
     note: str = ""
-    """Sentence that a hidden test failed, or that something is not shown; else ""."""
+    """Sentences which say that a hidden test failed or that the output is not shown, or ""."""
 
     @property
     def all_passed(self) -> bool:
@@ -57,7 +57,7 @@ class StudentView:
 
 
 def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
-    """Return the part's result as the student may see it. `cases` are all cases of the assignment, reached or not."""
+    """Return the part's result as the student may see it. `cases` are all cases of the part in the assignment."""
     hidden = [case for case in part.cases if case.hidden]
     if not hidden and not any(case.hidden for case in cases):
         return StudentView(part, None)
@@ -73,7 +73,7 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     notes = [HIDDEN_FAILED] if failed or ended_hidden else []
     if part.output:
         notes.append(PRINTED_WITHHELD)
-    # A kernel could crash, hang or return a wrong result on purpose, and so reveal more than one bit of a hidden case.
+    # Show "wrong" for a crash or a hang, too: by choosing among them, a kernel could reveal more than one bit.
     verdict: Verdict = "wrong" if ended_hidden else part.verdict
     shown = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)
@@ -81,20 +81,20 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
 
 
 def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView, ...]:
-    """Return the view of every part of a result."""
+    """Return each part of a result as the student may see it."""
     cases = {part.id: part.cases for part in assignment.parts}
     return tuple(view(part, cases.get(part.id, ())) for part in result.parts)
 
 
 def numberless(message: str) -> str:
-    """Return only those sentences of a diagnosis that hold no number that the kernel could choose; "" for none.
+    """Return the sentences of a diagnosis without numbers that the kernel could have chosen, as one line.
 
-    A sentence such as "Expected 0.1, got 103 at ..." could carry a message: the kernel chose the 103.
+    A sentence such as "Expected 0.1, got 103 at ..." could reveal a secret, because the kernel chose the 103.
     """
     sentences = [
         sentence
         for line in message.strip().splitlines()
-        # A quoted source line is not split: ? and . in C++ end no sentence.
+        # Do not split a quoted source line: in C++, "?" and "." do not end a sentence.
         for sentence in ([line] if _QUOTED.match(line) else re.split(r"(?<=[.?!])\s+", line.strip()))
         if sentence
     ]
@@ -120,13 +120,13 @@ def _without_numbers(case: CaseResult) -> CaseResult:
 
 
 def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
-    """Return True if a call without an answer (a crash, a hang) was on a hidden case, as its diagnosis records."""
+    """Return True if the part crashed or hung on a hidden case."""
     if part.verdict not in ("crash", "timeout") or part.diagnosis is None:
         return False
     if part.diagnosis.hidden is not None or part.diagnosis.code in BEFORE_INPUTS_CODES:
         return bool(part.diagnosis.hidden)
-    # Results of older kits lack `hidden`. They called hidden cases last: if all public cases have a result, the failed
-    # case is a hidden one.
+    # Results of older kits lack `hidden`. Those kits called hidden cases last, so the failed case is hidden if all
+    # public cases have a result.
     answered = {case.name for case in part.cases}
     return all(case.hidden or case.name in answered for case in cases)
 
@@ -134,7 +134,7 @@ def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
 def _diagnosis(
     part: PartResult, public: tuple[CaseResult, ...], first_hidden: int, ended_hidden: bool
 ) -> Diagnosis | None:
-    """Return the part's diagnosis if it may be shown, else that of a public case, else None."""
+    """Return the part's diagnosis if the student may see it, else the diagnosis of a public case, else None."""
     own = part.diagnosis
     if own is None:
         return None
@@ -148,6 +148,6 @@ def _diagnosis(
         return None
     if first_hidden == len(part.cases):
         return own
-    # The call was on a public case, but came after hidden ones: the student chooses an exception's text, which may hold
-    # hidden data.
+    # The failed call was on a public case, but came after hidden ones. The kernel chooses the text of an exception,
+    # which may contain hidden data.
     return Diagnosis(own.code, "" if own.code == "exception" else numberless(own.message))

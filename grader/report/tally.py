@@ -1,4 +1,4 @@
-"""Totals of a class report. They have numbers, links and short names of students, but no results, to save memory."""
+"""Totals of a class report. To save memory, they contain numbers, links and students' short names, but no results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grader.report.machines import load_of, load_warning
 if TYPE_CHECKING:
     from grader.report.machines import Row
 
-#: Limit on the links shown for one group of students; the others are counted.
+#: Maximum number of links shown for one group of students. The others are only counted.
 MOST_LINKS = 80
 
 
@@ -29,7 +29,7 @@ class Link:
 
 @dataclass
 class Links:
-    """Links to the students of a group, each once, in the order of `add`. At most MOST_LINKS are shown."""
+    """Links to the students of a group, without duplicates, in the order of `add`. At most MOST_LINKS are shown."""
 
     shown: list[Link] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
@@ -57,9 +57,9 @@ class PartTally:
     allowances: list[float] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
     places: list[Dot] = field(default_factory=list)
-    """Correct kernels' shares of the machine's peak, in per cent."""
+    """Shares of the machine's peak speed that correct kernels reach, in per cent."""
     rungs: dict[str, list[float]] = field(default_factory=dict)
-    """Shares of the machine's peak of other kernels by name, one value for each ranked student."""
+    """The same shares of the lab's comparison kernels, by name, as measured with each student's kernel."""
 
     def middle_rungs(self) -> dict[str, float]:
         return {word: median(values) for word, values in self.rungs.items()}
@@ -67,7 +67,7 @@ class PartTally:
 
 @dataclass
 class Group:
-    """Students with the same diagnosis. `example` is its message, without the numbers of one student."""
+    """Students with the same diagnosis code. `example` is a message of one of them, without numbers."""
 
     code: str
     example: str
@@ -77,7 +77,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Raised:
-    """A flag to review, with its student and parts."""
+    """A flag that a person must review, with a link to the student and the ids of the parts."""
 
     link: Link
     part_ids: tuple[str, ...]
@@ -91,16 +91,16 @@ class Tally:
         self.submissions = self.perfect = self.flagged = 0
         self.totals: list[float] = []
         self.loads: list[float] = []
-        """Load average of one minute at the end of each judging."""
+        """1-minute load averages, one for each submission."""
         self.max_points = 0.0
         self.groups: dict[str, Group] = {}
         self.raised: list[Raised] = []
         self.notes: Counter[str] = Counter()
         self.troubles: list[tuple[Link, str]] = []
         self.disturbed = Links()
-        """Students whose times were disturbed by other work on the machine."""
+        """Students whose times other programs on the machine disturbed."""
         self.waiting: dict[str, Links] = {}
-        """Students with parts that the machine could not judge, by the missing tool."""
+        """Students with parts that the machine could not judge, by the name of the missing tool."""
         names = ("kit", "sandbox", "machine", "toolchain")
         self.settings: dict[str, Counter[str]] = {name: Counter() for name in names}
 
@@ -152,7 +152,7 @@ class Tally:
         found = part.diagnosis
         assert found is not None
         group = self.groups.setdefault(found.code, Group(found.code, ""))
-        # A compiler's message is about one student's code, so a group does not show it as its example.
+        # A compiler's message is about one student's code, so it is not an example for a group.
         if not group.example and found.code != "compile_error":
             group.example = student.numberless(found.message)
         group.parts[part.id] += 1
@@ -174,16 +174,16 @@ class Tally:
         return {anchor for links in self.waiting.values() for anchor in links.anchors}
 
     def common(self) -> list[Group]:
-        """Return the diagnoses by the number of students who share them, largest first."""
+        """Return the groups of students with the same diagnosis, largest first."""
         return sorted(self.groups.values(), key=lambda group: (-group.links.count, group.code))
 
     def in_order(self) -> list[Raised]:
-        """Return the flags for review: those that reject a part first, then in the order of their codes."""
+        """Return the flags for review: first the flags that reject a part, then the others, each sorted by code."""
         return sorted(self.raised, key=lambda raised: (raised.flag.level != "rejected", raised.flag.code))
 
 
 def flags_of(result: SubmissionResult) -> list[tuple[str, Flag]]:
-    """Return the flags to review, as (part id or "", flag): the parts' first, then those of the whole submission."""
+    """Return (part id, flag) for each flag that a person must review; ("", flag) for flags of the whole submission."""
     found = [(part.id, flag) for part in result.parts for flag in part.flags if flag.level != "note"]
     of_parts = {flag for _, flag in found}
     return found + [("", flag) for flag in result.flags if flag.level != "note" and flag not in of_parts]

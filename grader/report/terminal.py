@@ -1,8 +1,8 @@
-"""Terminal output of a student's run: for each part the course's usual lines and a block with the verdict, then a table
-of points.
+"""Terminal output of a student's run: for each part the lines of the original course kit and a block with the verdict,
+then a table of points.
 
-A block names cause, place, source lines and next command first, then time and memory. The block of a wrong part fits a
-screen of SCREEN_LINES. The usual lines keep their wording, because students' scripts search for them.
+A block gives the cause, the place, source lines and the next command first, then time and memory. The block of a wrong
+part fits into SCREEN_LINES. The course kit's lines keep their wording, because students' scripts search for them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from grader.assignment.records import Assignment
 
 COLUMNS = ("Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU Mem", "# of Calls")
-"""Columns of torch's profiler table that fit on a screen. Left out are the mean per call and each row's own memory."""
+"""Columns of torch's profiler table that are printed. The mean per call and the self memory would not fit."""
 ROW_LIMIT = 10
 
 
 def table(rows: Sequence[ProfileRow]) -> str:
-    """Format the profiler's table: the ten rows with the largest total time, and the sum of all self times below."""
+    """Return the profiler's table as text: the ten rows with the largest total time, then the sum of all self times."""
     whole_us = sum(row.self_cpu_us for row in rows) or 1.0
     shown = sorted(rows, key=lambda row: -row.cpu_total_us)[:ROW_LIMIT]
     cells = [
@@ -69,18 +69,18 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def duration(us: float) -> str:
-    """Format microseconds for people: 12.345us, 12.345ms, 1.234s."""
+    """Return a duration in microseconds as text such as 12.345us, 12.345ms or 1.234s."""
     if us >= 1e6:
         return f"{us / 1e6:.3f}s"
     return f"{us / 1e3:.3f}ms" if us >= 1e3 else f"{us:.3f}us"
 
 
-#: Words for a peak of 0 bytes: memory kept from earlier calls was enough, so the process did not grow.
+#: Text for a peak of 0 bytes: the process already had enough memory from earlier calls, and did not grow.
 NO_GROWTH = "no more than earlier calls"
 
 
 def size(count: float) -> str:
-    """Format bytes for people: 512 B, 4.50 MB (of 1024 x 1024). Negative if more was freed than taken."""
+    """Return a number of bytes as text such as 512 B or 4.50 MB (units of 1024). It may be negative."""
     for unit, scale in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
         if abs(count) >= scale:
             return f"{count / scale:.2f} {unit}"
@@ -104,18 +104,18 @@ VERDICT_WORDS = {
 }
 MAP_WORDS = "1 few wrong to 9 all, · right; rows down, columns across; worst slice"
 MAP_ROWS = 2
-"""Rows printed of an error map in which every cell is wrong."""
+"""Number of rows to which an error map is reduced if all its cells are wrong."""
 _WARNED = re.compile(r"The compiler says: (\S+?:\d+): (.*)\n.*\n?")
 #: Printed in place of points that are not decided yet.
 OPEN = "open"
 
 
-#: Codes of the flags about threads, which are printed with a part.
+#: Codes of the flags about threads. They are printed in a part's block.
 OF_THREADS = (ONE_THREAD, "data_race", "no_data_race", "races_unseen")
 
 
 class Terminal:
-    """A listener of `grader.judge.evaluate` that prints events as they arrive."""
+    """Listener for `grader.judge.evaluate`: prints each event when it arrives."""
 
     def __init__(
         self,
@@ -125,17 +125,17 @@ class Terminal:
         *,
         is_checked: bool = False,
     ) -> None:
-        """`ladder` ranks a kernel among other kernels of the lab. `graded` are the ids of parts that earn nothing
-        before their time is judged. `is_checked` is True for a run with sanitizers, which gives no points."""
+        """`ladder` ranks a kernel among the lab's reference kernels. `graded` are the ids of parts whose points depend
+        on their time. `is_checked`: this is a run with sanitizers, which gives no points."""
         self.is_checked, self.graded = is_checked, graded
         self.settled: PartResult | None = None
-        """The part whose verdict was printed before its profile."""
+        """Result that was printed before its profile arrived, so that it is not printed twice."""
         self.stream = harmless.guarded(stream or sys.stdout)
         self.colourful = self.stream.isatty()
         self.ladder = ladder
         self.build_fault_shown = ""
         self.faults_shown: dict[tuple[str, str, str], str] = {}
-        """Part whose message was printed, by function, verdict and diagnosis code: equal ones are printed once."""
+        """Id of the part whose message was printed, by (function, verdict, diagnosis code), so as not to repeat it."""
         self.function = ""
 
     def __call__(self, event: Event) -> None:
@@ -164,7 +164,7 @@ class Terminal:
             print(text, file=self.stream, flush=True, end=end)
 
     def paint(self, text: str, colour: str) -> None:
-        """Print a text without a line end, on a terminal in a colour of `harmless.CONTROLS`."""
+        """Print a text without a line end. On a terminal, use a colour of `harmless.CONTROLS`."""
         if self.colourful:
             harmless.control(self.stream, colour)
         self.say(text, end="")
@@ -179,7 +179,7 @@ class Terminal:
         sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
         printed: list[str] = []
         if result.output and not sanitized:
-            # 5 lines of the build and of the part's start are above the block.
+            # Above the block are 5 lines about the build and the start of the part.
             taken = len(warned) + len(results) + len(map_rows) + len(findings) + 5
             printed = field(
                 "printed", printed_text(result.output, max(LEAST_PRINTED, SCREEN_LINES - taken), once=True)
@@ -190,7 +190,7 @@ class Terminal:
             f"  {self.points(result, points)} of {result.max_points:g} points" if result.max_points else ""
         )
         if self.is_checked:
-            # A build with sanitizers has more memory and time, so a right result in it earns no points.
+            # A checked run has higher limits of memory and time, so its results earn no points.
             worth = "  (a checked run gives no points)"
         elif is_untimed(result, self.graded):
             worth = f"{worth} (not timed)"
@@ -205,7 +205,7 @@ class Terminal:
         return points_text(result, points, is_untimed=is_untimed(result, self.graded))
 
     def _map(self, result: PartResult) -> list[str]:
-        """Return the rows of the error map and a last row with its legend; [] if the terminal has no colours."""
+        """Return the rows of the error map of one case, then its legend; [] if the output has no colours."""
         mapped = [case for case in result.cases if case.error_map and not case.hidden]
         same = [case for case in mapped if case.diagnosis and case.diagnosis == result.diagnosis]
         if not self.colourful or not mapped:
@@ -232,10 +232,10 @@ class Terminal:
         self.say("\n".join(field("", rows[-1]) if rows else []))
 
     def _results(self, result: PartResult) -> tuple[list[str], list[str]]:
-        """Return two lists: the compiler's warnings, and the lines "results" and "inputs" without those warnings."""
+        """Return (lines with the compiler's warnings, lines with the results and the wrong inputs)."""
         text = results_text(result)
         if result.diagnosis is not None and self.function and result.verdict in ("wrong", "crash", "timeout"):
-            # Two parts may call one function with different numbers of threads: print its fault once.
+            # Two parts may call the same function with different numbers of threads: print its message once.
             fault = (self.function, result.verdict, result.diagnosis.code)
             if (earlier := self.faults_shown.setdefault(fault, result.id)) != result.id:
                 return [], field(
@@ -247,7 +247,7 @@ class Terminal:
             if result.verdict == "wrong":
                 lines += field("inputs", inputs_text(result))
             return warned, lines
-        # Parts in another file or for another device have a message of their own.
+        # Parts of one file share a build message: print it once. Parts of another file may have another message.
         repeated, self.build_fault_shown = text == self.build_fault_shown, text
         return [], field("results", "as above" if repeated else text)
 
@@ -267,7 +267,7 @@ class Terminal:
         return lines
 
     def scoreboard(self, result: SubmissionResult, scored: Score) -> None:
-        """Print all parts in one table, with their total."""
+        """Print one table with all parts and the total, and a warning if the machine was busy."""
         rows = [("part", "verdict", "time / reference", "allowed", "peak memory", "points")]
         earned = {line.id: line.points for line in scored.lines}
         points = [self.points(part, earned.get(part.id, 0.0)) for part in result.parts]
@@ -288,7 +288,7 @@ class Terminal:
         self.say(load_warning(result))
 
 
-# ---- the course's usual lines
+# ---- lines of the original course kit
 
 
 def name_of(part: Part) -> str:
@@ -316,7 +316,7 @@ def correctness_line(event: Corrected) -> str:
 
 
 def profiled_lines(event: Profiled) -> str:
-    """Format the profiler's figures of student or reference, in the lines of the originally published course kit."""
+    """Return the profiler's figures for student or reference, in the wording of the original course kit."""
     label = f"{event.side} - {event.part.label}"
     lines = [f"\n-----RUNNING {event.side} IMPLEMENTATION-----\n"]
     if event.example:
@@ -351,7 +351,7 @@ def graded_ids(assignment: Assignment) -> frozenset[str]:
 
 
 def is_untimed(part: PartResult, graded: Collection[str]) -> bool:
-    """Return True if a right part's points are open because its time was not judged."""
+    """Return True if the part has a right result, but its points are open because its time was not judged."""
     return part.verdict == "pass" and part.time is None and part.id in graded
 
 
@@ -372,7 +372,7 @@ def points_text(part: PartResult, points: float, *, is_untimed: bool = False) ->
 
 
 def field(name: str, text: str) -> list[str]:
-    """Format a paragraph with its label in front. Line breaks are kept; long lines are wrapped and indented."""
+    """Return the lines of a paragraph, with the label `name` before the first. Long lines are wrapped and indented."""
     lines: list[str] = []
     for line in text.splitlines() or [""]:
         # Compiler output and prototypes are not wrapped: carets must stay below the code they mark.
@@ -391,7 +391,7 @@ def results_text(result: PartResult) -> str:
 
 
 def inputs_text(result: PartResult) -> str:
-    """Name the wrong inputs, and the input that the diagnosis is about."""
+    """Return a text with the names of the wrong inputs, and details of the input to which the diagnosis refers."""
     wrong = [case for case in result.cases if not case.ok]
     names = ", ".join(f"'{case.name}'" for case in wrong)
     source = [case_line(case) for case in wrong if case.diagnosis and case.diagnosis == result.diagnosis]
@@ -441,7 +441,7 @@ def memory_text(memory: Memory) -> str:
 
 
 def printed_text(output: str, lines: int = 40, *, once: bool = False) -> str:
-    """Return the first lines of a part's output. With `once`, repeated lines are left out."""
+    """Return the first `lines` lines of a part's output. `once`: leave out repeated lines."""
     every = output.splitlines()
     kept = list(dict.fromkeys(every)) if once else every
     text = [line[: WIDTH - 4] for line in kept[:lines]]

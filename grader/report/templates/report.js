@@ -6,7 +6,7 @@
   const sections = Array.from(document.querySelectorAll(".student"));
   const sectionOf = new Map(rows.map((row, k) => [row, sections[k]]));
 
-  // Sorting: a button in each heading; numbers downwards first, names upwards first.
+  // Sorting: each heading becomes a button. The first click sorts numbers downwards, names upwards.
   const valueOf = (cell, text) => {
     if (text) return cell.textContent.trim().toLocaleLowerCase();
     const value = parseFloat(cell.dataset.v ?? cell.textContent);
@@ -31,7 +31,7 @@
     });
   });
 
-  // Filtering: the table and the sections below it alike.
+  // Filtering: hides rows of the table and the sections of the same students.
   const find = document.getElementById("find");
   const show = document.getElementById("show");
   const shown = document.getElementById("shown");
@@ -54,7 +54,7 @@
   document.getElementById("filter").addEventListener("submit", (event) => event.preventDefault());
   filter();
 
-  // A link to a student opens that student's section, also one that the filter hides.
+  // A link to a student opens the student's section, even if the filter hides it.
   const follow = () => {
     const target = document.getElementById(location.hash.slice(1));
     const section = target && target.closest(".student");

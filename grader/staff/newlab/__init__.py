@@ -1,4 +1,4 @@
-"""`python -m grader new NAME`: makes a new lab, a folder whose tests pass from the start. docs/labs.md explains
+"""`python -m grader new NAME`: makes a new lab, a folder whose tests pass from the start. docs/labs.md describes
 its files."""
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ REFERENCES = {
     ),
 }
 MARK, SUFFIX = "@LAB@", ".txt"
-"""Placeholder for the lab's name in the template, and the suffix of its files. With this suffix, searches for the kit's
-own files do not find them."""
+"""Placeholder for the lab's name in a template, and the suffix of template files. The suffix hides them from searches
+for the kit's own sources."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python -m grader new NAME`. Raises UsageError for an invalid or existing name."""
+    """Run `python -m grader new NAME`. Return exit code 0. Raises UsageError for an invalid or existing name."""
     parse = Parser(
         prog=f"{GRADER_COMMAND} new",
         description="Make a lab whose tests pass from the start: a vector addition.",
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     parse.add_argument("name", metavar="NAME", help="name of the lab: a Python identifier in small letters")
     parse.path(
         "--labs",
-        "folder to make the lab in (labs/ of a checkout, else of this folder)",
+        "folder in which to make the lab (default: labs/ of the checkout, else labs/ here)",
         "DIR",
         default=Path("labs") if INSTALLED else LABS,
     )
@@ -45,9 +45,11 @@ def main(arguments: list[str]) -> int:
     folder = write(given.name, given.labs, given.backend)
     elsewhere = "" if folder.parent == LABS else f" --labs {given.labs}"
     print(f"made {folder}\n")
-    print(f"  {STUDENT_COMMAND} lab{elsewhere} {given.name} all        judge its master")
+    print(f"  {STUDENT_COMMAND} lab{elsewhere} {given.name} all        judge its solution")
     print(f"  python -m pytest {folder / f'test_{given.name}.py'}        test its kernels")
-    print(f"  {GRADER_COMMAND} release --lab {given.name}{elsewhere} --out DIR    handout and autograder")
+    print(
+        f"  {GRADER_COMMAND} release --lab {given.name}{elsewhere} --out DIR    make handout and autograder"
+    )
     return EXIT_PASS
 
 
@@ -57,9 +59,9 @@ def write(name: str, labs: Path, backend: str = "cpp") -> Path:
     Raises UsageError for an invalid or existing name, KitError if the files cannot be written.
     """
     if not (name.isidentifier() and name.isascii() and name.islower()):
-        raise UsageError(f"'{name}' is not a name for a lab: small letters, digits and _, a letter first")
+        raise UsageError(f"'{name}' is not a name for a lab: use small letters, digits and _, a letter first")
     if name in known():
-        raise UsageError(f"the kit has a lab '{name}' of its own: choose another name")
+        raise UsageError(f"the kit already has a lab '{name}': choose another name")
     folder = labs.absolute() / name
     if folder.exists():
         raise UsageError(f"{folder} exists already")

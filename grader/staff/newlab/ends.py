@@ -1,4 +1,4 @@
-"""Known kernels of a lab with the verdicts that they must get, for the test that each new lab has."""
+"""Kernels of a lab with the verdicts that they must get, for the test file in each new lab."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from grader.judge.evaluate import evaluate
 
 TIME_BUDGET_S = 10.0
 ATTEMPTS = 4
-"""Number of attempts to time a kernel while its time stays undecided, because the machine may be busy."""
+"""Maximum number of attempts to time a kernel: on a busy machine its time may stay undecided."""
 NOT_STEADY = {"machine_unfit", "undecided"}
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A known kernel of a lab, and the verdict that it must get: on the part of its `edit`, else on all parts with
-    points."""
+    """A kernel of a lab, and the verdict that it must get. With `edit`, an edit of the lab's solution, the verdict
+    concerns the edit's part. Otherwise it concerns all parts with points."""
 
     folder: Path
     name: str
@@ -33,7 +33,7 @@ class Ending:
         return self.name
 
     def faults(self, scratch: Path) -> list[str]:
-        """Judge the kernel, using the folder `scratch`. Return a line for each difference from the required verdict."""
+        """Judge the kernel in the folder `scratch`. Return one message for each part with another verdict or code."""
         assignment = load(labs.assignment_file(self.folder, staff=True))
         text = labs.master(self.folder, assignment.source).read_text(encoding="utf-8")
         if self.edit is not None:
@@ -54,10 +54,10 @@ class Ending:
     def _fault(self, part: PartResult) -> str:
         code = part.diagnosis.code if part.diagnosis else ""
         why = f": {part.diagnosis.message}" if part.diagnosis else ""
-        # An exception in a suspect may be why no cause was named.
+        # If a suspect (a check for one mistake) raised an exception, the diagnosis may lack a cause.
         why += "".join(f" ({flag.message})" for flag in part.flags if flag.code == "explanation_failed")
         if part.verdict == "unjudged":
-            return ""  # for example without a GPU: the required verdict may still be right
+            return ""  # For example, this machine has no GPU. That does not refute the required verdict.
         if part.verdict != self.verdict:
             return f"{part.id} is {part.verdict} and must be {self.verdict}{why}"
         if self.edit is not None and self.edit.codes and code not in self.edit.codes:
@@ -66,7 +66,7 @@ class Ending:
 
 
 def all_of(folder: Path) -> list[Ending]:
-    """Return all known kernels of the lab in this folder. Raises UsageError if it is not a lab."""
+    """Return all kernels with known verdicts of the lab in `folder`. Raises UsageError if it is not a lab."""
     folder = folder.resolve()
     found = [Ending(folder, "the master passes", "pass"), Ending(folder, "the starter is wrong", "wrong")]
     kernels = labs.load(folder).kernels()

@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def grade(checkout: Path, scratch: Path) -> str:
-    """Grade the checkout, and copy the results into it. Return "", or the reason why there is no result."""
+    """Grade the checkout, and copy the results into it. Return "", or the reason for a missing result."""
     bundle = Path(__file__).resolve().parent
     kit, out, packages = (scratch / name for name in ("kit", "out", "packages"))
     out.mkdir()
