@@ -48,7 +48,7 @@ def test_a_table_is_put_into_its_region_and_nowhere_else() -> None:
     assert [line for line in text.splitlines() if line.startswith("#")] == headings
     text = fill("a\r\n<!-- table: cache -->\r\n<!-- end -->\r\nb\r\n", "cache", TABLE)
     assert "\n" not in text.replace("\r\n", "") and text.endswith("<!-- end -->\r\nb\r\n")
-    refused("holds a region's marker", fill, TEMPLATE, "cache", "x\n<!-- end -->")
+    refused("contains a region's marker", fill, TEMPLATE, "cache", "x\n<!-- end -->")
 
 
 @given(st.text(alphabet=WRITTEN))

@@ -134,8 +134,7 @@ def load_text(result: SubmissionResult) -> str:
 def load_warning(result: SubmissionResult) -> str:
     """Return a warning that other programs disturbed the times, or "".
 
-    A time counts as disturbed if the load exceeded the number of cores, and the time is undecided or the machine unfit
-    (two measurements of the reference differed).
+    A time counts as disturbed if the load exceeded the number of cores and the time is undecided or its machine unfit.
     """
     load, cores = load_of(result), result.machine.get("cores")
     if load is None or not isinstance(cores, int) or load <= cores:

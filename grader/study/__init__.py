@@ -1,6 +1,6 @@
 """Studies: measurements for a student's write-up, such as `python gpt149.py threads part3`.
 
-Each command is a module with `main(arguments) -> exit code`. COMMANDS work for any lab; a lab may add its own
+Each command is a module with `main(arguments) -> exit code`. COMMANDS work for any lab; a lab may add its own commands
 (`grader.assignment.labs.Lab.studies`). `main` parses the arguments and calls `measure(...)`, which returns a frozen
 record. `grader.study.outcome` then prints the record's table, writes CSV and PNG, and fills the write-up's tables.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grader.assignment.labs import Lab
     from grader.judge.bench import Watched
 
-#: Module and description of each command.
+#: (Module, description) of each command.
 COMMANDS = {
     "threads": ("grader.study.threads", "speed-up for each number of OpenMP threads, and without OpenMP"),
     "memory": ("grader.study.memory", "memory of a call: profiler, true peak and formula"),
@@ -25,19 +25,19 @@ COMMANDS = {
 
 
 def commands(lab: Lab) -> dict[str, tuple[str, str]]:
-    """Return all studies of a lab: the general ones and its own."""
+    """Return (module, description) of each study of a lab by command: the general studies and the lab's own."""
     return {**COMMANDS, **lab.studies}
 
 
 def watch_races(*call: Any) -> Watched:
-    """Call `race.words_of`. Its module is imported only here, because most submissions have no threads."""
+    """Call `race.words_of`. The module is imported only when needed, because most submissions use one thread."""
     return cast("Watched", importlib.import_module("grader.study.race").words_of(*call))
 
 
 def main(lab: Lab, command: str, arguments: list[str]) -> int:
-    """Run one of a lab's `commands` with its own arguments.
+    """Run the study `command` of a lab with the `arguments` after the command's name.
 
-    Return the exit code. Raises UsageError for wrong arguments.
+    Returns the exit code. Raises UsageError for wrong arguments.
     """
     module = commands(lab)[command][0]
     return importlib.import_module(module, type(lab).__module__).main(arguments)

@@ -1,9 +1,9 @@
 """Facts about the machine: sizes of caches and cache lines from the system, peak speed and bandwidth by measurement.
 
 The peak of each instruction set level is the speed of a block of assembly (native/probe.cpp). Bandwidth is measured by
-a triad a = b + 3c and by a sum, over arrays larger than the last cache. Both figures are the best of several tries,
-because other processes can only make them slower. The triad counts 12 bytes an element: as usual, reading a cache line
-before it is written does not count.
+a triad a = b + 3c and by a sum, over arrays that together exceed the last cache. Each figure is the best of several
+tries, because other processes can only make them slower. The triad counts 12 bytes per element. As usual, this excludes
+the read of each cache line of `a` before it is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from grader.study.standalone import NATIVE
 
 PROBE_TIMEOUT_S = 60.0
 DEFAULT_LINE_BYTES = 64
-#: Used if the system reports no caches: usual sizes in recent processors.
+#: Sizes in bytes that are common in recent processors, for systems that do not report their caches.
 DEFAULT_CACHES = {"L1": 32 << 10, "L2": 512 << 10, "L3": 8 << 20}
 CPU_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -43,7 +43,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Machine:
-    """Line size and data caches, innermost first. `is_reported` is False if they are guesses."""
+    """Line size and data caches, from L1 outwards. `is_reported`: False if they are DEFAULT_CACHES."""
 
     line_bytes: int
     caches: tuple[Cache, ...]
@@ -56,7 +56,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Speed:
-    """Measured speeds: `peaks` in FLOP/s by (level, threads); `triad` and `read` (a sum) in bytes/s by threads."""
+    """Measured speeds. `peaks`: FLOP/s by (level, threads). `triad` and `read` (a sum): bytes/s by thread count."""
 
     cores: int
     peaks: Mapping[tuple[str, int], float]
@@ -69,24 +69,24 @@ class Speed:
         return tuple(dict.fromkeys(level for level, _ in self.peaks))
 
     def bandwidth(self, threads: int) -> float:
-        """Return the higher bandwidth of triad and sum, in bytes/s: an upper limit for any access to memory."""
+        """Return the larger of the bandwidths of triad and sum, in bytes/s. No access to memory is faster."""
         return max(_of(self.triad, threads), _of(self.read, threads))
 
     def peak(self, level: str, threads: int) -> float:
-        """Return the peak of a level in FLOP/s."""
+        """Return the peak of an instruction set level in FLOP/s on `threads` threads."""
         return _of({count: peak for (name, count), peak in self.peaks.items() if name == level}, threads)
 
 
 def _of(by_threads: Mapping[int, float], threads: int) -> float:
     """Return the best value measured on at most `threads` threads.
 
-    More threads can never be slower, but a busy machine may have measured less on all cores than on one.
+    More threads should never be slower. But on a busy machine, the value of all cores may be less than that of one.
     """
     return max(value for count, value in by_threads.items() if count <= max(threads, min(by_threads)))
 
 
 def describe() -> Machine:
-    """Return cache and line sizes from the system (Linux, macOS); usual sizes if it does not report them."""
+    """Return cache and line sizes as the system (Linux, macOS) reports them, else DEFAULT_CACHES."""
     caches = _linux_caches() if sys.platform == "linux" else _mac_caches() if sys.platform == "darwin" else ()
     is_reported = bool(caches)
     if not is_reported:
@@ -95,7 +95,7 @@ def describe() -> Machine:
 
 
 def measure() -> Speed:
-    """Measure peak and bandwidth, in about one second. Raises KitError if the probe cannot be built or run."""
+    """Measure peak and bandwidth, in about one second. Raises KitError if native/probe.cpp cannot be built or run."""
     cores = len(machine.usable_cpus()) or os.cpu_count() or 1
     return parse(
         helpers.output_of(NATIVE / "probe.cpp", [cores, describe().last.size_bytes], PROBE_TIMEOUT_S), cores
@@ -103,7 +103,7 @@ def measure() -> Speed:
 
 
 def parse(text: str, cores: int) -> Speed:
-    """Parse the output of the probe (native/probe.cpp)."""
+    """Return the speeds in the output of native/probe.cpp. `cores` is the number of usable cores."""
     peaks: dict[tuple[str, int], float] = {}
     bandwidths: dict[str, dict[int, float]] = {"triad": {}, "read": {}}
     for line in text.splitlines():
@@ -137,7 +137,7 @@ def _linux_caches() -> tuple[Cache, ...]:
 
 
 def _count(cpu_list: str) -> int:
-    """Return the number of entries in a list like 0-3,8."""
+    """Return the number of CPUs in a list like "0-3,8": 5."""
     total = 0
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", cpu_list):
         total += int(last or first) - int(first) + 1

@@ -1,8 +1,8 @@
-"""Figures of studies as data; `draw` makes a PNG from them, `text` a drawing in letters.
+"""Figures of studies as data. `draw` makes a PNG of a figure, `text` a drawing made of letters.
 
-Every series has its own colour, marker and line style, so that a figure is readable without colour, too. The colours
+Each series has its own colour, marker and line style, so that a figure is also readable without colours. The colours
 are those of Okabe and Ito (2008), which people with any common form of colour blindness can distinguish. Maps use
-matplotlib's "cividis", whose brightness grows with the number.
+matplotlib's "cividis_r", which is darker for larger numbers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SUBTITLE_LETTERS, MAP_LETTERS = 105, 80
 
 @dataclass(frozen=True)
 class Series:
-    """One series of numbers: `y` over `x`, with the interval `low`..`high` of each, if there is one.
+    """One series of numbers: `y` over `x`, with an optional interval `low`..`high` for each.
 
-    `style`: "both" is points joined by lines. "line" is a line without points, for a model. "points" are not joined,
-    and have `notes` beside them, one per point. "bars" stand in groups over the figure's `x_names`; `x` is then 0, 1,
-    2, ...
+    `style`: "both" draws points joined by lines. "line" draws a line without points, for a model. "points" draws points
+    without lines, with `notes` beside them, one per point. "bars" draws a bar in each group of the figure's `x_names`;
+    `x` are then the indices of groups, 0, 1, 2, ...
     """
 
     label: str
@@ -51,7 +51,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Series in one frame. `about` is the line below the title: machine, date, sizes, flags (`options.about`)."""
+    """Plot of several series. `about` is the line below the title: machine, date, sizes, flags (`options.about`)."""
 
     name: str
     title: str
@@ -68,7 +68,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """One number for each pair: `values[row][column]`, None for a missing one (such as a wrong result)."""
+    """Map of one number for each pair (row, column). None is a missing number, for example of a wrong kernel."""
 
     name: str
     title: str
@@ -93,14 +93,14 @@ def bars(
     values: Mapping[str, Sequence[float]],
     x_label: str = "",
 ) -> Plot:
-    """Return a plot with a group of bars for each of `names`. `values` maps a label to its bars, one in each group."""
+    """Return a plot with a group of bars for each of `names`. `values` maps a label to the heights of its bars."""
     places = tuple(map(float, range(len(names))))
     series = tuple(Series(label, places, tuple(each), style="bars") for label, each in values.items())
     return Plot(name, title, about, x_label, unit, series, x_names=tuple(names))
 
 
 def draw(figure: Figure, path: Path, kind: Literal["png", "svg"] = "png") -> None:
-    """Draw the figure into a file. Raises KitError if matplotlib is missing, OSError if the file cannot be written."""
+    """Draw a figure into a file. Raises KitError if matplotlib is missing, OSError if the file cannot be written."""
     pyplot = matplotlib_pyplot()
     frame, axes = pyplot.subplots(figsize=SIZE_INCHES, layout="constrained")
     try:
@@ -117,7 +117,7 @@ def draw(figure: Figure, path: Path, kind: Literal["png", "svg"] = "png") -> Non
 
 
 def _head(figure: Figure, axes: Axes) -> None:
-    """Draw the title and, in small letters below it, `about`: machine, date, sizes, flags."""
+    """Draw the title, and below it the line `about` in small letters."""
     about = _lines(figure.about, MAP_LETTERS if isinstance(figure, HeatMap) else SUBTITLE_LETTERS)
     axes.set_title(figure.title, fontsize=12, fontweight="bold", pad=8 + 10 * len(about.splitlines()))
     axes.annotate(
@@ -134,7 +134,7 @@ def _head(figure: Figure, axes: Axes) -> None:
 
 
 def _lines(about: str, width: int) -> str:
-    """Wrap the line below the title, between its items only."""
+    """Return `about` wrapped to `width` characters. Lines break only between its items."""
     lines = [""]
     for item in about.split(" · "):
         if lines[-1] and len(lines[-1]) + len(item) > width:
@@ -144,17 +144,17 @@ def _lines(about: str, width: int) -> str:
 
 
 def brief(value: float) -> str:
-    """Format a number on an axis."""
+    """Return a number as text with at most four significant digits, for an axis."""
     return f"{value:.4g}"
 
 
 def matplotlib_pyplot() -> Any:
-    """Import matplotlib, which takes a second, and set it up for figures. Raises KitError if it is missing."""
+    """Import matplotlib (which takes about 1 s), set it up and return pyplot. Raises KitError if it is missing."""
     try:
         import matplotlib
     except ImportError as error:
         raise KitError("figures need matplotlib: pip install matplotlib") from error
-    # Draw without a window and without a user's settings.
+    # Draw without a window, and ignore the user's settings.
     matplotlib.use("agg")
     matplotlib.rcdefaults()
     import matplotlib.pyplot
@@ -190,7 +190,7 @@ def _plot(figure: Plot, axes: Axes) -> None:
     axes.grid(True, which="major", axis="y" if bars else "both", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     if len(figure.series) > 1:
-        # Matplotlib's legend has curves with intervals last; here they keep their order.
+        # Matplotlib's legend puts curves with intervals last. Use the order of the series instead.
         handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         axes.legend(
             [handles[one.label] for one in figure.series], [one.label for one in figure.series], fontsize=8
@@ -213,7 +213,7 @@ def _curve(one: Series, k: int, axes: Axes) -> None:
 
 
 def _notes(figure: Plot, axes: Axes) -> None:
-    """Draw the notes beside points, moved up if they would cover earlier ones. Needs the axes' final limits."""
+    """Draw the notes beside points; move a note up if it would cover another. The axes' limits must be final."""
     placed: list[tuple[float, float]] = []
     for one in figure.series:
         for x, y, note in zip(one.x, one.y, one.notes, strict=False):
@@ -244,7 +244,7 @@ def _bars(one: Series, k: int, place: int, count: int, axes: Axes) -> None:
 
 
 def _bounds(one: Series) -> list[list[float]]:
-    """Return the length of each interval below and above its point."""
+    """Return [lengths of the intervals below their points, lengths above]."""
     return [
         [max(0.0, y - low) for y, low in zip(one.y, one.low, strict=True)],
         [max(0.0, high - y) for y, high in zip(one.y, one.high, strict=True)],
@@ -252,7 +252,7 @@ def _bounds(one: Series) -> list[list[float]]:
 
 
 def _plain_numbers(axis: Axis, base: int, steps: tuple[float, ...]) -> None:
-    """Label a logarithmic axis with 1, 2, 5, 10, ... in place of powers."""
+    """Label a logarithmic axis with plain numbers, such as 1, 2, 5, 10, in place of powers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(base=base, subs=steps))
@@ -279,7 +279,7 @@ def _map(figure: HeatMap, axes: Axes) -> None:
 
 
 def _letters(figure: HeatMap) -> float:
-    """Return a font size that fits into the cells."""
+    """Return a font size in points with which numbers fit into the cells of the map."""
     return max(5.0, min(9.0, 60.0 / max(1, len(figure.x_names))))
 
 
@@ -294,7 +294,7 @@ NAME_WIDTH = 28
 
 
 def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Return the figure as text, at most `width` columns (at least 40) wide; a plot's frame is `height` lines high."""
+    """Return the figure as text of at most `width` columns (40 or more). A plot's frame is `height` lines high."""
     if isinstance(figure, HeatMap):
         body = _map_in_letters(figure)
     elif figure.x_names:
@@ -308,7 +308,9 @@ def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
 
 
 def _scale(values: Sequence[float], *, log: bool, from_zero: bool) -> Callable[[float], float]:
-    """Return a function from a value to its position, 0..1 from the lowest to the highest of `values`."""
+    """Return a function from a value to its position, 0..1, on an axis for `values`. `log`: the axis is logarithmic.
+
+    `from_zero`: a linear axis includes 0."""
     project: Callable[[float], float] = math.log if log else float
     low, high = min(values), max(values)
     bottom = project(low) if log or not from_zero else min(0.0, low)
@@ -358,7 +360,7 @@ def _plot_in_letters(figure: Plot, width: int, height: int) -> list[str]:
 
 
 def _joined(one: Series, columns: int, figure: Plot) -> list[tuple[float, float]]:
-    """Return points that join a series' points by lines which are straight in the drawing, also on log axes."""
+    """Return points on the lines between a series' points. The lines are straight in the drawing, even on log axes."""
     points = list(zip(one.x, one.y, strict=True))
     found = []
     for (x0, y0), (x1, y1) in pairwise(points):
@@ -385,7 +387,7 @@ def _legend(series: Sequence[Series]) -> list[str]:
 
 
 def _bars_in_letters(figure: Plot, width: int) -> list[str]:
-    """Draw a bar plot as lines of text: below each name a horizontal bar for every series."""
+    """Return a bar plot as lines of text: below each name, one horizontal bar for each series."""
     labels = [one.label for one in figure.series]
     names = min(NAME_WIDTH, max(len(label) for label in labels))
     largest = max((y for one in figure.series for y in one.y), default=0.0) or 1.0
@@ -403,7 +405,7 @@ def _bars_in_letters(figure: Plot, width: int) -> list[str]:
 
 
 def _map_in_letters(figure: HeatMap) -> list[str]:
-    """Draw a map as lines of text: each number with a shade, which is darker for larger numbers."""
+    """Return a map as lines of text: each number has a shade, which is darker for larger numbers."""
     known = [value for row in figure.values for value in row if value is not None]
     low, extent = (min(known), (max(known) - min(known)) or 1.0) if known else (0.0, 1.0)
 

@@ -1,7 +1,7 @@
 """Small C++ programs of studies, such as native/probe.cpp. They are compiled on first use and cached.
 
-The programs may include the headers of native/. If a source shows loops of the solution, a handout has only the
-compiled program (`grader.core.prebuilt`). It is in the folder `prebuilt` beside the place of the source.
+The programs may include the headers in native/. If a source shows loops of the solution, a handout has only the
+compiled program (`grader.core.prebuilt`). It is in a folder `prebuilt` beside the place of the source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGEST_BYTES = 1 << 32
 
 
 def program(source: Path) -> Path:
-    """Return the path of a source's compiled program; in a handout without the source, of the prebuilt program.
+    """Return the path of a source's compiled program, or of the prebuilt program if a handout lacks the source.
 
     Raises KitError if it cannot be compiled, the cache cannot be written, or nothing is prebuilt for this platform.
     """
@@ -45,7 +45,7 @@ def program(source: Path) -> Path:
 
 
 def _executable(program: Path) -> Path:
-    """Return the program or, if it is not executable, an executable copy: unpacking a handout may lose file modes."""
+    """Return the program, or an executable copy if its file mode was lost when the handout was unpacked."""
     if os.access(program, os.X_OK):
         return program
 
@@ -57,7 +57,7 @@ def _executable(program: Path) -> Path:
 
 
 def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
-    """Return the cached file for `recipe`, the bytes that it depends on. If it is missing, `make` writes it first."""
+    """Return the cached file for `recipe`, the bytes that determine its content. If it is missing, `make` writes it."""
     entry = cache_root() / "objects" / f"{hashlib.sha256(recipe).hexdigest()[:32]}.{name}"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
@@ -68,7 +68,7 @@ def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
 
 
 def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, source: Path) -> Path:
-    """Build the program of a platform into `folder`, for a handout. Raises KitError if `compiler` fails."""
+    """Compile a study's program for a platform into `folder`, for a handout. Raises KitError if `compiler` fails."""
     made = folder / prebuilt.name(source.stem, system, machine)
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
     _compile(compiler, source, made, *bare)
@@ -81,7 +81,7 @@ def _compile(compiler: str, source: Path, made: Path, *flags: str) -> None:
 
 
 def output_of(source: Path, arguments: Sequence[object], timeout_s: float) -> str:
-    """Run the program and return its output. Raises KitError if it fails or takes longer than `timeout_s`."""
+    """Run a source's program and return its output. Raises KitError if it fails or takes longer than `timeout_s`."""
     path = program(source)
     return _checked([str(path), *map(str, arguments)], path.parent, timeout_s, f"run {source.stem}")
 
@@ -110,16 +110,16 @@ class CacheModel:
 
     @property
     def kind(self) -> str:
-        """Describe the cache's associativity."""
+        """The cache's associativity as text."""
         return "fully associative" if self.ways == 0 else f"of {self.ways} ways"
 
 
 def cache_models(
     sizes: str | None, ways: str, line_bytes: int, usual: Sequence[int]
 ) -> tuple[CacheModel, ...]:
-    """Return the caches to simulate, as `--cache` and `--ways` say; without them, caches of the `usual` sizes in bytes.
+    """Return the caches to simulate. `sizes` and `ways` are the values of `--cache` and `--ways`.
 
-    Raises UsageError.
+    Without `sizes`, use the `usual` sizes in bytes. Raises UsageError for invalid values.
     """
     count = whole_number(ways, "--ways", 0, 1 << 20)
     chosen = tuple(usual) if sizes is None else byte_sizes(sizes, "--cache")
@@ -130,7 +130,7 @@ def cache_models(
 
 
 def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[tuple[int, ...]]:
-    """Run a simulator once for each walk, given as (arguments, cache), on all cores. Return the counts that it prints.
+    """Run a simulator for each walk, given as (arguments, cache), in parallel. Return the counts that each run prints.
 
     Raises KitError if the simulator cannot be built or run.
     """
@@ -149,7 +149,7 @@ def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheMode
 
 
 def byte_sizes(text: str, flag: str) -> tuple[int, ...]:
-    """Parse a list like "16K,512K,2M" into bytes, in order of size, without duplicates. Raises UsageError."""
+    """Return the sizes in a list like "16K,512K,2M" in bytes, sorted, without duplicates. Raises UsageError."""
     return tuple(sorted({_byte_size(item.strip(), flag) for item in text.split(",")}))
 
 
@@ -162,7 +162,7 @@ def _byte_size(text: str, flag: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """Format a number of bytes like a cache size: 32K, 512K, 35.8M."""
+    """Return a number of bytes as text such as 32K, 512K or 35.8M (units of 1024)."""
     for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
         if size >= factor:
             return f"{size / factor:.4g}{unit}"

@@ -1,16 +1,16 @@
-"""Laboratory: builds one source in several variants, checks them, and times them in turn.
+"""Laboratory of the studies: it builds one source in several variants, checks them, and times them in turn.
 
 Theory of operation. In each round every variant is called twice: in an order and then in its reverse (A B C C B A, the
-next round B C A A C B). So a drift of the machine affects all variants alike. The ratio of two variants in one round is
-that of the geometric means of their two calls. `grader.judge.timing.measure` gives the ratio's median over the rounds,
-and its order-statistic interval.
+next round B C A A C B). So a drift of the machine affects all variants alike. The times of a variant's two calls in a
+round are combined by their geometric mean. `grader.judge.timing` gives the median, over the rounds, of the ratio of two
+variants' times, and its order-statistic interval.
 
-Other programs make all times longer but keep the ratios. This is not so for variants that are timed one after the other
-(docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so the best of three
-calls in a row counts.
+Other programs make all times longer, but hardly change these ratios. If variants are timed one after the other, the
+ratios change, too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so
+the best of three calls in a row counts.
 
-A variant is timed only if it is right on every case of its part. The result of each timed call is checked on rows that
-are drawn afterwards. A wrong variant keeps its row in the table, with the reason in place of a time.
+A variant is timed only if it is right on every case of its part. The result of each timed call is checked on random
+rows that are chosen after the call. A wrong variant keeps its row in the table, with the reason in place of a time.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from grader.study.figure import Series
 from grader.study.options import Settings
 from grader.study.table import Cell
 
-#: Calls in a row of which the fastest counts, for parts timed by wall clock.
+#: For parts timed by wall clock, the fastest of so many calls in a row counts.
 WALL_TRIES = 3
 
 
 @dataclass(frozen=True)
 class BuildFlags:
-    """Options of a variant's build: macros as (name, value), and flags after the kit's own."""
+    """Build options of a variant: macros as (name, value), and compiler flags that follow the kit's."""
 
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
@@ -59,8 +59,8 @@ class BuildFlags:
 class Variant:
     """A kernel to be timed, with its build options and sizes.
 
-    `shape` has all sizes by name. If `reference`, the kernel is the part's reference, else the student's. `label` is
-    the variant's name in tables.
+    `shape` has all sizes by name. `reference`: the kernel is the part's reference, else the student's. `label` is the
+    variant's name in tables.
     """
 
     label: str
@@ -78,7 +78,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of timing a variant: two calls per round, or `trouble`, the reason why it was not timed."""
+    """Result of timing a variant: a pair of calls for each round, or `trouble`, the reason why it was not timed."""
 
     variant: Variant
     calls: tuple[tuple[Sample, Sample], ...] = ()
@@ -86,7 +86,7 @@ class Outcome:
 
 
 class Laboratory:
-    """Builds and runners of one source. `set_up` makes a laboratory, and ends its processes afterwards."""
+    """Builds and runners (processes that call kernels) of one source. Use `set_up` to make one."""
 
     def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
         self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
@@ -99,20 +99,20 @@ class Laboratory:
     # ---- builds
 
     def prepare(self, recipes: Sequence[BuildFlags]) -> None:
-        """Build the source with each of these recipes, on all cores at once."""
+        """Build the source with each of `recipes`, in parallel on all cores."""
         wanted = [recipe for recipe in dict.fromkeys(recipes) if recipe not in self._builds]
         if not wanted:
             return
         show_progress(f"Building {self.settings.source.name}, {len(wanted)} variants")
-        # The first build runs alone, because it makes the precompiled header for all.
+        # The first build runs alone, because it makes the precompiled header that all builds use.
         self._builds[wanted[0]] = self._build(wanted[0])
         with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
 
     def made(self, recipe: BuildFlags) -> Made:
-        """Return the source's build with this recipe. `Build.ok` is False if it failed.
+        """Return the source's build with this recipe. Its `ok` is False if the source does not compile.
 
-        Raises KitError without a compiler.
+        Raises KitError if the machine lacks a program for the build.
         """
         self.prepare([recipe])
         return self._builds[recipe]
@@ -125,7 +125,7 @@ class Laboratory:
         return made
 
     def bench(self, variant: Variant) -> Bench:
-        """Return the judge's context (`Bench`) for this variant's build and sizes."""
+        """Return the judge's evaluation context (`Bench`) for this variant's build and sizes."""
         made = self.made(variant.recipe)
         return Bench(
             self.assignment,
@@ -141,7 +141,7 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """Return the reason why a variant cannot be timed; "" if it is right on every case of the part."""
+        """Return the reason why a variant cannot be timed, or "" if it is right on every case of the part."""
         if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)
@@ -150,7 +150,7 @@ class Laboratory:
         return self._troubles[key]
 
     def _judged(self, variant: Variant) -> str:
-        # Judge at sizes up to the assignment's own. Larger sizes are checked when they are timed.
+        # Check at most at the assignment's default sizes, to save time. Timed calls check the larger sizes.
         defaults = self.assignment.defaults
         shape = {name: min(size, defaults.get(name, size)) for name, size in variant.shape.items()}
         bench = self.bench(replace(variant, shape=shape))
@@ -159,10 +159,10 @@ class Laboratory:
     # ---- timing
 
     def timed(self, variants: Sequence[Variant], rounds: int) -> list[Outcome]:
-        """Time these variants in turn, after a warm-up round, as the module's docstring describes.
+        """Time the variants in turn, after a warm-up round, as the module's docstring describes.
 
-        Return outcomes in the order of `variants`; wrong variants are not called. Raises KitError if the reference
-        fails, UsageError for sizes that need more memory than a runner may have.
+        Returns outcomes in the order of `variants`; wrong variants are not timed. Raises KitError if the reference
+        fails, and UsageError for sizes that need more memory than a runner may use.
         """
         limits = self.assignment.limits
         for one in variants:
@@ -198,7 +198,7 @@ class Laboratory:
         )
 
     def _session(self, variant: Variant) -> Session:
-        """Return the runner for a variant's object and thread count. It is started again if it has died."""
+        """Return the runner for a variant's build and thread count. Start it if it is missing or has died."""
         key = (variant.reference, kind_of(variant.part), variant.recipe, variant.threads)
         bench, session = self.bench(variant), self._sessions.get(key)
         if session is None or session.death is not None:
@@ -209,16 +209,16 @@ class Laboratory:
             else:
                 session = bench.student(variant.part, threads=variant.threads, cpus=cpus)
             self._sessions[key] = session
-        # The runner serves all sizes of a variant; a call's time limit depends on the size.
+        # Variants of different sizes share a runner, but their calls have different time limits.
         session.call_timeout_s = bench.call_timeout_s(variant.shape)
         return session
 
 
 @contextmanager
 def set_up(settings: Settings) -> Iterator[Laboratory]:
-    """Yield a laboratory for one command. All its runners are ended afterwards."""
+    """Yield a laboratory for one command. End all its runners afterwards."""
     with ExitStack() as stack:
-        # Torch is started only for parts of torch itself, or if the student's file needs it.
+        # The zygote starts a process with torch only if a part or the student's file needs torch.
         sandbox = of_file(settings.source)
         zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox))
@@ -226,7 +226,7 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
 
 
 def trouble_of(bench: Bench, part: Part) -> str:
-    """Return the reason why the bench's build cannot be timed; "" if it is right on every case of the part."""
+    """Return the reason why the bench's build cannot be timed, or "" if it is right on every case of the part."""
     from grader.judge.correctness import Correctness
 
     if not bench.build.ok:
@@ -240,26 +240,24 @@ def trouble_of(bench: Bench, part: Part) -> str:
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:
-    """Return `call`. For a part timed by wall clock, return a function that makes WALL_TRIES calls, and returns the
-    fastest."""
+    """Return `call`, or for a part timed by wall clock a function that returns the fastest of WALL_TRIES calls."""
     if not by_wall_clock(part):
         return call
     return lambda: min((call() for _ in range(WALL_TRIES)), key=lambda sample: sample.wall_s)
 
 
 def by_wall_clock(part: Part) -> bool:
-    """Return True if a part is timed by wall clock: OpenMP parts, and parts without a time limit in the assignment."""
+    """Return True if a part is timed by wall clock: an OpenMP part, or a part without `time` in the assignment."""
     return part.time is None or part.time.clock == "wall"
 
 
 def one_round(
     callers: Mapping[int, Callable[[], Sample]], number: int, *, once: bool = False
 ) -> tuple[dict[int, list[Sample]], dict[int, str]]:
-    """Make one round: call all callers in turn, beginning with the `number`-th, then again in reverse order unless
-    `once`.
+    """Make one round: call all callers in turn, starting at the `number`-th, and then again in reverse order.
 
-    Returns the samples of each caller, in the order of its calls, and the error messages of the callers that failed. A
-    failed caller is not called again.
+    `once`: make only the first of these passes. Returns (samples of each caller in order, error message of each caller
+    that failed). A failed caller is not called again.
     """
     order = list(callers)
     start = number % max(1, len(order))
@@ -277,7 +275,7 @@ def one_round(
 
 
 def words(verdict: str, diagnosis: Diagnosis | None) -> str:
-    """Describe a verdict and its reason in one line."""
+    """Return a verdict and the reason for it as one line of text."""
     reason = f": {first_line(diagnosis.message)}" if diagnosis else ""
     return f"{'wrong result' if verdict == 'wrong' else verdict.replace('_', ' ')}{reason}"
 
@@ -287,23 +285,23 @@ def first_line(text: str) -> str:
 
 
 def show_progress(text: str) -> None:
-    """Show a study's progress on one line of a terminal, which is overwritten. Prints nothing elsewhere."""
+    """Overwrite the progress line on a terminal with `text`. Print nothing if standard error is not a terminal."""
     if sys.stderr.isatty():
         harmless.control(sys.stderr, "rewrite")
         print(text, end="", file=sys.stderr, flush=True)
 
 
-# ---- comparison: medians with intervals, ratios to one of the variants, and the fastest
+# ---- comparison: medians with intervals, ratios to a base variant, and the fastest variant
 
 TIME_COLUMNS = ("ms", "ms from", "ms to", "to reference", "ratio from", "ratio to", "note")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One variant in a comparison. `ratio` is its time divided by the base's; None, as `time_ms`, if it has `trouble`.
+    """One variant in a comparison. `ratio` is its time divided by the base variant's time.
 
-    `round_ms` are its times, one per round. `behind` is its time divided by the fastest variant's, None for the
-    fastest itself.
+    `round_ms` are its times, one per round. `behind` is its time divided by the fastest variant's, or None for the
+    fastest itself. `time_ms` and `ratio` are None if the variant was not timed because of `trouble`.
     """
 
     variant: Variant
@@ -316,7 +314,7 @@ class Line:
 
     @property
     def note(self) -> str:
-        """Remark for the table: the trouble, "fastest", or that the variant may equal the fastest; else ""."""
+        """Remark in the table: the trouble, "fastest", "may equal the fastest", or ""."""
         if self.trouble:
             return self.trouble
         if self.is_fastest:
@@ -328,8 +326,8 @@ class Line:
 class Comparison:
     """Timed variants with their ratios to one of them, the base.
 
-    `confidence` is that of all intervals. `fit` is False if the base's two calls differed too much: the machine was
-    unsteady.
+    `confidence` is the confidence of all intervals, from 0 to 1. `fit`: False if the machine was unsteady, because the
+    base's two calls in a round differed too much.
     """
 
     clock: Clock
@@ -339,7 +337,7 @@ class Comparison:
     lines: tuple[Line, ...]
 
     def how(self) -> str:
-        """Describe the measurement in one or two sentences, for a caption."""
+        """Return one or two sentences on the measurement, for a caption."""
         if not self.rounds:
             return "No variant was right, so none was timed."
         clock = "CPU time" if self.clock == "cpu" else f"wall-clock time, best of {WALL_TRIES} calls"
@@ -352,10 +350,10 @@ class Comparison:
 
 
 def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] | None = None) -> Comparison:
-    """Compare the outcomes of `Laboratory.timed`. Ratios are to `outcomes[base]`, or to the first that was timed.
+    """Compare the outcomes of `Laboratory.timed`. The base is `outcomes[base]`, else the first that was timed.
 
-    The fastest is looked for among the indices `rivals` (default: all). All outcomes must have the same number of
-    rounds. If no outcome was timed, each line of the comparison holds only the reason why (`trouble`).
+    `rivals` are the indices among which the fastest is chosen (default: all). All timed outcomes must have the same
+    number of rounds. If none was timed, the comparison's lines contain only the reasons (`trouble`).
     """
     timed = [k for k, one in enumerate(outcomes) if one.calls]
     if not timed:
@@ -391,7 +389,7 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
 
 
 def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
-    """Return the clock that times these variants' parts in the assignment; "wall" if a call has no CPU time."""
+    """Return "cpu" if all timed parts are timed by CPU time and all calls have one, else "wall"."""
     if any(by_wall_clock(outcomes[k].variant.part) for k in timed):
         return "wall"
     samples = [sample for k in timed for pair in outcomes[k].calls for sample in pair]
@@ -399,17 +397,17 @@ def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
 
 
 def seconds(sample: Sample, clock: Clock) -> float:
-    """Return one call's seconds by a clock, but at least the clock's resolution, so that ratios are finite."""
+    """Return a call's time by a clock in seconds, at least SHORTEST_S, so that ratios are finite."""
     return max(sample.wall_s if clock == "wall" else sample.cpu_s or 0.0, measure.SHORTEST_S)
 
 
 def round_times_ms(outcome: Outcome, clock: Clock) -> tuple[float, ...]:
-    """Return one time per round: the geometric mean of its two calls, in milliseconds."""
+    """Return one time per round in milliseconds, the geometric mean of the round's two calls."""
     return tuple(1e3 * sqrt(seconds(a, clock) * seconds(b, clock)) for a, b in outcome.calls)
 
 
 def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
-    """Return the median of the rounds' ratios `these` / `those`, with its interval. Both hold one time per round."""
+    """Return the median of the ratios `these` / `those`, with its interval. Both have one time per round."""
     return intervals.median_estimate([a / b for a, b in zip(these, those, strict=True)])
 
 
@@ -417,12 +415,12 @@ def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
 
 
 def time_cells(line: Line) -> tuple[Cell, ...]:
-    """Return a line's cells under TIME_COLUMNS."""
+    """Return the cells of a line for the columns TIME_COLUMNS."""
     return (*bounds(line.time_ms), *bounds(line.ratio), line.note)
 
 
 def bounds(estimate: Estimate | None) -> tuple[float | None, ...]:
-    """Return middle, low and high; three times None without an estimate."""
+    """Return (middle, low, high) of an estimate, or (None, None, None) without one."""
     return (estimate.middle, estimate.low, estimate.high) if estimate else (None, None, None)
 
 

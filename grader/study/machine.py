@@ -1,4 +1,4 @@
-"""`machine`: the machine's properties, with peak and bandwidth measured in about one second."""
+"""Study `machine`: properties of this machine, with peak speed and bandwidth measured in about one second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEVEL_WORDS = {
 
 @dataclass(frozen=True)
 class MachineStudy:
-    """Properties that the system reports, and measured speeds."""
+    """Properties of the machine that the system reports, and measured speeds. `load` is the 1-minute load average."""
 
     processor: str
     cores: int
@@ -78,7 +78,7 @@ class MachineStudy:
         )
 
     def caption(self) -> str:
-        """Describe the measurement, with a note if the caches are guesses or the machine was busy."""
+        """Return a text on the measurement, with a note if the cache sizes are guesses or the machine was busy."""
         guessed = (
             ""
             if self.machine.is_reported
@@ -112,7 +112,7 @@ def _shared(ways: int | None, cores: int | None) -> str:
 
 
 def measure() -> MachineStudy:
-    """Read the machine's properties and measure its speed. Raises KitError if the probe does not build or run."""
+    """Read the machine's properties and measure its speed. Raises KitError if native/probe.cpp fails."""
     known = host.describe()
     load = known.get("load_average")
     return MachineStudy(
@@ -126,7 +126,7 @@ def measure() -> MachineStudy:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python gpt149.py machine ...`."""
+    """Run `python gpt149.py machine ...`. Return exit code 0."""
     parse = options.parser(
         arguments, "machine", "Caches, cores, SIMD level, and peak FLOP/s and bandwidth as measured here."
     )

@@ -1,9 +1,10 @@
-"""`memory`: bytes of a call of each part, over one size: by torch's profiler, as true peak, and by a formula.
+"""Study `memory`: memory of a call of each part for several values of one size, in bytes. It compares torch's profiler,
+the true peak and a formula.
 
 The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces made outside
 of the scope (if the assignment says so) and memory that is not torch's, such as a std::vector. The true peak covers all
-memory. It is measured in a fresh runner, on its first call of that size: the growth of the process's peak resident
-memory, minus the inputs.
+memory. It is the growth of the process's peak resident memory, minus the inputs, on the first call of this size in a
+fresh runner.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from grader.study.table import Cell, Table
 
 FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
-"""Number of runners whose median is the peak: a single peak may include pages that a library touches only once."""
+"""The true peak is the median of so many runners. A single one may include pages that a library touches only once."""
 COLUMNS = (
     "formula (bytes)",
     "profiler (bytes)",
@@ -46,10 +47,11 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """Memory of one part at one `size`, in bytes.
+    """Memory of one part at one value `size` of the studied size, in bytes.
 
-    `formula` and `profiler` cover the part's profiled scope; `all_formula` and `all_profiler` also its workspaces.
-    `peak` is the true peak. Values are None if a call failed or the system reports no peak.
+    `formula` and `profiler` cover the part's profiled scope; `all_formula` and `all_profiler` include its workspaces.
+    `peak` is the true peak, and `peak_range` its lowest and highest value. Values are None if a call failed (`trouble`)
+    or the system reports no peak.
     """
 
     part: Part
@@ -66,7 +68,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """Memory of all parts at all values of the size `over`, sorted by part. `axis` describes that size."""
+    """Memory of all parts at all values of the size named `over`, sorted by part. `axis` is the label of its axis."""
 
     rows: tuple[Row, ...]
     over: str
@@ -92,7 +94,7 @@ class MemoryStudy:
         return Table("memory", "Memory of the parts", columns, tuple(rows), f"{self.about}. {self.how()}")
 
     def how(self) -> str:
-        """Describe the columns, and the workspaces that the profiler does not see."""
+        """Return sentences on the columns, and on the workspaces that the profiler does not see."""
         ranges = [(row.peak, row.peak_range) for row in self.rows if row.peak and row.peak_range]
         widths = [(high - low) / peak for peak, (low, high) in ranges]
         spread = f" (they differ by at most {100 * max(widths):.1f} %)" if widths else ""
@@ -167,13 +169,13 @@ class MemoryStudy:
 
 
 def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Return the bytes of the workspaces that are passed to a call: the part's `zeros(...)` arguments, float32."""
+    """Return the bytes of a call's workspaces: the part's arguments of the form `zeros(...)`, as float32."""
     workspaces = [dims for argument in part.arguments if (dims := call_of(argument, "zeros")) is not None]
     return sum(FLOAT_BYTES * prod(evaluate_int(dim, shape) for dim in dims) for dims in workspaces)
 
 
 def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Return the bytes of the part's returned tensor, float32. Outputs written into arguments do not count."""
+    """Return the bytes of the part's returned float32 tensor; 0 if the part writes its output into an argument."""
     if part.returns != "tensor":
         return 0
     return FLOAT_BYTES * prod(binding.output_shape(part, shape))
@@ -185,7 +187,7 @@ def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
 def measure(
     laboratory: Laboratory, parts: Sequence[Part], over: SizeOption, sizes: Sequence[int]
 ) -> MemoryStudy:
-    """Measure every part at every size of `over`. Raises KitError if the reference fails."""
+    """Measure each part at each of `sizes`, values of the size `over`. Raises KitError if the reference fails."""
     laboratory.prepare([BuildFlags()])
     rows = [_row(laboratory, part, over.name, size) for part in parts for size in sizes]
     shape = {name: size for name, size in laboratory.settings.sizes.items() if name != over.name}
@@ -230,9 +232,9 @@ def _median(values: Iterable[int | None]) -> int | None:
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Return profiler bytes, profiler bytes with workspaces in scope, and the peak of the first call of this size.
+    """Return (profiler bytes, profiler bytes with workspaces in scope, peak of the first call of this size).
 
-    Raises Faulty if a call fails.
+    A value is None if the system does not report it. Raises Faulty if a call fails.
     """
     part = marker.part
     threads = marker.shape["threads"]
@@ -261,9 +263,9 @@ def _reference_peak(marker: Marker) -> int | None:
 
 
 def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
-    """Make the first call of this size in a new runner, and return it with its peak.
+    """Make the first call of this size in a new runner. Return it, with its peak memory.
 
-    A small call is made first, so that loading the code does not count.
+    A small call precedes it, so that memory for loading the code does not count. `reference`: call the reference.
     """
     small_shape, small_inputs = marker.inputs_of(case_order.smallest(marker.part))
     sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)
@@ -283,7 +285,7 @@ def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python gpt149.py memory [PART ...]`. Returns 1 if a part was wrong."""
+    """Run `python gpt149.py memory [PART ...]`. Return exit code 1 if a part is wrong, else 0."""
     lab, size_options = chosen_lab(arguments), chosen_options(arguments)
     named, values = lab.growth
     over = next((option for option in size_options if option.name == named), size_options[0])

@@ -1,4 +1,4 @@
-"""Options shared by all studies' command lines, their checks, and the description of a measurement."""
+"""Options that all studies' command lines share, with their checks, and the description of a measurement."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LARGEST_SEED = (1 << 60) - 1
 
 @dataclass(frozen=True)
 class Settings:
-    """One study's checked options. `shape` holds only the sizes of the command line, which override the assignment's.
+    """Checked options of a study. `shape` has the sizes of the command line, which override the assignment's defaults.
 
-    Each variant is measured twice in each of `rounds` rounds. `seed` makes the inputs repeatable. `out` gets CSV and
-    PNG. `writeup` is the Markdown file whose tables are filled. `show` draws the figure in the terminal, too.
+    Each variant is measured twice in each of `rounds` rounds. `seed` makes the inputs repeatable. `out` is the folder
+    for CSV and PNG, `writeup` the Markdown file whose tables are filled. `show`: draw the figure in the terminal, too.
     """
 
     assignment: Assignment
@@ -41,14 +41,14 @@ class Settings:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """All sizes by name: the command line's, else the assignment's defaults."""
+        """All sizes by name, from the command line, else from the assignment's defaults."""
         return {**self.assignment.defaults, **self.shape}
 
 
 def parser(arguments: list[str], command: str, description: str, *, lists: tuple[str, ...] = ()) -> Parser:
-    """Return the parser of `python gpt149.py COMMAND` with all common options; the caller adds its own.
+    """Return the parser of `python gpt149.py COMMAND` with all common options. The caller adds its own.
 
-    Sizes named in `lists` vary in this command: the caller reads them with `numbers`.
+    The options of sizes named in `lists` take several values. The caller parses them with `numbers`.
     """
     parse = Parser(prog=f"{STUDENT_PROGRAM} {command}", description=description)
     files = parse.add_argument_group("files")
@@ -60,7 +60,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
         "--writeup",
         metavar="FILE",
         type=Path,
-        help="also fill the table of this write-up; the rest of the file stays",
+        help="fill the table in this write-up, too; the rest of the file stays",
     )
     files.add_argument(
         "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
@@ -85,7 +85,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
 
 
 def settings(given: argparse.Namespace) -> Settings:
-    """Return the common options as Settings. Raises UsageError if a value is invalid."""
+    """Return the parsed common options as Settings. Raises UsageError if a value is invalid."""
     from grader.assignment.loading import load
 
     assignment = load(given.config)
@@ -109,7 +109,7 @@ def settings(given: argparse.Namespace) -> Settings:
 
 
 def part(settings: Settings, part_id: str) -> Part:
-    """Return a part that can be studied: one with a reference. Raises UsageError, which names these parts."""
+    """Return the part with this id. Raises UsageError if it does not exist or lacks a reference to compare with."""
     studied = {part.id: part for part in settings.assignment.parts if part.reference}
     if part_id not in studied:
         raise UsageError(f"no part '{part_id}' to study: choose {', '.join(studied)}")
@@ -125,7 +125,7 @@ def shared_part(assignment: Assignment) -> Part | None:
 
 
 def openmp_part(settings: Settings, part_id: str | None) -> Part:
-    """Return the part of that name, else the first one timed on several threads. Raises UsageError without one."""
+    """Return the part with this id or, if it is None, the first part timed on several threads. Raises UsageError."""
     found = part(settings, part_id) if part_id else shared_part(settings.assignment)
     if found is None:
         raise UsageError("no part of this assignment is timed on several threads: name a part")
@@ -133,7 +133,7 @@ def openmp_part(settings: Settings, part_id: str | None) -> Part:
 
 
 def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
-    """Parse a list like "2,4,8" into numbers from `low` to `high`, in order of size, each once. Raises UsageError."""
+    """Return the numbers in a list like "2,4,8", sorted, without duplicates. Raises UsageError outside low..high."""
     return tuple(sorted({whole_number(item.strip(), flag, low, high) for item in text.split(",")}))
 
 

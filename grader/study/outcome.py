@@ -17,7 +17,7 @@ from grader.study.writeup import regions
 
 
 class StudyResult(Protocol):
-    """Outcome of a command's `measure`: numbers, with methods that make its table and its figures."""
+    """Result of a study's `measure`: numbers, and methods that make a table and figures of them."""
 
     def table(self) -> Table: ...
 
@@ -25,9 +25,10 @@ class StudyResult(Protocol):
 
 
 def prepare(settings: Settings, *names: str) -> None:
-    """Check that the tables `names` can be written, before a measurement that takes minutes.
+    """Create the output folder, and check that the write-up has regions for the tables `names`.
 
-    Raises UsageError if the write-up has no region for one of them, OSError if the output folder cannot be made.
+    Call this before a measurement, which may take minutes. Raises UsageError for a missing region, and OSError if the
+    folder cannot be made.
     """
     if settings.writeup is not None:
         before = read(settings.writeup)
@@ -39,8 +40,8 @@ def prepare(settings: Settings, *names: str) -> None:
 def deliver(finding: StudyResult, settings: Settings) -> None:
     """Print the table (and, with `--show`, the figures), write the files, and fill in the write-up's table.
 
-    Without matplotlib the PNG is left out, and a line says so. Raises UsageError if the write-up has no region for the
-    table, OSError if a file cannot be written.
+    Without matplotlib no PNG is written, and a line says so. Raises UsageError if the write-up has no region for the
+    table, and OSError if a file cannot be written.
     """
     table, drawn = finding.table(), finding.figures()
     print(f"\n{table.text()}")

@@ -2,17 +2,17 @@
 
 Theory of operation. Two accesses to the same memory by different threads, at least one of them a write, are a race if
 no synchronisation orders them. ThreadSanitizer records the synchronisation between accesses, so it finds a race even
-in a run with a right result. It does not see the barriers of gcc's OpenMP library. The program is therefore linked with
-the kit's small OpenMP library (native/openmp_tsan.cpp), which reports to ThreadSanitizer exactly the orders that OpenMP
-promises.
+in a run with a right result. But it does not see the barriers of gcc's OpenMP library. The program is therefore linked
+with the kit's small OpenMP library (native/openmp_tsan.cpp), which reports to ThreadSanitizer exactly the
+synchronisation that OpenMP promises.
 
-This needs gcc, ThreadSanitizer, and a file that uses only the parts of torch and OpenMP that the kit replaces.
-Otherwise (`compare`) the call is repeated on several numbers of threads, and the results are compared bit by bit. That
-shows only races that happen in these runs; random delays make them more likely (`torch.delays`).
+This needs gcc, ThreadSanitizer, and a file that uses only those parts of torch and OpenMP that the kit replaces.
+Otherwise `compare` repeats the call on several numbers of threads, and compares the results bit by bit. That shows only
+races that happen in these runs; random delays make them more likely (`torch.delays`).
 
-A right kernel whose rows are divided among threads gives the same bits on any number of threads. A kernel that sums
-over threads (`reduction`) adds in another order each time and may differ in the last bits. So a difference within the
-oracle's error budget is reported, but does not count as a race.
+A correct kernel that divides its rows among threads gives the same bits on any number of threads. A kernel that sums
+over threads (`reduction`) adds in another order each time, so the last bits may differ. A difference within the
+oracle's error budget is therefore reported, but does not count as a race.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compare(
     seed: int,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Search without ThreadSanitizer: compare the results of `rounds` equal calls on each of COMPARED_THREADS."""
+    """Search without ThreadSanitizer: compare the results of `rounds` equal calls on each number of threads."""
     started = time.monotonic()
     threads = tuple(
         count for count in COMPARED_THREADS if count <= max(shape["threads"], max(COMPARED_THREADS))
@@ -99,8 +99,8 @@ def compare(
 
 @dataclass(frozen=True)
 class Run:
-    """Result of one call. `differs`: its bits are not those of the first call. `wrong_at`: index of the first element
-    whose error is beyond the budget, or None."""
+    """Result of one call. `differs`: its bits differ from those of the first call. `wrong_at`: index of the first
+    element whose error exceeds the budget, or None."""
 
     threads: int
     differs: bool
@@ -116,7 +116,7 @@ def _differences(
     threads: tuple[int, ...],
     rounds: int,
 ) -> str:
-    """Make the calls. Describe a wrong result in words that continue "FUNCTION ..."; "" if all are right."""
+    """Make the calls. Return `differences_text` of their results. Raises Faulty if a call fails."""
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
@@ -146,7 +146,7 @@ def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tup
 
 
 def differences_text(runs: Sequence[Run]) -> str:
-    """Describe a wrong result among these runs in words that continue "FUNCTION ..."; "" if all are right."""
+    """Return a text on wrong results, which continues a sentence that starts with the function's name; "" if none."""
     wrong = [run for run in runs if run.wrong_at is not None]
     alone = [run for run in runs if run.threads == 1]
     wrong_alone = [run for run in wrong if run.threads == 1]
@@ -166,9 +166,9 @@ def differences_text(runs: Sequence[Run]) -> str:
 THREADS, MOST_SHOWN = 4, 3
 TIMEOUT_S = 60.0
 START_THREAD = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
-"""`std::thread`'s own function in libstdc++."""
+"""Function of libstdc++ with which `std::thread` starts a thread."""
 WRAPPED = ("_exit", "pthread_create", START_THREAD, "__tsan_func_entry", "__tsan_func_exit")
-#: Without optimisation every access happens in the line that contains it.
+#: Without optimisation, the compiler keeps every access in its source line.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
     link_flags=("-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in WRAPPED)),
@@ -209,9 +209,9 @@ def main(arguments: list[str]) -> int:
 
 
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
-    """Return the sizes of a call under ThreadSanitizer: those that the lab sets, else those of the part's largest case.
+    """Return the sizes of a call under ThreadSanitizer: the lab's, else the sizes of the part's largest public case.
 
-    The sizes are small, because ThreadSanitizer makes each access about 50 times slower.
+    They are small, because ThreadSanitizer makes each access about 50 times slower.
     """
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})
@@ -234,7 +234,7 @@ def measure(
     repeat: bool = False,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Run one call under ThreadSanitizer. If that is impossible, or with `repeat`, compare many calls instead."""
+    """Search for races with ThreadSanitizer. If that is impossible, or if `repeat`, compare many calls instead."""
     if not repeat:
         try:
             return watch(assignment, part, source, shape, seed=settings.seed or 0, defines=defines)
@@ -253,9 +253,9 @@ def words_of(
     shape: Mapping[str, int],
     sandbox: Sandbox,
 ) -> Watched:
-    """Search for data races in a part, for the explanation of a verdict.
+    """Return the text on data races in a part that explains a verdict, or the reason why they could not be seen.
 
-    If a region starts only one thread at the small sizes of the first call, a second call has the sizes `shape`.
+    The first call has small sizes. If a parallel region had only one thread then, a second call has the sizes `shape`.
     """
     small = watched_sizes(assignment, part)
     try:
@@ -284,7 +284,7 @@ def watch(
     defines: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
 ) -> RaceResult:
-    """Run one call under ThreadSanitizer. Raises Unsuitable if the file cannot be built for that."""
+    """Return the races of one call under ThreadSanitizer. Raises Unsuitable if it cannot be used for this file."""
     tools, sandbox = toolchain(), sandbox or of_file(source)
     if not has_thread_sanitizer(tools):
         raise Unsuitable(
@@ -302,11 +302,11 @@ def watch(
             environment={"TSAN_OPTIONS": TSAN_OPTIONS},
             threads=shape["threads"],
             timeout_s=TIMEOUT_S,
-            memory_bytes=None,  # It reserves terabytes of addresses; hard_rss_limit_mb limits memory.
+            memory_bytes=None,  # The tool reserves terabytes of addresses; hard_rss_limit_mb limits memory.
             sandbox=sandbox,
         ) as run:
             pass
-        # ThreadSanitizer needs fixed addresses, which a randomised mapping may occupy: then it is run again.
+        # ThreadSanitizer needs fixed addresses. If a randomised mapping occupies them, run without randomisation.
         if "unexpected memory mapping" not in run.output:
             break
     else:
@@ -328,7 +328,7 @@ def watch(
 
 @functools.cache
 def has_thread_sanitizer(tools: Toolchain) -> bool:
-    """Return True for gcc on Linux with libtsan. Other compilers' OpenMP calls do not fit the kit's OpenMP library."""
+    """Return True for gcc on Linux with libtsan. Other compilers call OpenMP functions that the kit's library lacks."""
     if tools.system != "Linux" or tools.family != "gcc":
         return False
     command = [str(tools.compiler), "-print-file-name=libtsan.so"]
@@ -348,7 +348,7 @@ def _count(output: str, of: str) -> int | None:
 
 
 def _trouble(run: Ran) -> str:
-    """Describe how a run failed, in words that continue "FUNCTION ..."; "" if it ended normally."""
+    """Return a text on how a run failed, which continues a sentence that starts with the function's name; "" if not."""
     finished = run.finished
     if finished.timed_out:
         return f"did not end within {TIMEOUT_S:.0f} s; no race was found until then"

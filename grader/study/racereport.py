@@ -1,4 +1,5 @@
-"""Parser of ThreadSanitizer's reports: the variable and the student's lines of each data race, and words for them."""
+"""Parser of ThreadSanitizer's reports. It finds the variable and the student's lines of each data race, and describes
+the race in lines for the student."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ LOCATION = re.compile(
 )
 FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d{1,9})(?::\d+)? \(", re.MULTILINE)
 
-#: Finds the written name in `sum += x`, `row[j] = x` or `(*count)++`. A name after a type is a new variable, which
-#: threads do not share.
+#: Matches the written name in `sum += x`, `row[j] = x` or `(*count)++`. It also matches declarations, which
+#: `_is_declared` excludes: threads do not share a new variable.
 WRITTEN = re.compile(
     r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
 )
-#: Statements that an OpenMP reduction can do, by its operator; none if the line uses the variable in another way.
+#: Pattern of the statements that an OpenMP reduction can replace, by its operator. {0} stands for the variable.
 REDUCTIONS = {
     "+": r"\b{0}\s*\+=",
     "max": r"\b{0}\s*=\s*[\w:]*max\w*\s*\(",
@@ -50,16 +51,15 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of a race's two accesses to memory. `frames` are the student's lines on the call stack, innermost first; ()
-    without any."""
+    """One of a race's two accesses to memory. `frames` are the student's lines on the call stack, innermost first."""
 
     is_write: bool
     frames: tuple[Frame, ...]
 
     @property
     def shown_frame(self) -> Frame | None:
-        """The line to show. If an accessor such as `at()` was called, it is the caller's line, because all calls share
-        its body."""
+        """The outermost of the student's lines, or None. For an access in a small function such as `at()`, this is the
+        line of the call, because all calls share the function's body."""
         return self.frames[-1] if self.frames else None
 
 
@@ -67,8 +67,8 @@ class Access:
 class Race:
     """Data race: two threads access one variable without synchronisation, and at least one of them writes.
 
-    `variable` is "" if the report does not name it. `made` is the line that allocated heap memory. `is_static`: the
-    variable is static in a function.
+    `variable` is "" if its name is unknown. `place` is a text on its memory. `made` is the line that allocated it on
+    the heap. `is_static`: the variable is static in a function.
     """
 
     variable: str
@@ -91,7 +91,7 @@ class Race:
 
 
 def races(output: str, source_text: str) -> tuple[Race, ...]:
-    """Return the races in a program's output, in order; each variable and pair of lines once."""
+    """Return the races in a program's output, in order. Races of the same variable and lines are returned once."""
     rows = source_text.split("\n")
     starts = [match.start() for match in REPORT.finditer(output)]
     found: dict[tuple[str, tuple[int, ...]], Race] = {}
@@ -127,7 +127,7 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
 
 
 def _global_name(name: str) -> tuple[str, bool]:
-    """Return a global variable's name, and True if it is static in a function: the report writes `f(int)::sum` then."""
+    """Return (name of a global variable, True if it is static in a function). The report calls that `f(int)::sum`."""
     name = name.replace("(anonymous namespace)::", "")
     inside, bracket, rest = name.rpartition(")")
     return (rest.rpartition("::")[2], True) if inside and bracket and "::" in rest else (name, False)
@@ -138,7 +138,7 @@ def _stack_after(text: str, start: int) -> str:
 
 
 def _own_frames(stack: str, rows: Sequence[str]) -> tuple[Frame, ...]:
-    """Return the student's lines of one call stack, innermost first."""
+    """Return the student's lines in one call stack of the report, innermost first."""
     return tuple(
         dict.fromkeys(
             Frame(int(match["line"]), _row(rows, int(match["line"])), _short(match["function"]))
@@ -153,7 +153,7 @@ def _row(rows: Sequence[str], line: int) -> str:
 
 
 def _short(function: str) -> str:
-    """Return the name in a demangled function name, without arguments and the compiler's additions."""
+    """Return a demangled function name without arguments and without the compiler's additions."""
     return harmless(re.split(r"[(<]| \[", function, maxsplit=1)[0])
 
 
@@ -163,7 +163,7 @@ def _made_name(text: str) -> str:
 
 
 def _written_name(sides: Iterable[Access]) -> str:
-    """Return the name that one of these lines assigns to, or "". Lines of accessors are skipped."""
+    """Return the name of a variable to which one of the accesses' lines assigns, or "". Skip accesses in accessors."""
     for side in sides:
         if side.is_write and len(side.frames) == 1:
             text = without_comments(side.frames[0].text)
@@ -171,7 +171,7 @@ def _written_name(sides: Iterable[Access]) -> str:
             declared = {name for match, name in found if _is_declared(text[: match.start()])}
             names = [(bool(match["index"]), name) for match, name in found if name not in declared]
             if names:
-                # Mostly for single numbers: elements of a vector are named after the line that allocated it.
+                # Prefer a variable without an index. Heap memory already has its name from the allocating line.
                 return min(names, key=lambda found: found[0])[1]
     return ""
 
@@ -181,7 +181,7 @@ def _is_declared(before: str) -> bool:
 
 
 def words(race: Race, file_name: str) -> list[str]:
-    """Describe a race in lines for a student: variable, both accesses, and how to correct it."""
+    """Return lines on a race for the student: the variable, both accesses, and how to correct it."""
     name = race.variable or f"{race.place[0].upper()}{race.place[1:]}"
     lines = [f"{name}: {race.kind}, without synchronisation"]
     if race.before.shown_frame == race.now.shown_frame and race.now.shown_frame is not None:
@@ -230,8 +230,8 @@ def _advice(race: Race) -> str:
 class RaceResult:
     """Result of the search for data races in one part.
 
-    `method` describes the search. `trouble` describes an abnormal end of the program. `regions` is the number of
-    entered parallel regions with more than one thread, `alone` the number of those with one thread.
+    `method` describes the search. `trouble` describes a failure of the program. `regions` is the number of parallel
+    regions that ran on more than one thread (None: unknown), `alone` the number of regions that ran on one.
     """
 
     part: Part

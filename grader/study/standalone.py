@@ -3,12 +3,12 @@
 Theory of operation. ThreadSanitizer must be active from the start of a process, and valgrind makes a program fifty
 times slower. Neither works with an interpreter that has loaded torch. So the unchanged module.cpp is compiled with a
 stand-in for torch's tensors (`native.standin`). It is linked with the native runner (inside/runner.cpp), which here
-reads requests from a file and writes replies to one. A file that uses more of torch than the stand-in has does not
-compile. `native.standin` then names the line, and the caller uses another method.
+reads requests from a file and writes replies to a file. If module.cpp uses more of torch than the stand-in has, it does
+not compile. `native.standin` then names the line, and the caller uses another method.
 
-The program is untrusted. It runs as a process of its own in the strongest sandbox of this machine, with an empty
-environment. It sees only the system's libraries, itself and the tool around it, starts no other program, and writes
-only to its own folder. Only the tool's report is trusted, not the program's output.
+The program is untrusted. It runs as a separate process in a sandbox with Landlock and a filter of system calls, with a
+minimal environment. It can read only the system's libraries, itself and the tool around it, cannot start other
+programs, and can write only to its own folder. Its output is not trusted.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ COMPILE_TIMEOUT_S = 180.0
 
 
 class Unsuitable(Exception):
-    """Error for a file that cannot be built as a program of its own. The text is the reason, in one line."""
+    """Error: the file cannot be built or run as a standalone program. The text is the reason, in one line."""
 
 
 @dataclass(frozen=True)
 class Kit:
-    """Compiler and linker options for a program. `runtime` is a source in native/ that replaces the compiler's OpenMP
-    library."""
+    """Compiler and linker options for a program. `runtime` names a source in native/ that replaces the compiler's
+    OpenMP library."""
 
     flags: tuple[str, ...]
     link_flags: tuple[str, ...] = ()
@@ -64,9 +64,9 @@ class Kit:
 def build_program(
     source: Path, kit: Kit, defines: Mapping[str, str] | None = None, sandbox: Sandbox = OPEN
 ) -> Path:
-    """Build a student's file as a program, or return the cached one. Its compilers run in `sandbox`.
+    """Build a student's file as a program, or return the cached program. The compilers run in `sandbox`.
 
-    Raises Unsuitable if it does not compile or link against the stand-in, KitError if the kit's own sources do not.
+    Raises Unsuitable if the file does not compile or link with the stand-in, and KitError if the kit's sources do not.
     """
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
@@ -120,7 +120,7 @@ def _compile_all(
 
 
 def _runtime(tools: Toolchain, source: Path) -> Path:
-    """Compile one of the kit's own sources, which holds no student's code. Return the cached object."""
+    """Compile a source of the kit, which contains no student's code. Return the path of the cached object."""
     flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
     digest = hashlib.sha256(repr((tools, flags, source.name)).encode())
     for path in sorted(NATIVE.glob("*.*")):
@@ -150,19 +150,19 @@ def _first_error(finished: Finished) -> str:
 
 # ---- running it
 
-#: Shell command that connects the runner to files instead of pipes. The runner ends after the last request.
+#: Shell command that connects the runner to files instead of pipes. The runner ends at the end of the requests.
 _FROM_FILES = ("/bin/sh", "-c", 'exec "$@" 3<requests 4>replies', "sh")
 _REPLY_BYTES = 1 << 20
 CONFINES_SIGNALS = 6
-"""First version of Landlock that stops signals to other processes. The system-call filter for tools allows them."""
+"""First version of Landlock that stops signals to other processes. The filter of system calls allows signals."""
 
 
 @dataclass(frozen=True)
 class Ran:
     """Result of one run.
 
-    `output` is the text that the program and the tool around it printed. `call` is the reply to the request, None if
-    the program ended before it.
+    `output` is the text that the program and the tool around it printed. `call` is the reply to the request, or None if
+    the program ended before it replied.
     """
 
     finished: Finished
@@ -185,11 +185,11 @@ def ran(
     memory_bytes: int | None = 4 * GIB,
     sandbox: Sandbox = OPEN,
 ) -> Iterator[Ran]:
-    """Run the program under a tool, whose command line is `prefix`, and call the function that `request` names.
+    """Run the program under a tool with the command line `prefix`, and call the function that `request` names.
 
-    With `without_the_call` the call is only prepared. `tool_files` are files that the tool starts or reads. Files that
-    the program wrote are in `Ran.folder` until the `with` block ends. If `sandbox` is for untrusted files, the program
-    gets its own user id where possible. Raises Unsuitable if this machine cannot confine it.
+    `without_the_call`: only prepare the call. `tool_files` are files that the tool starts or reads. Files that the
+    program wrote are in `Ran.folder` until the `with` block ends. If `sandbox` is for untrusted files, the program gets
+    its own user id if possible. Raises Unsuitable if this machine cannot confine the program.
     """
     most_bytes = _REPLY_BYTES + 4 * math.prod(request.output_shape)
     header = {
@@ -238,9 +238,9 @@ def ran(
 
 
 def _sandbox(of_file: Sandbox) -> Sandbox:
-    """Return a sandbox with Landlock and a filter; for the user's own file on a kernel without them, with limits only.
+    """Return a sandbox of tier B: Landlock and a filter of system calls. Raises Unsuitable if it does not work here.
 
-    Tier A is not used: it has no /proc, which these tools read.
+    For the user's own file, OPEN (limits only) is then enough. Tier A has no /proc, which these tools read.
     """
     try:
         found = replace(choose("B"), own_uid=choose("B").own_uid and of_file.locks)
@@ -254,7 +254,7 @@ def _sandbox(of_file: Sandbox) -> Sandbox:
 
 
 def _answer(replies: Path, request: Request, most_bytes: int) -> Call | None:
-    """Read the reply that follows the greeting; None if it is missing."""
+    """Return the reply to the call, which follows the runner's greeting, or None if it is missing or invalid."""
     try:
         descriptor = plainfile.open_file(replies)
     except OSError:

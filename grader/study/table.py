@@ -1,4 +1,4 @@
-"""Tables of a study: the same cells on the screen, in the write-up and in the CSV."""
+"""Tables of a study, with the same cells on the terminal, in the write-up and in the CSV file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grader.report.grades_csv import csv_line, safe_text
 Cell = str | int | float | None
 
 DIGITS = 4
-"""Significant digits of a measured number; further digits would be noise."""
+"""Number of significant digits of a measured number. More digits would be noise."""
 NOTHING = "-"
 CAPTION_LETTERS = 100
 
@@ -21,8 +21,8 @@ CAPTION_LETTERS = 100
 class Table:
     """Table of a study. `name`, such as "sweep-part2", is used for its files and its region in the write-up.
 
-    `columns` contain the units. A cell None is a missing number, never zero. `caption` describes the measurement and
-    the result in whole sentences.
+    The names in `columns` include units. None in a cell means a missing number, not zero. `caption` describes the
+    measurement and the result in whole sentences.
     """
 
     name: str
@@ -36,16 +36,16 @@ class Table:
             raise ValueError(f"table {self.name}: {len(self.columns)} columns, but the row {wrong[0]}")
 
     def cells(self) -> list[list[str]]:
-        """Return every row as text, the same in all three forms; "" for None."""
+        """Return the cells of each row as text; "" for None."""
         return [[shown(cell) for cell in row] for row in self.rows]
 
     def text(self) -> str:
-        """Format the table for a terminal: title, ruled columns with numbers to the right, caption."""
+        """Return the table as text for a terminal: title, aligned columns, caption."""
         caption = ["", textwrap.fill(self.caption, CAPTION_LETTERS)] if self.caption else []
         return "\n".join([self.title, "", *self._grid(), *caption])
 
     def markdown(self) -> str:
-        """Format the table for a write-up: Markdown that is also readable as plain text, with the caption below."""
+        """Return the table as Markdown, aligned so that it is also readable as plain text, with the caption below."""
         header, rows = self._padded([_plain(name) for name in self.columns], escape=True)
         right = self._numeric()
         rule = [
@@ -58,7 +58,7 @@ class Table:
         )
 
     def csv(self) -> str:
-        """Format the table for a spreadsheet: the columns' names, then the cells; "" for None."""
+        """Return the table as CSV: the names of the columns, then the cells. A cell with None is empty."""
         lines = [csv_line(map(safe_text, self.columns))]
         for row, line in zip(self.rows, self.cells(), strict=True):
             cells = zip(row, line, strict=True)
@@ -68,7 +68,7 @@ class Table:
     # ---- layout
 
     def _numeric(self) -> set[int]:
-        """Return the indices of columns that hold numbers only."""
+        """Return the indices of columns that contain only numbers. They are aligned to the right."""
         columns = range(len(self.columns))
         return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
 
@@ -92,7 +92,7 @@ class Table:
 
 
 def shown(cell: Cell) -> str:
-    """Format one cell: whole numbers in full, other numbers with four significant digits and no exponent."""
+    """Return a cell as text: integers in full, other numbers with four significant digits and without an exponent."""
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -108,6 +108,6 @@ def shown(cell: Cell) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape a cell's text so that it cannot end its cell in a Markdown table or be a marker of the write-up."""
+    """Return a cell's text, escaped so that it cannot end its cell in a Markdown table or be a write-up's marker."""
     one_line = " ".join(text.split())
     return one_line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,11 +1,11 @@
-"""`threads`: speed-up of an OpenMP part over the number of threads, Amdahl's law fitted to it, and OpenMP off.
+"""Study `threads`: speed-up of an OpenMP part for several numbers of threads, a fit of Amdahl's law, and OpenMP off.
 
 Amdahl's law. Let a share s of the work always run on one thread. Then t threads take T(t) / T(1) = s + (1 - s) / t.
-This is linear in s, so least squares give s in closed form (`serial_share`). Only thread counts up to the number of
-cores are used: more threads than cores cannot all run at once.
+This is linear in s, so least squares give s in closed form (`serial_share`). The fit uses only thread counts up to the
+number of cores, because more threads than cores cannot all run at once.
 
-"OpenMP off" is the same source compiled without OpenMP, so that the compiler ignores its pragmas. The functions of
-omp.h still exist and report one thread.
+"OpenMP off" is the same source compiled without OpenMP: the compiler ignores its pragmas. The functions of omp.h still
+exist and report one thread.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ COLUMNS = ("threads", "ms", "ms from", "ms to", "speed-up", "from", "to", "effic
 
 @dataclass(frozen=True)
 class Threads:
-    """Times of a part with several thread counts. `comparison` has a line for each of `counts`, and one for OpenMP off
-    if that was timed.
+    """Times of a part with several thread counts. `comparison` has a line for each of `counts`, and a last line for
+    OpenMP off if that was timed.
 
-    `speedups` are T(1) / T of each line. `serial` is the serial share s of Amdahl's law, None with fewer than two
-    counts to fit. `core_share` is CPU time divided by wall time of one thread; None without CPU times.
+    `speedups` are T(1) / T of each line. `serial` is the serial share s of Amdahl's law, or None with fewer than two
+    counts to fit. `core_share` is CPU time / wall time on one thread, or None without CPU times.
     """
 
     part: Part
@@ -82,7 +82,7 @@ class Threads:
         return (name, *bounds(line.time_ms), *bounds(speedup), efficiency, line.trouble or crowded)
 
     def law(self) -> str:
-        """Describe the fit of Amdahl's law in sentences, with notes if threads or the machine make it doubtful."""
+        """Return sentences on the fit of Amdahl's law, with notes if few cores or other programs make it doubtful."""
         sentences = [self._fit()]
         if beyond := [count for count in self.counts if count > self.cores]:
             sentences.append(
@@ -143,19 +143,19 @@ class Threads:
 
 
 def amdahl(serial: float, threads: int) -> float:
-    """Return the speed-up by Amdahl's law."""
+    """Return the speed-up by Amdahl's law for a serial share from 0 to 1."""
     return 1 / (serial + (1 - serial) / threads)
 
 
 def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
-    """Return the serial share s that fits `times` at two or more thread `counts` best; the first count is 1."""
+    """Return the serial share s that fits the `times` at these thread `counts` best. The first of them must be 1."""
     ys = [time / times[0] - 1 / count for count, time in zip(counts, times, strict=True)]
     xs = [1 - 1 / count for count in counts]
     return sum(x * y for x, y in zip(xs, ys, strict=True)) / sum(x * x for x in xs)
 
 
 def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Threads:
-    """Time the part with each number of threads, and with OpenMP off, all in turn. 1 is always among `counts`."""
+    """Time the part with each number of threads and with OpenMP off, all in turn. One thread is always added."""
     counts = tuple(sorted({1, *counts}))
     shape = laboratory.settings.sizes
     variants = [Variant(str(count), part, {**shape, "threads": count}) for count in counts]
@@ -189,16 +189,16 @@ def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Thread
 
 
 def core_share(outcome: Outcome) -> float | None:
-    """Return the median of CPU time divided by wall time, for calls with one thread: 1 on an idle machine.
+    """Return the median of CPU time / wall time of an outcome's calls, or None without CPU times.
 
-    Returns None without CPU times.
+    For calls with one thread it is 1 on an idle machine.
     """
     shares = [call.cpu_s / call.wall_s for pair in outcome.calls for call in pair if call.cpu_s is not None]
     return median(shares) if shares else None
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python gpt149.py threads PART ...`. Returns 1 if the part was wrong with some number of threads."""
+    """Run `python gpt149.py threads PART ...`. Return exit code 1 if the part is wrong in some line, else 0."""
     parse = options.parser(
         arguments,
         "threads",

@@ -1,4 +1,4 @@
-"""`study`: all studies in sequence. Results go to one folder and one write-up.
+"""Command `study`: runs all studies in sequence. Their results go into one folder and one write-up.
 
 If a study fails, for example because a part is wrong, the others still run. Its error is printed when it occurs and
 again at the end.
@@ -39,7 +39,7 @@ def parser(arguments: list[str]) -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python gpt149.py study ...`. Returns 1 if a part was wrong somewhere, 3 if a study could not be made."""
+    """Run `python gpt149.py study ...`. Return exit code 3 if the kit failed in a study, 1 for a wrong part, else 0."""
     given = parser(arguments).parse_args(arguments)
     settings = options.settings(given)
     steps = chosen(settings.assignment.lab.steps() or general(settings.assignment), given.only)
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 def general(assignment: Assignment) -> list[Step]:
-    """Return the studies that any assignment has."""
+    """Return the studies to run for a lab that does not define its own steps."""
     shared = options.shared_part(assignment)
     steps = [Step("machine", "machine"), Step("memory", "memory")]
     if shared is not None:
@@ -74,7 +74,7 @@ def general(assignment: Assignment) -> list[Step]:
 
 
 def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
-    """Return the steps named in `only`, in their order, or all. Raises UsageError for an unknown name."""
+    """Return the steps whose tables `only` names, or all steps if it is None. Raises UsageError for an unknown name."""
     if only is None:
         return list(steps)
     wanted = {name.strip() for name in only.split(",")}
@@ -84,7 +84,7 @@ def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
 
 
 def common(given: argparse.Namespace, *, fills: bool) -> list[str]:
-    """Return the options that every study gets, as command-line arguments. If `fills`, --writeup is one of them."""
+    """Return the command-line options that every study gets. `fills`: add --writeup, to fill a table."""
     rounds = QUICK_ROUNDS if given.quick and given.rounds == str(options.DEFAULT_ROUNDS) else given.rounds
     line = ["--out", str(given.out), "--config", str(given.config), "--rounds", rounds]
     for option in chosen_options(["--config", str(given.config)]):

@@ -1,9 +1,9 @@
-// A model of one cache, for programs that walk the memory accesses of some loops and count the lines that come from
-// memory and go back to it.
+// Model of one cache. Programs repeat the memory accesses of some loops on it, and count the cache lines that are read
+// from memory and written back.
 //
-// The cache replaces the line that was used longest ago (LRU), fetches a line that is written to (write-allocate) and
-// writes a changed line back when it leaves. With 0 ways it is fully associative: then only sizes count. Else the line's
-// address chooses one of capacity / ways sets.
+// The cache replaces the line that was used longest ago (LRU), fetches a line before it is written to (write-allocate),
+// and writes a changed line back when it is replaced. With 0 ways it is fully associative. Otherwise the line's address
+// chooses one of capacity / ways sets. A capacity is a number of lines.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class Cache {
     heads_[set] = line;
   }
 
-  // True if two lines that are used in turn both stay cached: then further uses of them only change the count.
+  // Returns true if two lines that are used in turn both stay cached. Repeated uses then cause no traffic.
   bool keeps_two() const { return ways_ >= 2; }
 
   void flush() {
@@ -55,7 +55,7 @@ class Cache {
   }
 
  private:
-  // Every line of memory has a place here, so that a list in order of use needs no search.
+  // State of one line of memory. The cached lines of a set form a list in the order of their last use.
   struct Node {
     Line newer = kNone, older = kNone;
     bool cached = false, dirty = false;
@@ -63,7 +63,7 @@ class Cache {
 
   void unlink(Line line, size_t set) {
     Node &node = nodes_[line];
-    nodes_[node.newer].older = node.older;  // it is not the newest: there is one
+    nodes_[node.newer].older = node.older;  // `line` is not the head of its list, so `newer` exists.
     if (node.older != kNone) nodes_[node.older].newer = node.newer;
     else tails_[set] = node.newer;
   }
@@ -84,10 +84,10 @@ class Cache {
   std::vector<uint64_t> filled_;
 };
 
-// A matrix of floats somewhere in memory, beginning on a line of its own.
+// A matrix of floats in the modelled memory. It starts at the start of a cache line.
 struct Matrix {
   Cache *cache;
-  uint64_t first;  // index of its first float in memory
+  uint64_t first;  // Index of its first float in memory.
   int columns, per_line;
   uint64_t place(int row, int column) const {
     return first + static_cast<uint64_t>(row) * static_cast<uint64_t>(columns) + static_cast<uint64_t>(column);
@@ -102,11 +102,11 @@ struct Matrix {
   void write(int row, int column) const { cache->touch(line(row, column), true); }
 };
 
-// Matrices one behind the other in memory, each on lines of its own, and the cache that they are walked through. The
-// cache is made with the first walk, so that it knows all matrices.
+// Matrices one after the other in memory, without common cache lines, and the cache through which they are accessed.
+// `run` makes the cache, after all matrices are known.
 class Layout {
  public:
-  // `sizes` are three words: CACHE_BYTES WAYS LINE_BYTES.
+  // `sizes` are three arguments of the program: CACHE_BYTES WAYS LINE_BYTES.
   explicit Layout(char **sizes)
       : bytes_(std::strtoull(sizes[0], nullptr, 10)), ways_(std::strtoull(sizes[1], nullptr, 10)),
         line_(std::strtoull(sizes[2], nullptr, 10)) {}
@@ -124,8 +124,8 @@ class Layout {
     return made;
   }
 
-  // Walks with `walk(cache)`, writes back what is left in the cache, and prints "loads stores fetched written": accesses
-  // to matrices, and lines between the cache and memory. Gives the program's exit code.
+  // Calls `walk(cache)`, which repeats the accesses, and writes the changed lines in the cache back. Prints "loads
+  // stores fetched written": numbers of accesses, and of lines fetched and written back. Returns the exit code.
   template <class Walk>
   int run(Walk walk) {
     if (lines() >= kNone) return 2;
@@ -142,14 +142,14 @@ class Layout {
   Cache cache_{0, 1, 1};
 };
 
-// A kernel's name, and the function that repeats its memory accesses on a program's matrices and sizes.
+// A kernel's name, and the function that repeats the kernel's memory accesses. Memory: matrices and sizes.
 template <class... Memory>
 struct Kernel {
   const char *name;
   void (*walk)(const Memory &...);
 };
 
-// Runs the walk of this name. False where there is none.
+// Runs the walk of the kernel with this name. Returns false if there is no such kernel.
 template <std::size_t count, class... Memory>
 bool walked(const Kernel<Memory...> (&kernels)[count], const char *name, const Memory &...memory) {
   for (const auto &kernel : kernels)

@@ -1,7 +1,7 @@
-// State of a thread in openmp_tsan.cpp: its team, its place in a loop, the tasks it was given. Included there, once.
+// State of a thread in openmp_tsan.cpp, which includes this file: its team, its position in a loop, and its tasks.
 //
-// Nothing of the standard library's containers is used here: the linker would merge its copies, which are not
-// instrumented, with the program's own.
+// This file uses no containers of the standard library: the linker would merge these copies, which are not
+// instrumented, with the program's copies.
 #ifndef GPT149_OPENMP_TEAM_H
 #define GPT149_OPENMP_TEAM_H
 
@@ -20,8 +20,8 @@ extern "C" void __tsan_release(void *);
 
 namespace {
 
-// A lock of one int. The sanitizer knows mutexes of pthread, and would see an order that OpenMP does not promise. A lock
-// that the program declares (omp_lock_t) may have no room for more than this int.
+// A lock that is one int. The sanitizer would take the order of a pthread mutex for synchronisation of the program. A
+// lock that the program declares (omp_lock_t) may have room for one int only.
 using Word = int;
 
 bool try_lock(Word *word) { return __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE) == 0; }
@@ -30,7 +30,7 @@ void lock(Word *word) {
 }
 void unlock(Word *word) { __atomic_store_n(word, 0, __ATOMIC_RELEASE); }
 
-// A lock of the program's. The sanitizer learns that a holder runs after the one that released it.
+// A lock that the program uses. The sanitizer learns that the next holder runs after the previous one.
 void program_lock(Word *word) {
   lock(word);
   __tsan_acquire(word);
@@ -40,7 +40,7 @@ void program_unlock(Word *word) {
   unlock(word);
 }
 
-// The number of tasks that a waiting point still waits for.
+// Number of unfinished tasks at a point that waits for tasks.
 struct Waited {
   std::atomic<int> unfinished{0};
 };
@@ -74,7 +74,7 @@ struct Team {
   int level = 0;
   std::atomic<int> arrived{0};
   std::atomic<unsigned> generation{0};
-  // What the sanitizer knows the barriers by.
+  // Addresses by which the sanitizer identifies the barriers.
   char orders[16] = {};
   char *order(unsigned barrier) { return &orders[barrier % 2 * 8]; }
   std::atomic<int> tasks{0};
@@ -90,7 +90,7 @@ struct Context {
   int id = 0;
   int singles = 0, copies = 0;
   Waited *children = nullptr, *group = nullptr;
-  // The loop that this thread is in: its next piece, the step from piece to piece, the end.
+  // Loop that this thread executes: start of its next piece, step between pieces, end, length of a piece.
   int64_t loop_next = 0, loop_step = 0, loop_end = 0, loop_piece = 0;
   uint64_t ull_next = 0, ull_step = 0, ull_end = 0, ull_piece = 0;
   int64_t increment = 1;
@@ -126,7 +126,7 @@ void run_task(Task *task) {
   context.group = task->group;
   __tsan_acquire(task);
   task->body(task->argument);
-  // Children outlive their parent in OpenMP; here nobody needs that, and their counter lies on this stack.
+  // OpenMP lets children outlive their parent. Here the parent waits, because their counter is on its stack.
   while (own.unfinished.load() > 0) sched_yield();
   context.children = outer_children;
   context.group = outer_group;
@@ -140,7 +140,7 @@ void run_task(Task *task) {
   std::free(task);
 }
 
-// Runs one task that was dealt to this thread, or any one once a wait has become long.
+// Runs one task in this thread's queue; if `any`, of any thread's queue. Returns false if there is none.
 bool run_some_task(bool any) {
   Context &context = me();
   Team *team = context.team;
@@ -157,7 +157,7 @@ bool run_some_task(bool any) {
 template <class Condition>
 void work_until(const Condition &holds) {
   for (int idle = 0; !holds();) {
-    // A thread that is not at a waiting point does not fetch what was dealt to it: then others must.
+    // A thread that is not waiting does not run the tasks in its queue: after a long wait, take them over.
     if (run_some_task(idle > 2000)) idle = 0;
     else {
       idle++;

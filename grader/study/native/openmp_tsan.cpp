@@ -1,15 +1,15 @@
-// A small OpenMP runtime, behind the interface that gcc's -fopenmp calls, for finding data races with ThreadSanitizer.
+// A small OpenMP runtime with the functions that code compiled by gcc -fopenmp calls. It is linked in place of libgomp
+// to find data races with ThreadSanitizer.
 //
-// ThreadSanitizer calls two accesses a race when nothing orders them. libgomp orders its threads with futexes that the
-// sanitizer does not see, so every right program looks wrong under it. This runtime tells the sanitizer exactly the
-// orders that the OpenMP standard promises (begin and end of a parallel region, barriers, critical, locks, tasks and
-// their waits) and hides its own bookkeeping: it is compiled without instrumentation. A thread that happens to run
-// before another is therefore not taken for one that must.
+// ThreadSanitizer reports two accesses as a race if no synchronisation orders them. libgomp synchronises threads with
+// futexes that the sanitizer does not see, so it would report races in correct programs. This runtime announces exactly
+// the synchronisation that OpenMP promises: start and end of a parallel region, barriers, critical, locks, tasks and
+// waits for them. It is compiled without instrumentation, so its other synchronisation is invisible. The sanitizer does
+// therefore not mistake a chance order of two threads for a promised one.
 //
-// Work is dealt out round-robin, whatever `schedule` says: that is a legal schedule of each kind, it needs no shared
-// counter, and all threads get some even where the machine has one core or the loop is short. Regions inside of regions
-// have one thread, as by default in OpenMP. Not there: ordered, doacross, cancel, target, reductions over tasks. A
-// program that uses these does not link.
+// Work is distributed round-robin, whatever `schedule` says. This is legal, needs no shared counter, and gives work to
+// all threads even on one core or in a short loop. Nested regions have one thread, as by default in OpenMP. Missing are
+// ordered, doacross, cancel, target, and reductions over tasks: programs that use them do not link.
 #include "openmp_team.h"
 
 extern "C" int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -23,7 +23,7 @@ void barrier() {
   Team *team = context.team;
   if (team->size == 1) return;
   const unsigned generation = team->generation.load();
-  // By turns two places: a late thread must not see the release of a fast one that is in the next barrier already.
+  // Two addresses alternate: a late thread must not see the release of a fast one that already is in the next barrier.
   char *const order = team->order(generation);
   __tsan_release(order);
   if (team->arrived.fetch_add(1) + 1 == team->size) {
@@ -63,7 +63,7 @@ void parallel(void (*body)(void *), void *data, unsigned threads) {
   team.size = team.level > 1 ? 1 : wanted;
   Start starts[kMostThreads];
   pthread_t others[kMostThreads];
-  // Created anew for each region: pthread_create and pthread_join are just the orders that begin and end of it promise.
+  // Create threads for each region: pthread_create and pthread_join are the synchronisation that its ends promise.
   if (team.size > 1) regions++;
   else if (team.level == 1) regions_alone++;
   for (int k = 1; k < team.size; k++) {
@@ -141,12 +141,13 @@ Word critical_word, atomic_word;
 
 }  // namespace
 
-// ThreadSanitizer asks the program for these. A file that defines them, to silence its own races, does not link.
+// ThreadSanitizer calls these functions of the program. A student's file that defines them, to hide its races, does not
+// link.
 extern "C" const char *__tsan_default_options() { return ""; }
 extern "C" const char *__tsan_default_suppressions() { return ""; }
 extern "C" void __tsan_on_report(void *) {}
 
-// A thread that the file starts by itself counts as a region.
+// A thread that the student's file starts without OpenMP counts as a region.
 extern "C" void __real__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(void *self, void *state, void (*depend)());
 extern "C" void __wrap__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(void *self, void *state, void (*depend)()) {
   __atomic_fetch_add(&regions, 1, __ATOMIC_RELAXED);
@@ -157,7 +158,7 @@ extern "C" int __wrap_pthread_create(pthread_t *made, const pthread_attr_t *how,
   return __real_pthread_create(made, how, body, given);
 }
 
-// The loader chooses between the versions of a function (target_clones) before ThreadSanitizer can note a call.
+// The loader chooses a version of a function (target_clones) before ThreadSanitizer can record calls: ignore these.
 namespace {
 bool is_loaded = false;
 __attribute__((constructor(101))) void loaded() { is_loaded = true; }
@@ -171,22 +172,22 @@ extern "C" void __wrap___tsan_func_exit() {
   if (is_loaded) __real___tsan_func_exit();
 }
 
-// Prints the number of regions with more than one thread: without any there are no races to find. Done in _exit, the
-// runner's last call, since the runner ends without the destructors of static objects.
+// Prints the numbers of regions with one thread and with more threads: without the latter no race can be found. This is
+// done in _exit, the runner's last call, because the runner does not run destructors of static objects.
 extern "C" [[noreturn]] void __real__exit(int status);
 extern "C" [[noreturn]] void __wrap__exit(int status) {
   std::fprintf(stderr, "\nopenmp: alone %d\nopenmp: regions %d\n", regions_alone, regions);
   __real__exit(status);
 }
 
-// ---- what compiled code calls
+// ---- functions that compiled code calls
 
 extern "C" {
 
 void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned) { parallel(body, data, threads); }
 void GOMP_barrier(void) { barrier(); }
 
-// schedule(runtime) names no chunk.
+// The functions for schedule(runtime) have no argument `chunk`.
 #define CHUNK(T) T chunk,
 #define NO_CHUNK(T)
 #define LOOP(kind, GIVEN, chunk)                                                                                     \
@@ -249,7 +250,7 @@ void GOMP_parallel_sections(void (*body)(void *), void *data, unsigned threads, 
   parallel(run_sections_region, &region, threads);
 }
 
-// Each single to another thread: what only works because thread 0 does it all shows.
+// Each `single` runs on another thread, to find errors that stay hidden if thread 0 runs them all.
 bool GOMP_single_start(void) {
   Context &context = me();
   return context.singles++ % context.team->size == context.id;
@@ -276,7 +277,7 @@ enum { kTaskDepend = 8, kTaskLoopUp = 1 << 8, kTaskLoopGrain = 1 << 9, kTaskLoop
 
 void GOMP_task(void (*body)(void *), void *data, void (*copy)(void *, void *), long size, long alignment,
                bool deferred, unsigned flags, void **, int, void *) {
-  // Tasks with dependences run at once, one after the other: a legal order, in which their races stay unseen.
+  // Tasks with dependences run immediately, one after the other. This is a legal order, but does not show their races.
   add_task(body, data, copy, size, alignment, !deferred || (flags & kTaskDepend) != 0);
 }
 void GOMP_taskwait(void) {
@@ -301,7 +302,7 @@ void GOMP_taskloop(void (*body)(void *), void *data, void (*copy)(void *, void *
   Waited *outer = context.group;
   if ((flags & kTaskLoopNoGroup) == 0) context.group = new Waited;
   for (long from = 0; from < trips; from += each) {
-    // By the interface the first two numbers in a task's data are its bounds.
+    // In gcc's interface the first two numbers in a task's data are its bounds.
     long bounds[2] = {start + from * step, start + (from + each < trips ? from + each : trips) * step};
     std::memcpy(data, bounds, sizeof bounds);
     add_task(body, data, copy, size, alignment, false);
@@ -312,7 +313,7 @@ void GOMP_taskloop(void (*body)(void *), void *data, void (*copy)(void *, void *
   }
 }
 
-// ---- what programs call
+// ---- functions that programs call
 
 int omp_get_thread_num(void) { return me().id; }
 int omp_get_num_threads(void) { return me().team->size; }

@@ -4,10 +4,10 @@
 //
 // prints lines "peak LEVEL THREADS flops_per_s" for each instruction set level that the processor has, and "triad THREADS
 // bytes_per_s", "read THREADS bytes_per_s", each for one thread and for CORES, in about a second. CACHE_BYTES is the
-// size of the last-level cache; the arrays of the bandwidth are larger.
+// size of the last-level cache. Each array for the bandwidth has about this size.
 //
-// The peak of a level is one block of assembly: multiply-adds into so many registers that none waits for another.
-// Compiled code would not do: a compiler may spill, reorder or remove what nobody uses.
+// The peak of a level is measured by a block of assembly: multiply-adds into so many registers that none waits for
+// another. A compiler might spill registers, reorder instructions or remove unused results.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// ---- peaks: each does `rounds` rounds and says how many operations a round is
+// ---- peaks: `run` executes `rounds` rounds of `flops_per_round` floating-point operations
 
 struct Level {
   const char *name;
@@ -97,7 +97,7 @@ std::vector<Level> levels() {
 
 #else
 
-// No assembly for this processor: four-wide vectors of the compiler's, which it may fuse.
+// There is no assembly for this processor: use the compiler's vectors of four floats. It may fuse multiply and add.
 typedef float Four __attribute__((vector_size(16)));
 
 void run_portable(long rounds) {
@@ -113,7 +113,7 @@ std::vector<Level> levels() { return {{"portable", 24 * 4, run_portable}}; }
 
 // ---- side by side
 
-// Seconds until all of `threads` have done `work`, from a common start.
+// Returns the seconds from a common start until all threads have done `work`.
 template <class Work>
 double together_s(int threads, const Work &work) {
   std::atomic<int> ready{0};
@@ -133,7 +133,7 @@ double together_s(int threads, const Work &work) {
   return seconds_since(start);
 }
 
-// The best of several: whatever else runs here can only slow it down.
+// Returns the best of several times. Other programs can only make a time longer.
 template <class Work>
 double best_s(int threads, double budget_s, const Work &work) {
   double best = together_s(threads, work);
@@ -171,7 +171,7 @@ void measure_bandwidth(int threads, Arrays &arrays) {
   const double bytes = static_cast<double>(piece) * sizeof(float) * threads;
   std::printf("triad %d %.6g\n", threads, 3 * bytes / triad);
   double read = best_s(threads, kBandwidthBudget, [&](int k) {
-    // Integers, whose sum may be taken in any order.
+    // Add integers, because a compiler may change the order of their sum (and vectorise it).
     auto *words = reinterpret_cast<const uint32_t *>(&arrays.b[piece * static_cast<size_t>(k)]);
     uint32_t sum = 0;
     for (size_t i = 0; i < piece; i++) sum += words[i];
@@ -187,12 +187,12 @@ int main(int count, char **words) {
   const int cores = std::atoi(words[1]);
   const size_t cache = std::strtoull(words[2], nullptr, 10);
   if (cores < 1 || cores > 4096) return 2;
-  // Each array as large as the cache, between bounds that any machine has.
+  // Each array is as large as the cache, but has 16 to 256 MiB.
   size_t bytes = cache < (16u << 20) ? 16u << 20 : cache > (256u << 20) ? 256u << 20 : cache;
   Arrays arrays{bytes / sizeof(float), nullptr, nullptr, nullptr};
   for (auto *one : {&arrays.a, &arrays.b, &arrays.c}) one->reset(new float[arrays.count]);
   together_s(cores, [&](int k) {
-    // Touched by the threads that will use it, as memory may be nearer to one core than to another.
+    // Each thread touches the memory that it will use first, so that the system places it near the thread's core.
     const size_t piece = arrays.count / static_cast<size_t>(cores);
     for (size_t i = piece * static_cast<size_t>(k); i < arrays.count && i < piece * static_cast<size_t>(k + 1); i++)
       arrays.a[i] = arrays.b[i] = arrays.c[i] = 1.0f;

@@ -1,9 +1,8 @@
-"""Detection of saved files, for every way in which editors write files, with or without notifications by the system.
+"""Detection of saved files, for all ways in which editors write files, with or without notifications by the system.
 
 The file's folder is watched, because some editors write a new file and rename it. After a notification the file is read
-once it has not changed for QUIET_S seconds; only a different content counts as a save. The content is also read every
-LOOK_S seconds. This finds changes without a notification: in a network folder, or in a folder that was removed and made
-again.
+once it has not changed for QUIET_S seconds. Only different content counts as a save. The content is also read every
+LOOK_S seconds, because the system does not report all changes: for example, those in a network folder.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from grader.core import pythontree
 from grader.core.errors import UsageError
 
 LIBRARY = "watchfiles"
-#: Seconds without a change after which a file is read: editors write in pieces.
+#: A file is read after so many seconds without a change, because editors write in pieces.
 QUIET_S = 0.03
-#: Seconds after which a missing file is reported as removed: some editors remove it before they write it again.
+#: A file that is missing for so many seconds counts as removed. Some editors remove a file before they write it again.
 GONE_S = 0.3
 LOOK_S = 1.0
-#: Seconds between two readings of the file if the system sends no notifications.
+#: Interval in seconds at which the file is read if the system sends no notifications.
 POLL_S = 0.1
-#: Options of watchfiles: after a first change it waits for others in steps, for `debounce` ms at most.
+#: Options of watchfiles. After a change it waits for further ones in steps of `step` ms, at most `debounce` ms.
 HOW: dict[str, Any] = {
     "debounce": 50,
     "step": 10,
@@ -44,7 +43,7 @@ HOW: dict[str, Any] = {
 
 
 def missing_library() -> str:
-    """Return a message if the package for --watch is missing, else ""."""
+    """Return a message if the package that --watch needs is missing, else ""."""
     if importlib.util.find_spec(LIBRARY):
         return ""
     return f"--watch needs the package {LIBRARY}: `pip install {LIBRARY}`"
@@ -52,7 +51,7 @@ def missing_library() -> str:
 
 @dataclass(frozen=True)
 class Content:
-    """Bytes of the judged files: the source and the files compiled with it. None stands for a missing file."""
+    """Content of the judged files as bytes: the source, then the files compiled with it. None: the file is missing."""
 
     files: tuple[bytes | None, ...]
 
@@ -66,10 +65,9 @@ class Content:
 
 
 class Watcher:
-    """Thread that watches a file and those beside it.
+    """Thread that watches a source and the files that are compiled with it.
 
-    The thread calls `on_save` with each new content. A missing source is passed on once it has been missing for GONE_S
-    seconds.
+    The thread calls `on_save` with each new content. It reports a missing source only after GONE_S seconds.
     """
 
     def __init__(self, paths: tuple[Path, ...], on_save: Callable[[Content], None]) -> None:
@@ -77,7 +75,7 @@ class Watcher:
         self._imported: tuple[Path, ...] = ()
         """Files that the source imported when it was last read."""
         self.polls = False
-        """True if the system cannot send notifications."""
+        """True: the system cannot send notifications, so the file is read at intervals."""
         self._ended = threading.Event()
         self._last = self.content()
         self._thread = threading.Thread(target=self._look, daemon=True, name="watcher")
@@ -92,7 +90,7 @@ class Watcher:
         self._thread.join(2 * LOOK_S)
 
     def content(self) -> Content:
-        """Return the present content of the source with its imports, and of the files beside it."""
+        """Return the current content of the source with its imports, and of the files beside it."""
         source, *beside = self.paths
         self._imported = tuple(pythontree.members(source).values())
         return Content((_whole(source), *map(_bytes, beside)))
@@ -104,7 +102,7 @@ class Watcher:
             self._settle()
 
     def _changes(self) -> Iterator[object]:
-        """Yield each time that something may have changed."""
+        """Yield whenever a watched file may have changed."""
         if self.polls:
             while not self._ended.wait(POLL_S):
                 yield None
@@ -120,8 +118,8 @@ class Watcher:
                 for change in watch(*folders, watch_filter=is_followed, stop_event=self._ended, **HOW):
                     yield change
                     if set(self._folders()) != set(folders):
-                        break  # The source now imports from another folder.
-            # The folder was removed or replaced: watch the new folder from now on.
+                        break  # The source now imports a file from another folder.
+            # Watch the folders anew: one was removed or replaced, or there is a new one.
             yield None
             self._ended.wait(POLL_S)
 
@@ -142,7 +140,7 @@ class Watcher:
         return [_sign(path) for path in (*self.paths, *self._imported)]
 
     def _followed(self) -> list[Path]:
-        """Return the watched files; for links among them also the targets."""
+        """Return the watched files, and the targets of those that are links."""
         paths = (*self.paths, *self._imported)
         return list(dict.fromkeys([*paths, *(path.resolve() for path in paths)]))
 
@@ -151,7 +149,7 @@ class Watcher:
 
 
 def _whole(source: Path) -> bytes | None:
-    """Return the source in the form in which it is judged; None if it is missing."""
+    """Return the source with its imported files, as it is judged, or None if it is missing."""
     try:
         return pythontree.whole(source) if source.is_file() else None
     except UsageError:
@@ -160,7 +158,7 @@ def _whole(source: Path) -> bytes | None:
 
 def _bytes(path: Path) -> bytes | None:
     try:
-        # Reading a pipe might never end.
+        # Read regular files only: reading a pipe might never end.
         return path.read_bytes() if path.is_file() else None
     except OSError:
         return None
@@ -175,7 +173,7 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def _has_file_events(folders: list[Path]) -> bool:
-    """Return True if the system can notify this process of changes. Watches are a limited resource."""
+    """Return True if the system can notify this process of changes. It may have no watches (inotify) left."""
     from watchfiles import watch
 
     try:
@@ -187,9 +185,9 @@ def _has_file_events(folders: list[Path]) -> bool:
 
 @contextlib.contextmanager
 def only_one(source: Path) -> Iterator[None]:
-    """Hold a lock so that a second --watch of the same file cannot start: each would disturb the other's times.
+    """Hold a lock on the source, because two --watch of one file would disturb each other's times.
 
-    Raises UsageError if another one is running.
+    Raises UsageError if another --watch of the file is running.
     """
     folder = cache_root() / "watched"
     name = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:24]
@@ -207,7 +205,7 @@ def only_one(source: Path) -> Iterator[None]:
             owner = os.pread(handle, 20, 0).decode(errors="replace").strip()
             raise UsageError(
                 f"another --watch{f' (process {owner})' if owner.isdigit() else ''} has {source} already: "
-                "end it first, as each would disturb the other's times"
+                "end it first, because each would disturb the other's times"
             ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)

@@ -1,4 +1,4 @@
-"""Main loop of `--watch`: it judges the file at each save. A new save interrupts the judging of the previous one."""
+"""Main loop of `--watch`: it judges the file at each save. A new save interrupts the judging of the last one."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from grader.study.watching import files
 from grader.study.watching.files import Content
 
 KEPT = 32
-"""Number of verdicts that are kept, each with its source text."""
+"""Maximum number of verdicts that a session keeps, each with its source text."""
 SHOWN = 6
 MOST_LINES = 20_000
-"""Longest source, in characters, whose changed lines are searched."""
+"""Maximum number of lines of a source in which changed lines are searched."""
 MOST_COMPARED = 400
-"""Largest number of lines that are compared one by one."""
+"""Maximum number of lines that are compared one by one."""
 WIDTH = 78
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A judged source with its verdict, and the time `at` which the verdict was reached.
+    """A judged source with its verdict, which was reached at the time `at`.
 
-    `object_sha256` is the digest of all objects compiled from the source, "" without any. `others` are the other files
-    that were compiled. `graded` are the ids of parts whose points depend on their time. `number` is set by
-    `History.add`.
+    `object_sha256` is the digest of the compiled object and of the other files, or "" without an object. `others` are
+    the contents of the files beside the source. `graded` are the ids of parts whose points depend on their time.
+    `History.add` sets `number`.
     """
 
     at: datetime
@@ -67,7 +67,7 @@ class Judged:
     graded: frozenset[str] = frozenset()
     number: int = 0
     change: str = ""
-    """Difference between this source and the previous one, in words."""
+    """Text on the difference between this source and the previous one."""
 
     @property
     def clock(self) -> str:
@@ -80,7 +80,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class GoodTime:
-    """The time of a part at the last verdict with right results."""
+    """Time of a part in its last verdict with right results and a steady machine. `clock` is the time of day."""
 
     clock: str
     time: Timing
@@ -88,7 +88,7 @@ class GoodTime:
 
 @dataclass
 class History:
-    """Saves of one session that ended in a verdict. The last KEPT ones are stored with their results."""
+    """History of the verdicts of one session: the last KEPT with their results, and the last SHOWN as lines of text."""
 
     judged: deque[Judged] = field(default_factory=lambda: deque(maxlen=KEPT))
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
@@ -101,25 +101,25 @@ class History:
         return self.judged[-1] if self.judged else None
 
     def of_object(self, sha256: str) -> Judged | None:
-        """Return the last verdict on this object, or None."""
+        """Return the last verdict on an object with this digest, or None."""
         return next((one for one in reversed(self.judged) if one.object_sha256 == sha256), None)
 
     def alike(self, text: str, others: tuple[bytes | None, ...] = ()) -> Judged | None:
-        """Return the last verdict if `text` differs from its source only in comments and layout, else None."""
+        """Return the last verdict if `text` differs from its source at most in comments and layout, else None."""
         last = self.last
         if last is None or last.others != others or without_layout(last.text) != without_layout(text):
             return None
         return last
 
     def change(self, text: str, others: tuple[bytes | None, ...] = ()) -> str:
-        """Describe the difference from the source of the last verdict."""
+        """Return a text on the difference between `text` and the source of the last verdict."""
         if self.last is None:
             return "first look"
         beside = "; a file beside it changed" if self.last.others != others else ""
         return changed(self.last.text, text) + beside
 
     def add(self, one: Judged, saved_at: datetime | None = None) -> None:
-        """Add a verdict and its line. `saved_at` is set if an earlier verdict holds again, for an equal object."""
+        """Add a verdict and its line. `saved_at` is the time of the save if an equal object was judged before."""
         self.verdicts += 1
         change = self.change(one.text, one.others)
         if saved_at is None:
@@ -135,7 +135,7 @@ class History:
                     self.good[part.id] = GoodTime(one.clock, part.time)
 
     def relation(self, known: Judged) -> str:
-        """Return the words that say which verdict an equal object had: the last one or an earlier one."""
+        """Return "still" if `known` is the last verdict, or "back to" if it is an earlier one."""
         return "still" if self.last is not None and self.last.number == known.number else "back to"
 
     def _ratios(self, one: Judged) -> list[str]:
@@ -147,7 +147,7 @@ class History:
 
 
 def summary(one: Judged) -> str:
-    """Return the verdict of one part with its points, or the number of passed ones among several."""
+    """Return a text with the verdict and points of a single part, or with the number of parts that passed."""
     parts, points = one.result.parts, {line.id: line.points for line in one.score.lines}
     is_open = {part.id: is_untimed(part, one.graded) for part in parts}
     if len(parts) == 1:
@@ -162,7 +162,7 @@ def summary(one: Judged) -> str:
 
 
 def beside_last_good(known: GoodTime | None, time: Timing) -> str:
-    """Compare a time with the part's last time when it was right, in words. Both are ratios to reference times."""
+    """Return a text that compares a time with the part's last good time, `known`, or "" without one."""
     if known is None:
         return ""
     (low, high), (known_low, known_high) = time.ratio_interval, known.time.ratio_interval
@@ -173,7 +173,7 @@ def beside_last_good(known: GoodTime | None, time: Timing) -> str:
 
 
 def changed(before: str, after: str) -> str:
-    """Describe the changed lines and the functions that contain them."""
+    """Return a text on the lines that differ between two sources, and the functions that contain them."""
     old, new = before.splitlines(), after.splitlines()
     if old == new:
         return "nothing changed"
@@ -195,9 +195,9 @@ def changed(before: str, after: str) -> str:
 
 
 def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
-    """Return the changed spans: (first line in `new`, lines added, lines removed).
+    """Return (first line in `new`, number of lines added, number removed) for each changed span.
 
-    Returns one span if the texts are long, because the comparison takes quadratic time.
+    Long texts give one span, because the comparison takes quadratic time.
     """
     if not old or not new or max(len(old), len(new)) > MOST_COMPARED:
         return [(0, len(new), len(old))]
@@ -206,7 +206,7 @@ def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
 
 
 def _functions(text: str, lines: Sequence[int]) -> list[str]:
-    """Return the names of the outermost definitions that contain these lines, counted from 0."""
+    """Return the names of the outermost functions that contain these `lines`, which are counted from 0."""
     code, found = blanked(text), list[str]()
     spans = [(one.start, one.end, one.name) for one in definitions(code)]
     ends = list(itertools.accumulate(map(len, code.splitlines(keepends=True)), initial=0))
@@ -217,7 +217,7 @@ def _functions(text: str, lines: Sequence[int]) -> list[str]:
 
 
 class Screen(Terminal):
-    """Terminal output like that of a single run, with the last good time beside each time."""
+    """Terminal output of a single run, with a comparison with the last good time after each time."""
 
     def __init__(
         self,
@@ -238,18 +238,18 @@ class Screen(Terminal):
             self.say(f"      {beside}" if beside else "")
 
     def begin(self, clock: str, what: str) -> None:
-        """Print a rule with the time of day and the reason for judging."""
+        """Print a line that separates runs, with the time of day and the reason for judging."""
         self.build_fault_shown = ""
         self.say(f"\n-- {clock}  {what} ".ljust(WIDTH, "-"))
 
     def again(self, known: Judged) -> None:
-        """Print an earlier verdict again."""
+        """Print the blocks of an earlier verdict again."""
         points = {line.id: line.points for line in known.score.lines}
         for part in known.result.parts:
             self.verdict(part, points.get(part.id, 0.0))
 
     def lines(self) -> None:
-        """Print the history, with the last save at its end."""
+        """Print the history, one line for each verdict, the last one at the end."""
         self.say("\n" + "\n".join(f"  {line}" for line in self.history.lines))
 
 
@@ -258,11 +258,11 @@ SAVED = signal.SIGUSR1
 
 
 class Superseded(BaseException):
-    """Raised if the file is saved while it is being judged. Handlers for errors must not catch it."""
+    """Raised if the file is saved while it is being judged. Handlers of `Exception` do not catch it."""
 
 
 class SameObject(Exception):
-    """Raised if the compiled object equals, byte for byte, one that was judged in this session."""
+    """Raised if the compiled object equals, byte for byte, an object that this session has judged (`known`)."""
 
     def __init__(self, known: Judged) -> None:
         super().__init__()
@@ -271,9 +271,9 @@ class SameObject(Exception):
 
 @dataclass(frozen=True)
 class WatchTask:
-    """Files to judge at each save.
+    """The source to judge at each save, and the options for it.
 
-    `deliver` is called with each verdict and writes output files. `observe`, if set, is called with each event.
+    `deliver` is called with each verdict and writes output files. `observe`, if given, is called with each event.
     """
 
     assignment: Assignment
@@ -287,8 +287,8 @@ class WatchTask:
 def watch(task: WatchTask) -> int:
     """Judge the source now and at each save, until Ctrl-C. Return the exit code of the last verdict.
 
-    Without a verdict, return that of an interrupted run, or of wrong usage if the file never existed. Raises UsageError
-    if the library or the folder is missing, the source is not a file, or another --watch has the file.
+    Without a verdict, return EXIT_INTERRUPTED, or EXIT_USAGE if the file never existed. Raises UsageError if the
+    library or the folder is missing, the source is not a file, or another --watch has the file.
     """
     if missing := files.missing_library():
         raise UsageError(missing)
@@ -303,7 +303,7 @@ def watch(task: WatchTask) -> int:
 
 
 class Loop:
-    """One session of --watch. All methods but `_saved` and `_read_keys` run in the main thread."""
+    """One session of --watch. `_saved` and `_read_keys` run in other threads, all other methods in the main thread."""
 
     def __init__(self, task: WatchTask) -> None:
         self.task = task
@@ -311,12 +311,12 @@ class Loop:
         self.graded = graded_ids(task.assignment)
         self.screen = Screen(self.history, ladder=task.assignment.lab.ladder(), graded=self.graded)
         self._events: queue.SimpleQueue[Content | None] = queue.SimpleQueue()
-        """Contents as they are saved; None if the user asks for a fresh verdict."""
+        """Each saved content; None if the user presses Enter, to have the file judged again."""
         self._judging: Content | None = None
         self._has_begun = False
-        """True if there was a source to judge."""
+        """True once a source existed."""
         self._armed = False
-        """True while a signal may end the main thread's work."""
+        """True while a signal may interrupt the judging."""
         self._zygote: Zygote | None = None
         self._object_sha256 = ""
 
@@ -347,7 +347,7 @@ class Loop:
         return EXIT_INTERRUPTED if self._has_begun else EXIT_USAGE
 
     def _follow(self, content: Content) -> None:
-        """Judge each saved content in an endless loop. Ctrl-C raises KeyboardInterrupt, which the caller handles."""
+        """Judge each saved content, until Ctrl-C raises KeyboardInterrupt."""
         fresh = False
         while True:
             if content.source is None:
@@ -366,14 +366,14 @@ class Loop:
     # ---- other threads
 
     def _saved(self, content: Content) -> None:
-        """Queue a new content. Called in the watcher's thread."""
+        """Queue a new content, and interrupt the judging of an older one. Called in the watcher's thread."""
         self._events.put(content)
-        # If the file is missing, it may come back: the run on the last save continues.
+        # A missing file may come back, so the run on the last save continues.
         if self._armed and content.source is not None and content != self._judging:
             signal.pthread_kill(threading.main_thread().ident or 0, SAVED)
 
     def _read_keys(self) -> None:
-        """Queue a request for a fresh verdict for each line that is entered."""
+        """Queue a request to judge the file again for each line that the user enters."""
         if sys.stdin is None or not sys.stdin.isatty():
             return
         with contextlib.suppress(OSError, ValueError):
@@ -385,7 +385,7 @@ class Loop:
             raise KeyboardInterrupt
         if self._armed:
             self._armed = False
-            # Compilers and runners are killed first: code that waits for one of them then returns at once.
+            # Kill compilers and runners first: code that waits for them then returns at once.
             for pid in procfs.children():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -413,7 +413,7 @@ class Loop:
             finally:
                 self._armed = False
         except Superseded:
-            # A process with torch may have been interrupted while it answered: the next run starts a new one.
+            # The zygote may have been interrupted in the middle of a reply: the next run starts a new one.
             self._close()
             self.screen.say("\nSaved again: this run was stopped.")
         except SameObject as same:
@@ -435,7 +435,7 @@ class Loop:
             if isinstance(event, Built) and event.build.object_path is not None:
                 self._object_sha256 = self._digest(event.build.object_path)
                 known = None if fresh else self.history.of_object(self._object_sha256)
-                # Events passed to `observe` belong to the last verdict.
+                # The pictures that `observe` has collected belong to the last verdict. An earlier one is judged again.
                 if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
                 if known is not None:
@@ -444,12 +444,12 @@ class Loop:
                 task.observe(event)
 
         if self._zygote is None and not task.options.sanitize:
-            # The zygote imports torch when it is first needed, and lives until the session ends.
+            # The zygote (the parent of runners with torch) imports torch when needed, and lives until the session ends.
             self._zygote = Zygote(sandbox=of_file(task.source), at_once=False)
         return evaluate(task.assignment, task.source, task.parts, task.options, listen, self._zygote)
 
     def _digest(self, object_path: Path) -> str:
-        """Return a digest of the object and of the other files that are compiled and linked."""
+        """Return a digest of the object and of the other files that are compiled with the source."""
         found = hashlib.sha256(object_path.read_bytes())
         for other in self._judging.files[1:] if self._judging is not None else ():
             found.update(b"-" if other is None else b"+" + hashlib.sha256(other).digest())
@@ -457,7 +457,7 @@ class Loop:
 
     def _judged(self, content: Content, result: SubmissionResult) -> None:
         if result.sha256 != hashlib.sha256(content.source or b"").hexdigest():
-            return  # The file was saved again before it was read: that save is judged next.
+            return  # The file was saved again before the judge read it. That save is judged next.
         scored = score.score(self.task.assignment, result)
         if len(result.parts) > 1:
             self.screen.scoreboard(result, scored)
@@ -474,7 +474,7 @@ class Loop:
         )
 
     def _same(self, content: Content, known: Judged) -> None:
-        """Show the known verdict on an equal object again, with its old time."""
+        """Print and record the verdict `known` on an equal object again, with its old time."""
         self.screen.say(
             f"{self.history.relation(known).capitalize()} {known.name}: the object is equal byte for byte, "
             "so its results are the same. Its time was measured then."
@@ -495,7 +495,7 @@ class Loop:
     # ---- processes
 
     def _close(self) -> None:
-        """End the processes that are kept between runs, and those that a run left behind."""
+        """End the zygote and all processes that an interrupted run left."""
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
@@ -504,7 +504,7 @@ class Loop:
 
 @contextlib.contextmanager
 def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Install `handler` for the signal of a save. A closed terminal or a termination signal then acts like Ctrl-C."""
+    """Install `handler` for SAVED, SIGTERM and SIGHUP (the terminal was closed) inside the `with` block."""
     before = {number: signal.signal(number, handler) for number in (SAVED, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield

@@ -1,7 +1,7 @@
-"""Write-up of a student: the regions that are still empty, and its export.
+"""Check of a student's write-up: it lists the regions that are still empty, and exports the text as HTML or PDF.
 
-A write-up is a Markdown text with marked regions (`regions`), made from writeup_template.md. `checking` lists the empty
-ones. `grader.staff.writeups` collects the answers of a class.
+A write-up is a Markdown text with marked regions (`regions`), made from writeup_template.md. `checking` finds the empty
+regions. `grader.staff.writeups` collects the answers of a class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FROM = "gfm-raw_html"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `python -m grader writeup`. Returns 0 if nothing is empty, else 1."""
+    """Run `python -m grader writeup`. Return exit code 0 if no region is empty, else 1."""
     given = parser("a write-up").parse_args(arguments)
     return check_all(given.paths, given.export, template_of(given.config))
 
@@ -41,7 +41,7 @@ def template_of(config: Path | None) -> Path:
 
 
 def check_all(paths: Sequence[Path], export: str | None, template: Path = WRITEUP_TEMPLATE) -> int:
-    """Print the empty regions of each write-up. Return the exit code.
+    """Print the state of each write-up. Return exit code 0 if no region is empty, else 1.
 
     Raises UsageError if a write-up is missing or cannot be read.
     """
@@ -51,7 +51,7 @@ def check_all(paths: Sequence[Path], export: str | None, template: Path = WRITEU
 
 
 def check(path: Path, export: str | None, template: Path) -> bool:
-    """Print the empty regions of one write-up, compared with its `template`. With `export`, also export it.
+    """Print the state of each region of one write-up, and export it to the format `export` if given.
 
     Returns True if no region is empty. Raises UsageError if the file cannot be read, or its markers are broken.
     """
@@ -65,9 +65,9 @@ def check(path: Path, export: str | None, template: Path) -> bool:
 
 
 def exported(path: Path, kind: str) -> str:
-    """Write `path` as "html" or "pdf" beside it. Return a line with the new file, or that pandoc is missing.
+    """Convert `path` to a file of the kind "html" or "pdf" beside it. Return a message on the new file.
 
-    Raises KitError if pandoc fails.
+    If pandoc is missing, the message says so. Raises KitError if pandoc fails.
     """
     program = shutil.which("pandoc")
     if program is None:
@@ -94,7 +94,7 @@ def exported(path: Path, kind: str) -> str:
 
 
 def parser(what: str) -> Parser:
-    """Return the parser of the command line; `what` describes its files."""
+    """Return the parser of the command line. `what` describes the files in its help text."""
     parse = Parser(
         prog=f"{GRADER_COMMAND} writeup", description="List the regions of a write-up that are empty."
     )
@@ -102,7 +102,7 @@ def parser(what: str) -> Parser:
     parse.add_argument("--config", metavar="FILE", type=Path, help="the write-up's assignment")
     add_lab(parse)
     parse.add_argument(
-        "--export", choices=FORMATS, help="also write this format, beside the file (needs pandoc)"
+        "--export", choices=FORMATS, help="write this format beside the file, too (needs pandoc)"
     )
     return parse
 

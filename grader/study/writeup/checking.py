@@ -1,4 +1,4 @@
-"""Comparison of a write-up with its template: the answers and tables that are filled in."""
+"""Comparison of a write-up with its template, to find the answers and tables that are still empty."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONAL = ("extra",)
 
 @dataclass(frozen=True)
 class Place:
-    """A region of the template, and the number of `words` that the write-up has in it; None if its markers are
+    """A region of the template, and the number of `words` that the write-up has in it, or None if its markers are
     missing."""
 
     kind: str
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True)
 class State:
-    """Every region of a write-up, in the template's order; `texts` are the answers by name."""
+    """All regions of a write-up, in the template's order. `texts` are the answers by name."""
 
     places: tuple[Place, ...]
     texts: Mapping[str, str]
@@ -59,9 +59,7 @@ def text_of(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise UsageError(
-                f"{path}: larger than {size_text(MOST_BYTES)}: pictures belong in files of their own"
-            )
+            raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: put pictures into separate files")
         return data.decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
@@ -70,14 +68,14 @@ def text_of(path: Path) -> str:
 
 
 def template(path: Path) -> tuple[Region, ...]:
-    """Return the regions that a write-up should have; () if this copy of the kit has no template."""
+    """Return the regions of the template at `path`, or () if this copy of the kit has no template."""
     return tuple(regions(text_of(path))) if path.is_file() else ()
 
 
 def state_of(text: str, name: str, wanted: tuple[Region, ...]) -> State:
-    """Return the filled and empty regions. A region with the template's own text counts as empty.
+    """Return the state of a write-up's `text`. A region that still has the text of `wanted`, the template, is empty.
 
-    Raises UsageError, naming the file and the line, if the markers are broken.
+    Raises UsageError with the file `name` and the line if the markers are broken.
     """
     try:
         found = {(region.kind, region.name): region for region in regions(text)}
@@ -96,7 +94,7 @@ def state_of(text: str, name: str, wanted: tuple[Region, ...]) -> State:
 
 
 def state_lines(path: Path, state: State) -> list[str]:
-    """Format the state as lines for a terminal."""
+    """Return the state as lines for a terminal: one for each region, then a summary."""
     lines = [str(path)]
     width = max((len(place.name) for place in state.places), default=0)
     for place in state.places:

@@ -1,18 +1,18 @@
 """Regions of a write-up: marked places in a Markdown text for answers and for measured tables.
 
     <!-- answer: part3-threads -->
-    What the student writes.
+    Text of the student.
     <!-- end -->
 
     <!-- table: threads-part3 -->
-    What a study command has measured.
+    Table that a study command has written.
     <!-- end -->
 
-A marker is alone on its line; elsewhere it is ordinary text. It is invisible in the rendered text. Regions neither nest
-nor overlap, and no name occurs twice within its kind. A region with only white space and comments is empty, so the
-template can hold hints in comments.
+A marker must be alone on its line. It is invisible in the rendered text. Regions must not nest or overlap, and two
+regions of a kind must not have the same name. A region with only white space and comments is empty, so the template can
+give hints in comments.
 
-All functions take time linear in the text, which is untrusted.
+The text is untrusted, so all functions take time linear in its length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from grader.core.errors import UsageError
 from grader.core.harmless import one_line
 
 MOST_REGIONS = 200
-"""Limit on the regions of one write-up. The course's template has about thirty."""
+"""Maximum number of regions in a write-up. The course's template has about thirty."""
 LONGEST_NAME = 60
 _MARKER = re.compile(
     rf"\s*<!--\s*(?:(answer|table)\s*:\s*([a-z0-9][a-z0-9_-]{{0,{LONGEST_NAME - 1}}})|(end))\s*-->\s*"
@@ -38,8 +38,7 @@ _COMMENT_START, _COMMENT_END = "<!--", "-->"
 class Region:
     """One region: `kind` is "answer" or "table", `body` the text between its markers.
 
-    `line` is the number of its first marker's line, counted from 1. `start` and `end` are the body's offsets in the
-    text.
+    `line` is the number of the first marker's line, from 1. The body is text[start:end] of the write-up.
     """
 
     kind: str
@@ -51,7 +50,7 @@ class Region:
 
     @cached_property
     def text(self) -> str:
-        """The body without comments and the white space around it."""
+        """The body without comments and without surrounding white space."""
         return without_comments(self.body).strip()
 
     @property
@@ -60,7 +59,7 @@ class Region:
 
 
 def without_comments(text: str) -> str:
-    """Return the text without its comments. The start of a comment without an end counts as text."""
+    """Return the text without its comments. A `<!--` without a `-->` counts as text."""
     kept: list[str] = []
     place = 0
     # A regular expression would take quadratic time for comments without an end.
@@ -76,8 +75,8 @@ def without_comments(text: str) -> str:
 def regions(text: str) -> list[Region]:
     """Return all regions of a write-up, in order.
 
-    Raises UsageError, with the line, for a marker without a partner, inside another region or before other text. The
-    same holds for a name that occurs twice and for more than MOST_REGIONS regions.
+    Raises UsageError with the line for a marker without a partner, inside another region or beside other text. Also
+    raises it for a name that occurs twice, and for more than MOST_REGIONS regions.
     """
     found: list[Region] = []
     names: set[tuple[str, str]] = set()
@@ -121,13 +120,13 @@ def tables(text: str) -> dict[str, str]:
 
 
 def fill(text: str, name: str, table_markdown: str) -> str:
-    """Return the text with `table_markdown` in the region of the table `name`, in place of its old content.
+    """Return the text with `table_markdown` in place of the content of the table region `name`.
 
-    Line endings are those of the text. Raises UsageError if the region is missing, if the table holds a marker, and for
-    the errors of `regions`.
+    The table gets the line endings of the text. Raises UsageError if the region is missing, if the table contains a
+    marker, and for the errors of `regions`.
     """
     if _MARKER_LIKE.search(table_markdown):
-        raise UsageError(f"the table '{name}' holds a region's marker")
+        raise UsageError(f"the table '{name}' contains a region's marker")
     region = next((each for each in regions(text) if (each.kind, each.name) == ("table", name)), None)
     if region is None:
         raise UsageError(
@@ -141,7 +140,7 @@ def fill(text: str, name: str, table_markdown: str) -> str:
 
 
 def _fault(line: str) -> str:
-    """Describe the error in a line that begins like a marker."""
+    """Return a message on the error in a line that begins like a marker."""
     named = re.match(r"\s*<!--\s*(?:answer|table)\s*:\s*([a-z0-9-]+)", line)
     if named and len(named[1]) > LONGEST_NAME:
         return f"a name has at most {LONGEST_NAME} letters: {one_line(named[1])}"
