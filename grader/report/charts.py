@@ -29,7 +29,8 @@ _MOST_LINKS = 60
 
 @dataclass(frozen=True)
 class Dot:
-    """One student's value in a chart, such as time / reference time. `anchor` is the id of the student's section."""
+    """One student's value in a chart, such as time / reference time. `slow`: the part is too slow. `anchor` is the id
+    of the student's section."""
 
     ratio: float
     slow: bool

@@ -134,7 +134,8 @@ def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
 def _diagnosis(
     part: PartResult, public: tuple[CaseResult, ...], first_hidden: int, ended_hidden: bool
 ) -> Diagnosis | None:
-    """Return the part's diagnosis if the student may see it, else the diagnosis of a public case, else None."""
+    """Return the diagnosis that the student may see: the part's, else that of a public case, else None. `ended_hidden`:
+    the part crashed or hung on a hidden case."""
     own = part.diagnosis
     if own is None:
         return None

@@ -248,7 +248,7 @@ def cluster_for(
 
 
 def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: TextIO) -> int:
-    """Print the run's last lines. Return the exit code: 0 if every submission to be graded has a verdict."""
+    """Print the last lines of a run, which may be `interrupted`. Return exit code 0 if all have verdicts."""
     asked = [e.submission_id for e in history.roster if not wanted.only or e.submission_id in wanted.only]
     records = [history.records[name] for name in asked if name in history.records]
     verdicts = Counter(verdict for record in records for verdict in record.verdicts.values())

@@ -233,9 +233,9 @@ def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
 def judged_each(
     bench: TrialSetup, master: str, made: Sequence[Mutation], *, timing: bool
 ) -> Iterator[tuple[Mutation, SubmissionResult, float]]:
-    """Judge each mutated kernel. Yield (mutation, result that holds its part only, seconds).
+    """Judge each mutated kernel, with times if `timing`. Yield (mutation, result with its part only, seconds).
 
-    If the lab defines FUNCTIONS, one file holds all mutations. Each result then has the flags of that file.
+    If the lab defines FUNCTIONS, one file contains all mutations. Each result then has the flags of that file.
     """
     files = [(bench.edited(master, one), (bench.assignment.part(one.part),), (one,)) for one in made]
     if made and hasattr(bench.kernels, "FUNCTIONS"):

@@ -51,7 +51,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Plot of several series. `about` is the line below the title: machine, date, sizes, flags (`options.about`)."""
+    """Plot of several series. `about`, the line below the title, gives machine, date, sizes, flags (`options.about`).
+    `log_x`, `log_y`: the axis is logarithmic."""
 
     name: str
     title: str

@@ -301,7 +301,7 @@ class Line:
     """One variant in a comparison. `ratio` is its time divided by the base variant's time.
 
     `round_ms` are its times, one per round. `behind` is its time divided by the fastest variant's, or None for the
-    fastest itself. `time_ms` and `ratio` are None if the variant was not timed because of `trouble`.
+    fastest itself (`is_fastest`). `time_ms` and `ratio` are None if the variant was not timed because of `trouble`.
     """
 
     variant: Variant

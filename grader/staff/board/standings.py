@@ -97,7 +97,7 @@ Ratio = tuple[float, float, float]
 class Place:
     """Rank of one student in one part. `ratio` is the student's time divided by the reference's.
 
-    `low` and `high` are the ends of the ratio's confidence interval. Students with overlapping intervals are tied.
+    `low` and `high` are the ends of the ratio's confidence interval. `is_tied`: other students have the same rank.
     """
 
     student: str

@@ -131,7 +131,7 @@ class Executor(Protocol):
 
 @dataclass
 class _Worker:
-    """State of one worker process, as the judge knows it. `outgrown`: it exceeded its memory limit."""
+    """State of a worker process in the judge. `ready`: it can take jobs. `outgrown`: it used too much memory."""
 
     process: subprocess.Popen[bytes]
     place: Path

@@ -174,7 +174,7 @@ PARTS_NAMED = 4
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of all workers of a run. `sandbox` holds the fields of `Sandbox`, `slot` is the folder of `Slot`."""
+    """Settings of a run's workers. `timing`: measure times. `sandbox`: `Sandbox`'s fields. `slot`: `Slot`'s folder."""
 
     config: str
     assignment_fingerprint: str
@@ -216,7 +216,7 @@ def is_unfit(result: SubmissionResult) -> bool:
 
 
 def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Return the reason why a machine may not judge, from its result for the calibration submission; "" if it may."""
+    """Return the reason why a machine may not judge, or "", from its `result` (calibration submission) and `unfit`."""
     wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
     if wrong:
         return f"the calibration submission, which is right, did not pass: {', '.join(wrong[:PARTS_NAMED])}"

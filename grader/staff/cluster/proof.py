@@ -27,7 +27,7 @@ from grader.staff.classroom import fingerprints
 @dataclass(frozen=True)
 class Kit:
     """Versions, digests and settings on which the verdicts of a run depend. `config` is the assignment's path, relative
-    to the kit's folder if it lies there. The flags are as in `Settings` and in the command line."""
+    to the kit's folder if it lies there. `timing`, `timings_alone` and `trust` are as in `RunOptions`."""
 
     config: str
     assignment_fingerprint: str

@@ -33,7 +33,7 @@ _REGULAR_FILE = 0o100000
 
 @dataclass(frozen=True)
 class File:
-    """One file of an archive. `origin` is the path from which it comes, for messages."""
+    """One file of an archive. `executable`: its mode is 755, else 644. `origin` names its source, for messages."""
 
     content: bytes
     executable: bool = False

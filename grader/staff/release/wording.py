@@ -98,8 +98,8 @@ def named(assignment: Assignment, before: str = "", after: str = "") -> str:
 
 
 def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) -> dict[str, str]:
-    """Return the values for the handout's templates by placeholder. `compiled` are the paths of the compiled objects
-    and programs in the handout."""
+    """Return the values for the handout's templates by placeholder. `compiled` are the paths of compiled objects and
+    programs in the handout. `has_writeup`: the handout contains a write-up's template."""
     titles: dict[str, list[str]] = {}
     for part in assignment.parts:
         titles.setdefault(part.command, []).append(part.title)

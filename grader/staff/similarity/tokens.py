@@ -259,7 +259,7 @@ def _is_value(token: _Raw) -> bool:
 
 
 def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool) -> bool:
-    """Return True for `0 +` or `1 *` before a value, and for `+ 0`, `- 0`, `* 1` or `/ 1` after one."""
+    """Return True for `0 +` or `1 *` before a value, and (`ends_value`) for `+ 0`, `- 0`, `* 1` or `/ 1` after one."""
     if ends_value:
         number = _NEUTRAL_RIGHT.get(word)
         return number is not None and bool(number.fullmatch(following[0])) and following[1] not in _TIGHT
