@@ -30,8 +30,8 @@ class Kind:
     """True if the runners are native programs, without Python."""
 
     early_slow: tuple[float, float] = (3.0, 1.5)
-    """Factors by which each of two rounds, and of four, must exceed the allowance for an early "slow". On busy cores
-    single rounds of identical kernels were up to 2.9 times off."""
+    """Factors for an early "slow": two or three rounds must all exceed the allowance by the first, four or more by the
+    second. On busy cores, single rounds of identical kernels had ratios up to 2.9."""
 
 
 CPP = Kind()

@@ -17,15 +17,15 @@ from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBui
 from grader.source import dataflow, edits
 from grader.source.edits import Edit
 
-#: Limits in seconds: when the last build begins, and the calls of one build. Then attempts at a build, edits in one,
-#: lines in a message, and elements of an output that is compared.
+#: Limits: seconds until the last build begins, and for the calls of one build. Then attempts at a build, edits in a
+#: build, lines in a message, and elements of a compared output.
 BUDGET_S, SEARCH_S, MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 12.0, 8.0, 8, 800, 3, 1 << 16
 
 
 def repairs(judged: JudgedPart, second: OtherBuilds, smallest: Mapping[str, int] | None = None) -> str:
     """Return sentences with the edits that correct the function, one for each line; "" if no edit does.
 
-    Edits are first called at the `smallest` sizes that fail, if these are known. A second build holds the less likely
+    Edits are first called at the `smallest` sizes that fail, if these are known. A second build has the less likely
     edits.
     """
     body, part = judged.kernel.body, judged.kernel.part
@@ -91,7 +91,7 @@ def _found(
 
 
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
-    """Build all edits without those that do not compile: on a line with an error, first the added statements."""
+    """Build all edits that compile. On a line with an error, first leave out added statements, then all its edits."""
     bad, lines = set[Edit](), set[int]()
     for _ in range(MOST_BUILDS):
         text = edits.combined(source, judged.kernel.part.function, tried, bad)

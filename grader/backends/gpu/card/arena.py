@@ -32,7 +32,7 @@ FEW_SETS = 32
 MOST_PITCH = (1 << 31) - 1
 """Limit on the bytes from one row to the next in the driver's two-dimensional copies."""
 FEW_ROWS = 4
-"""Rows are copied one by one if at most 1 / FEW_ROWS of them are needed."""
+"""If at most 1 / FEW_ROWS of a tensor's rows are used, only these rows are copied, one by one."""
 MODULE = Path(__file__).with_name("kernels.ptx")
 
 
