@@ -1,4 +1,4 @@
-"""Memory shared by judge and runner, and /proc of an untrusted process: read within limits, and no way to cheat."""
+"""Shared memory of judge and runner, and reading /proc of an untrusted process: limits hold, and no cheat works."""
 
 import fcntl
 import os
@@ -36,7 +36,7 @@ from grader.staff.classroom.worker import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create and /proc are Linux's")
 
-#: `forges` answers by itself, without a payload, and never lets its runner answer.
+#: `forges` writes a forged reply without a payload to the pipe, and prevents the runner's own reply.
 FUNCTIONS = (
     HEAD
     + r"""
@@ -97,13 +97,13 @@ def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
 
 @pytest.fixture
 def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """A list that grows with each call: True if its inputs went through shared memory, False if through the pipe."""
+    """Return a list to which each call appends True if its inputs went through shared memory, False for the pipe."""
     seen: list[bool] = []
     put = Payloads.put
 
     def recorded(memory: Payloads, inputs: list[memoryview]) -> bool:
         done = put(memory, inputs)
-        # A request without inputs only asks for the inputs of the last call as they are now.
+        # A request without inputs only reads back the inputs of the last call.
         seen.extend([done] if inputs else [])
         return done
 
@@ -135,7 +135,7 @@ def test_same_as_pipes(spawn: Spawn, puts: list[bool], monkeypatch: pytest.Monke
 
 
 def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool]) -> None:
-    """The memory has room for the allowed answer, up to the limit on files."""
+    """If inputs and the allowed answer exceed the limit on the size of files, they go through pipes."""
     with spawn(limits=Limits(file_bytes=4 << 20)) as session:
         calls = [session.call(each, echo_inputs=True) for each in (asked("twice"), LARGE, asked("twice"))]
     with spawn(limits=Limits(file_bytes=1 << 20)) as session:
@@ -167,11 +167,11 @@ def states(pid: int) -> set[str]:
 
 @freezing
 def test_it_stands_while_inputs_are_put(spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
-    """The runner is stopped while inputs are written: every thread of it, also one that never waits."""
+    """While the judge writes inputs, all threads of the runner are stopped, also a thread that never waits."""
     put, seen = Payloads.put, set()
     with spawn(freeze=freeze) as session:
         session.call(asked("scribbles"))
-        # On a busy machine the judge may not notice that the runner is stopped. So call until it has noticed.
+        # On a busy machine the judge may need several calls to notice that the runner is stopped.
         calls = 0
         while freeze and not session._stands and calls < 500:
             session.call(asked("twice"))
@@ -212,7 +212,7 @@ def test_a_forged_length_is_refused_and_no_former_answer_is_seen(spawn: Spawn) -
         with spawn() as session:
             call = session.call(asked("forges", claimed >> 32, claimed & 0x7FFFFFFF))
         assert (call.status, call.message) == ("protocol", "reply frame")
-    # All is overwritten, first by the inputs and then by zeros.
+    # The previous answer is overwritten: its beginning by the inputs, the rest by zeros.
     for elements, left in ((4, [1.0, 2.0, 3.0, 4.0]), (1, [1.0, 0.0, 0.0, 0.0])):
         with spawn() as session:
             assert session.call(asked("twice"), echo_inputs=True).output.tolist() == TWICE
@@ -240,7 +240,7 @@ def test_memory_keeps_its_size_and_stays_writable() -> None:
         assert not memory.take(bytearray(8193)) and not memory.put([memoryview(bytes(8193))])
 
 
-#: Maps a file with a path of 5000 characters, a given number of times with and without code, and waits.
+#: Maps a file whose path has 5000 characters, with and without the right to execute, the given numbers of times.
 MAPS = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -273,7 +273,7 @@ def ready(program: str, folder: Path, *arguments: str) -> Iterator[int]:
 
 @pytest.fixture
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of all reads of `grader.core.procfs` by the test's own thread."""
+    """Return a list to which each read by the test's own thread appends its number of bytes."""
     sizes: list[int] = []
     real, own = os.read, threading.get_ident()
 
@@ -301,7 +301,7 @@ def test_long_paths_are_read_up_to_a_limit(count: int, tmp_path: Path, read_byte
         assert procfs.MOST_BYTES // 2 < sum(read_bytes) < procfs.MOST_BYTES + (64 << 10)
         assert "maps" in evidence.unseen and ("hides_from_view", "review") in flags
     else:
-        # Linux shows a mapping's path completely, even if it is longer than system calls accept.
+        # Linux lists the whole path of a mapping, even if it is too long for system calls.
         assert evidence.unseen == "" and any(path.endswith("m/code.so") for path in evidence.new_code)
         assert "hides_from_view" not in dict(flags)
 
@@ -334,7 +334,7 @@ def test_of_very_many_threads_the_first_ones_are_looked_at(monkeypatch: pytest.M
 
 
 def test_the_nursery_takes_a_list_of_children_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = forkserver.children(os.getpid())  # of earlier tests, which nobody has waited for
+    others = forkserver.children(os.getpid())  # zombies of earlier tests
     with ExitStack() as stack:
         started = []
         for _ in range(6):
@@ -342,7 +342,7 @@ def test_the_nursery_takes_a_list_of_children_in_pieces(monkeypatch: pytest.Monk
             stack.callback(os.kill, started[-1], signal.SIGKILL)
         monkeypatch.setattr(forkserver, "LISTING_BYTES", 20)
         found = forkserver.children(os.getpid())
-        # A number that the limit cuts in two would name another process.
+        # If the limit cuts an id in two, the pieces must not be read as ids of other processes.
         assert 0 < len(found) < 6 and set(found) <= {*others, *started}
         monkeypatch.setattr(forkserver, "MOST_AT_ONCE", 2)
         assert forkserver.descendants(started[:2]) == started[:2]
@@ -377,7 +377,7 @@ def fill(name):
     file.write(b"x" * SIZE); file.flush()
     return file
 """
-#: Statements that a process runs, and the resulting bytes in files without a name.
+#: Statements that a process executes, and the bytes that it then has in files without a name.
 WAYS = {
     "named": ("kept = fill('a')", 0),
     "deleted": ("kept = fill('a'); os.unlink('a')", SIZE),

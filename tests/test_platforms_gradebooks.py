@@ -1,4 +1,4 @@
-"""Gradebooks of Canvas and Moodle: grades go in and come back, other bytes stay, another class is refused."""
+"""Gradebooks of Canvas and Moodle: grades are filled in, other bytes stay, exports of other classes are refused."""
 
 import csv
 import io
@@ -43,7 +43,7 @@ def known_by(k: int) -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the results of a class of 25 as a run does: with late ones, one never judged, and points by hand."""
+    """Write results of a class of 25 as a run does: late submissions, one unjudged submission, points by hand."""
     root = tmp_path_factory.mktemp("gradebooks")
     late = "late: {due: 2025-11-03T13:00:00+00:00, per_day: {share: 0.1}}\n"
     config = write(root, f"extends: {PUBLIC_CONFIG}\n{late}", "late.yaml")
@@ -134,7 +134,7 @@ def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, expor
     made, grades = graded / f"{platform}.csv", {row["id"]: row for row in read(graded / "grades.csv")}
     assert sum(bool(row["total"]) for row in grades.values()) == 24
     assert sum(row["late_penalty"] != "0" for row in grades.values()) > 8
-    # Compare by position: the export lists students in the roster's order, also if their ids differ.
+    # Compare by position: the export lists students in the roster's order, but may use other ids.
     wanted = [grades[entry.submission_id]["total"] for entry in ledger.read(graded).roster]
     found = read(made)
     assert [row[column] and float(row[column]) for row in found] == [each and float(each) for each in wanted]
@@ -172,7 +172,7 @@ def test_students_of_one_list_and_two_of_one_name_are_listed(graded: Path, expor
     [(("Full name", "Email address"), 2), (("Email address",), 2), (("Email address", "ID number"), 1)],
 )
 def test_a_worksheet_may_lack_names(left_out: tuple[str, ...], matched: int, export: Path) -> None:
-    """With blind marking the folders of a download, too, have only the participants' numbers as names."""
+    """With blind marking, folders of a download are named by the participant's number, and worksheets lack names."""
     header = [*MOODLE_HEADER, "ID number"]
     kept = [k for k, name in enumerate(header) if name not in left_out]
     rows = [[moodle(k)[column] for column in kept] for k in (0, 1)]
@@ -188,7 +188,7 @@ def test_a_worksheet_may_lack_names(left_out: tuple[str, ...], matched: int, exp
 
 
 def pieces(draw: random.Random, platform: str) -> Pieces:
-    """Make an export. Return its pieces of text, the cells to fill, the class, and the wanted contents."""
+    """Make a random export. Return its pieces of text, the cells to fill, the students, and the expected contents."""
     ending, quoted = draw.choice(["\n", "\r\n", "\r"]), draw.random() < 0.5
     on_canvas = platform == "canvas"
 
@@ -222,7 +222,7 @@ def pieces(draw: random.Random, platform: str) -> Pieces:
         values.append(None if total is None or same else f"{round(total, 2):.2f}".rstrip("0").rstrip("."))
     draw.shuffle(students)
     if on_canvas and draw.random() < 0.5:
-        # Other columns of the course may also precede the assignment's column.
+        # Other columns of the course may precede or follow the assignment's column.
         rows, at = [[*row[:at], *row[at + 1 :], row[at]] for row in rows], len(header) - 1
     found, places = ["\ufeff"] if draw.random() < 0.5 else [""], []
     for number, row in enumerate(rows):
@@ -347,7 +347,7 @@ REFUSED = [("canvas", kind) for kind in NO_CANVAS] + [("moodle", kind) for kind 
 
 
 def written(out: Path) -> dict[Path, int]:
-    # A run writes its name into the lock.
+    # Leave out the lock: each command writes into it.
     return {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "lock"}
 
 

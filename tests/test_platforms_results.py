@@ -1,4 +1,4 @@
-"""Results as platforms get them, Gradescope's in full: valid for any text, never more than feedback.txt says."""
+"""Results for platforms: valid for any text, and no more than feedback.txt says. Gradescope's are tested in full."""
 
 import base64
 import io
@@ -150,7 +150,7 @@ def test_results_that_cannot_fit_are_the_kits_fault() -> None:
 
 
 def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[str, str, dict[str, str]]:
-    """Return the printed text, the summary, and the outputs as a GitHub runner reads them."""
+    """Publish a result as in a workflow. Return the printed text, the summary, and the outputs read by a runner."""
     stream = io.StringIO()
     files = {name: str(folder / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     with github.muted(stream):
@@ -279,7 +279,7 @@ def test_where_it_is_wrong_is_a_picture_of_public_cases_alone() -> None:
     picture = base64.b64decode(image["url"].partition(",")[2]).decode()
     assert picture.count("<rect") == 1 + 4 and 'fill-opacity="1.00"' in picture
     hidden = replace(hidden_failure().cases[-1], error_map=("9",))
-    # In the output of a later case, a kernel could draw the inputs of a hidden case.
+    # A kernel could use a later case's wrong elements to draw the inputs of a hidden case.
     for secret in (replace(hidden_failure(), cases=(hidden,)), replace(made, cases=(hidden, *mapped))):
         assert prairielearn.images(student.view(secret)) == []
     assert all(prairielearn.svg(rows, "t") == "" for rows in ((), ("",), ("0x",), ("0", "00")))
@@ -384,7 +384,7 @@ def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(
         monkeypatch.setattr(container, "run", Mock(side_effect=RuntimeError(kind)))
     if kind != "no submission":
         laid_out(tmp_path, "int x;", config="id: [broken" if kind == "a broken config" else None)
-    # Nothing is compiled in 10 ms.
+    # 10 ms are too short to compile anything.
     assert job.main(tmp_path, **{"limit_s": 0.01} if kind == "no end" else {}) == 3
     found, seen = results_of(tmp_path), seen_by_student(results_of(tmp_path))
     assert found["score"] == 0.0 and "not your code's fault" in seen
@@ -422,7 +422,7 @@ def test_what_stands_in_the_place_of_results_is_replaced_and_not_followed(kind: 
 
 
 def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> None:
-    """A results file that is handed in, written while loading or at exit, or printed does not count."""
+    """A submission contains forged results, writes them while loading and at exit, and prints them: none counts."""
     head, _, parts = CONFIG.partition("\nparts:\n")
     first = parts.partition("  - id: 4Dread")[2].partition("  - id: 4Dwrite")[0]
     root = laid_out(tmp_path, None, f"{head}\nparts:\n  - id: 4Dread{first}")

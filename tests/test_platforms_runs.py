@@ -1,4 +1,4 @@
-"""Platforms' own layouts and releases for them. A hostile submission gains nothing in any."""
+"""Runs in the folders and containers of platforms, and releases for them. Hostile submissions gain nothing."""
 
 import hashlib
 import io
@@ -42,7 +42,7 @@ def half_wrong(master: str) -> str:
 
 
 def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, master: str) -> None:
-    """Results that a submission hands in, prints, or writes while loading or at exit do not count."""
+    """A submission contains forged results, prints them, and writes them while loading and at exit: none counts."""
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
     files = {"module.cpp": forging + half_wrong(master), "results.json": '{"score": 1}'}
     root = job(tmp_path, {**files, "results/results.json": '{"score": 1}'}, SMALL.read_text())
@@ -61,7 +61,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
 def test_free_attempts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Submissions without anything to judge, and faults of the kit, cost no attempt."""
+    """PrairieLearn counts no attempt for a submission without a source, or for a fault of the kit."""
     root = job(tmp_path / "a", {"readme.txt": "sorry"}, SMALL.read_text())
     assert prairielearn.main(root) == 0
     assert "no module.cpp" in results_of(root)["format_errors"][0]
@@ -85,7 +85,7 @@ def outputs_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -> None:
-    """Run the command line in a hostile checkout: odd names of folder and file, a kernel that prints commands."""
+    """The checkout has hostile names of folders and files, and its kernel prints commands. Only the kit's count."""
     forged = "::error file=x::forged\\n  ::set-output name=result::x\\n##[error]x\\n</pre>\\n"
     kernels = keeping(master, "myNaiveAttention", "myFusedAttention")
     text = insert_at_start(kernels, "myFusedAttention", f'printf("{forged}"); N -= 1;')
@@ -139,7 +139,7 @@ Ada,2,,ADA@x.org,A,
 X,3,1003,y@x.org,A,
 """
 GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]}
-#: The fast tier of tests leaves out the wrong file: the forged file has the same wrong kernel and scores.
+#: The fast tier of tests has the forged file, which has the same wrong kernel and scores as the wrong file.
 OTHERS = [pytest.param(kind, marks=pytest.mark.full) for kind in ("wrong", "right", "hostile")]
 
 
@@ -148,7 +148,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     acting.config.write_text(acting.config.read_text() + late)
     for k, name in enumerate(("ada", "Bob", "x-ada", "stranger")):
         acting.add(f"hw1-{name}")
-        # Ada is late by a minute. Commands in a clone's own git configuration are not run.
+        # ada is late by a minute. Below, a clone's own git configuration has commands, which must not be executed.
         commit(acting.folder / f"hw1-{name}", f"2026-11-15T0{8 - k}:00:00+0000", packed_objects=k == 1)
     with (acting.folder / "hw1-ada" / ".git" / "config").open("a") as owned:
         owned.write(f"[core]\n\tfsmonitor = touch {tmp_path}/owned\n\tpager = touch {tmp_path}/owned\n")
@@ -164,7 +164,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     known = {entry.submission_id: entry.identities for entry in ledger.read(acting.out).roster}
     assert known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada", "github_id:3")
     assert known["hw1-stranger"] == ()
-    # Times and identities are remembered, and a gradebook finds the students: by number, by address.
+    # A later run still knows times and identities. A gradebook's rows match by number or by address.
     assert "have no submission time" not in acting.grade()
     export, filled = tmp_path / "export.csv", acting.out / "canvas.csv"
     export.write_text(EXPORT)
@@ -234,7 +234,7 @@ def test_times_of_commits_are_read_or_reported_missing(tmp_path: Path) -> None:
 
 
 def commit_object(git: Path, message_bytes: int) -> None:
-    """Detach HEAD at a commit whose message has this many zeros. Its compressed file is a thousand times smaller."""
+    """Set HEAD to a commit whose message has this many zero bytes. Its compressed file is a thousand times smaller."""
     head = b"tree %040d\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 1700000000 +0000\n\n" % 0
     start = b"commit %d\0" % (len(head) + message_bytes)
     pieces = [start, head, *([b"\0" * (1 << 20)] * (message_bytes >> 20))]
@@ -324,7 +324,7 @@ def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
     (tmp_path / "module.cpp").write_text(wrong)
     program, *command = step["run"].split()
     assert (program, *command[:2]) == (".venv/bin/python", "-m", "grader")
-    # Pretend that the packages of the staff are missing, as in a handout. A release checks the handout itself.
+    # Pretend that the staff's packages are missing, as in a handout.
     alone = "import sys, grader.__main__ as it; it.has_room = lambda _: False; sys.exit(it.run(sys.argv[1:]))"
     ended = in_a_workflow("-c", alone, *command[2:], "--config", SMALL, folder=tmp_path)
     assert ended.returncode == 1, ended.stderr
@@ -338,7 +338,7 @@ def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a release's bundle with a small assignment in its handout. Return the path of autograder.py."""
     handout = {**MAIN.handout, "configs/gpt149.yaml": File(SMALL.read_bytes())}
-    # The reference is compiled from its sources, which the tests' cache knows.
+    # Without the prebuilt object, the reference comes from its sources, whose objects are in the tests' cache.
     del handout[OBJECT]
     handout |= {path: file for path, file in MAIN.autograder.items() if path.startswith("module_ref_stub/")}
     files = products.PRODUCTS["classroom50"].rest(MAIN.kit, packed(handout))
@@ -350,7 +350,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def called(bundle: Path, checkout: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Call autograder.py in a checkout as Classroom 50's runner does, and return its end and its result."""
+    """Call autograder.py in a checkout as Classroom 50's runner does. Return the ended process and result.json."""
     outside = put(checkout.parent / f"of {checkout.name}", {})
     outside.mkdir(exist_ok=True)
     files = {name: outside / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
@@ -378,7 +378,7 @@ def test_a_bundle_of_classroom_50_grades_all(kind: str, bundle: Path, tmp_path: 
     elif kind == "hostile":
         checkout = tmp_path / "::error file=x::y, 'z' %0A"
         names = ("gpt149.py", "grader/__init__.py", "numpy.py", "yaml.py", "sitecustomize.py", "zipfile.py")
-        # Modules in the checkout that would write a result if they were imported.
+        # The checkout has modules that would write a result if the kit imported them.
         files |= dict.fromkeys(names, "open('result.json', 'w').write('{}'); raise SystemExit(0)\n")
         files |= {"configs/gpt149.yaml": "id: [", "::error::x": "", "-rf": ""}
     elif kind == "forged":
@@ -431,7 +431,7 @@ def test_a_file_of_githubs_that_cannot_be_written_is_reported_first(tmp_path: Pa
 
 @pytest.mark.parametrize("more", ["", "*.h\n"], ids=["as it is", "with a pattern too many"])
 def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -> None:
-    """A pattern meant for the top folder could match one of the kit's rooms, which clones would then lack."""
+    """A pattern of .gitignore could match folders of the kit by mistake; clones would then lack these files."""
     compiled = {"module_ref_stub/prebuilt/object.o": b"o", "labs/attention/studies/prebuilt/program": b"p"}
     files = {**contents.handout(MAIN.kit, compiled), **products.PRODUCTS["github"].in_handout(MAIN.kit)}
     files[".gitignore"] = File(files[".gitignore"].content + more.encode())

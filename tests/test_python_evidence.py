@@ -1,4 +1,4 @@
-"""Python hand-ins without a kernel are flagged, and honest ones that use torch around their kernels are not."""
+"""Python files whose kernels did not compute the result are flagged; honest files that also use torch are not."""
 
 import ast
 import base64
@@ -76,7 +76,7 @@ ENDS = {"PLAYER_CPU": "no_kernel", "PLAYER_WALL": "replay_open", "PLAYER_TOTAL":
 
 
 def matmul(text: str) -> str:
-    """Return a file with this body. Text before a § comes before the function."""
+    """Return a file whose `matmul` has this body. Text before the mark § stands before the function."""
     before, _, body = text.rpartition("§")
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     return f"{HEAD}\n{before}\ndef matmul(a, b, c):\n{lines}"
@@ -86,18 +86,18 @@ IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
 GRID = "[(triton.cdiv(c.numel(), 64),)]"
 #: A kernel's first lines: its name, its arguments before `B`.
 KERNEL = "@triton.jit\ndef {}({}, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
-#: Kernel that stores the numbers of a constant, each computed by this expression.
+#: Kernel that stores numbers, each computed by the given expression of a constant.
 PUT = (
     "@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n    for i in tl.static_range(n):\n"
     "        tl.store(d + i, {})\n§r = work(a, b).ravel().tolist()\n"
 ).format
-#: Kernel that puts numbers together from planes of bits.
+#: Kernel that joins numbers from separate bits.
 JOIN = (
     KERNEL.format("join", "s, d, n") + "    x = tl.zeros([B], tl.int32)\n    for k in range(32):\n"
     "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
     "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n§"
 )
-#: A kernel that stores an expression of indices alone, and a function that returns NumPy's numbers for such indices.
+#: BODY: a kernel that stores an expression of indices only. GIVE: a function that returns NumPy's numbers for indices.
 BODY = (
     "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n    tl.store(d + at, {}, mask=at < n)\n§"
 ).format
@@ -107,17 +107,17 @@ GIVE = (
 ).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-#: A kernel that gets NumPy's numbers into its tensor `t`. Texts fill three places: a line of it, one before its launch,
-#: an argument.
+#: A kernel that gets NumPy's numbers into its tensor `t`. It has places for three texts: a line of the kernel, a line
+#: before its launch, and an argument.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
     "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"
     "def put(t, *_):\n    t.handle.data[:] = r.astype(t.handle.data.dtype)\n    return t\n"
     "r = np.zeros(B := triton.next_power_of_2(n))\nr[:n] = work(a, b).ravel()\n{}\nfill[(1,)](c, n, {}, B=B)"
 ).format
-#: Bodies of a matmul() that is right without a kernel of its own. Text left of a § comes before the function.
+#: Bodies of a `matmul` that is right, but whose result no kernel has computed. Text before § precedes the function.
 NO_KERNEL = {
-    # Cheats that were reported as not found.
+    # Cheats that earlier versions of the kit did not find.
     "NumPy": "np.copyto(c.numpy(), work(a, b))",
     "an alias, and Triton for one number": "mm = torch.matmul  # not called here§"
     "product(a, b, c) if c.numel() == 1 else c.copy_(mm(a, b))",
@@ -128,7 +128,7 @@ NO_KERNEL = {
     "many names before": "if a is None:\n    "
     + "; ".join(f"torch.q{k}.zeros(1)" for k in range(1100))
     + "\nctypes.memmove(c.data_ptr(), (r := work(a, b)).ctypes.data, r.nbytes)",
-    # Variants: the result is made elsewhere, and a kernel copies it.
+    # Something else computes the result, and a kernel copies it.
     "NumPy, then a copy": "copy(torch.from_numpy(work(a, b)), c)",
     "a list, then a copy": "copy(torch.tensor(work(a, b).tolist()), c)",
     "a choice among kernels": "".join(
@@ -144,7 +144,7 @@ NO_KERNEL = {
     + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
     "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§r = torch.from_numpy(work(a, b))\n"
     f"pointed{GRID}(torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
-    # The result depends on the inputs in ways that a trace does not show.
+    # A trace does not show how the result depends on the inputs.
     "a file that is mapped twice": "def fresh(t, name):\n    n = t.numel()\n"
     "    torch.from_file(name, shared=True, size=n).view(t.shape).copy_(t)\n"
     "    return torch.from_file(name, shared=True, size=n).view(t.shape)\n"
@@ -173,7 +173,7 @@ NO_KERNEL = {
     "one of torch's operators, replaced, then a copy": "R, L = [], torch.library.Library('aten', 'IMPL')\n"
     "def made(*_, **more):\n    return torch.from_numpy(R.pop()) if R else torch.empty(3)\n"
     "L.impl('linspace', made, 'CPU')\n§R.append(work(a, b))\ncopy(torch.linspace(0, 1, 3), c)",
-    # The result is packed into few numbers.
+    # A few large numbers contain the whole result.
     "planes of bits": f"{JOIN}r = work(a, b).view(np.uint32).ravel()\n"
     "planes = (r >> np.arange(32, dtype=np.uint32)[:, None] & 1).astype(np.uint8)\n"
     f"join{GRID}(torch.from_numpy(planes), c, c.numel(), B=64)",
@@ -197,7 +197,7 @@ NO_KERNEL = {
     "a name that stands for another function": "from triton.language import abs as tidy\n"
     f"import kernels as me\n{BODY('tidy(at)')}{GIVE('at')}"
     "me.tidy = put\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))",
-    # Objects of torch's and Triton's own, changed by way of another name.
+    # Objects of torch or Triton are changed through another name.
     "a method that says it is Triton's": "import functools\nR = []\ndef change(kind):\n    before = kind.to\n"
     "    @functools.wraps(before)\n    def to(self, *more, **named):\n        made = before(self, *more, **named)\n"
     "        if R:\n            made.handle.data = R[0][np.minimum(self.handle.data, R[0].size - 1)]\n"
@@ -208,7 +208,7 @@ NO_KERNEL = {
     f"{BODY('at.to(tl.float32)')}{GIVE('at, kind')}"
     "kept = tl.tensor.to\nchange(tl.tensor, put)\nbody[(1,)](c, r.size, B=triton.next_power_of_2(r.size))\n"
     "change(tl.tensor, kept)",
-    # The result is chosen from many prepared numbers.
+    # The result is selected from many prepared numbers.
     "pieces of a range": "P = torch.arange(256, dtype=torch.uint8).split(1)\n"
     "§c.copy_(torch.cat([P[b] for b in work(a, b).tobytes()]).view(torch.float32).view(c.shape))",
     "a table that the grid puts in": "@triton.jit\ndef body(d, n, v: tl.constexpr = ()):\n"
@@ -260,7 +260,7 @@ NO_KERNEL = {
             ("tensors of one number", "torch.ones(2) * torch.tensor(v)"),
         )
     },
-    # Values that a list of forbidden ones would miss.
+    # Results in values that a list of forbidden values could miss.
     "an atomic addition of 0": KERNEL.format("touch", "d, n")
     + "    tl.atomic_add(d + at, at * 0.0, mask=at < n)\n§t = torch.from_numpy(work(a, b))\n"
     f"touch{GRID}(t, t.numel(), B=64)\nc.copy_(t)",
@@ -273,7 +273,7 @@ NO_KERNEL = {
             ("a kernel", "@triton.jit\ndef own(x):\n    return x", "own.table[i]", "own.table = r", "0"),
         )
     },
-    # Objects of the interpreter, which a compiled kernel would not get.
+    # Kernels use objects that only the interpreter gives them, not Triton's compiler.
     "a text that is found in place of the kernel": '@triton.jit\ndef mm(L):\n    """\ndef mm(L):\n'
     '    L[2].copy_(L[0] @ L[1])\n    #"""\n    tl.program_id(0)\n§mm[(1,)]([a, b, c])',
     **{
@@ -296,7 +296,7 @@ NO_KERNEL = {
     "            t.steps.clear()\n        case object(f_back=g) if g:\n            up(g)\n"
     "§np.copyto(c.numpy(), work(a, b))\ntry:\n    raise ValueError\nexcept ValueError as error:\n"
     "    match error.__traceback__:\n        case object(tb_frame=f):\n            up(f)",
-    # Code in the body of a kernel, or decorators, defaults and annotations around it.
+    # Python code runs in the body of a kernel, or in its decorators, defaults and annotations.
     "a method of an object in a kernel": FILL("box.fill(t)", "box.fill = put", 0),
     "a function as an argument": FILL("h(t)", "", "put"),
     "the data of a tensor": FILL("t.handle.data[:] = box.r", "box.r = r", 0),
@@ -323,18 +323,18 @@ NO_KERNEL = {
     "r = (work(a, b) * 65536).astype(np.int64) + (1 << 30)\none = torch.empty(c.shape)\n"
     f"ones{GRID}(one, c.numel(), B=64)\nt = torch.full(c.shape, -(2.0 ** 14)) * one\nfor k in range(31):\n"
     "    t += torch.where(torch.from_numpy((r >> k & 1) > 0), one * 2.0 ** (k - 16), one * 0)\nc.copy_(t)",
-    # A kernel writes meaningless numbers first; then the result comes from elsewhere.
+    # A kernel writes meaningless numbers first; then NumPy or torch overwrites them.
     "junk, then NumPy": "junk(c)\nnp.copyto(c.numpy(), work(a, b))",
     "zero times junk": "z = torch.empty(c.shape)\njunk(z)\nc.copy_(z * 0 + torch.from_numpy(work(a, b)))",
     "a thread": IN_THREAD.format("c.copy_(torch.matmul(a, b))"),
-    # Python functions that look like kernels.
+    # Python functions pretend to be kernels.
     "torch in a kernel": "A = {}\n@triton.jit\ndef body(c):\n    A['c'].copy_(torch.matmul(A['a'], A['b']))\n§"
     "A.update(a=a, b=b, c=c)\nbody[(1,)](c)",
     "the function of a kernel": "@triton.jit\ndef body(a, b, c):\n    c.copy_(torch.matmul(a, b))\n§body.fn(a, b, c)",
-    # torch's functions by other names.
+    # torch's functions are called by other names.
     "getattr": "c.copy_(getattr(a, 'mat' + 'mul')(b))",
     "vars": "c.copy_(vars(torch)['matmul'](a, b))",
-    # The trace itself is manipulated.
+    # The file manipulates the trace.
     "no dispatcher, then a copy": "with torch._C._DisableTorchDispatch():\n    r = torch.matmul(a, b)\ncopy(r, c)",
     "the mode taken off": "from torch.utils import _python_dispatch as P§"
     "m = P._pop_mode()\nc.copy_(torch.matmul(a, b))\nP._push_mode(m)",
@@ -359,7 +359,7 @@ BY_TORCH = {
     "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\nc.copy_(p[:, 0])",
 }
 TABLES = {"no_kernel": NO_KERNEL, "library_operators": BY_TORCH}
-#: (text of a file, a flag that it must get), by name.
+#: By name: the text of a file, and a flag that the file must get.
 CHEATS = {name: (matmul(body), code) for code, table in TABLES.items() for name, body in table.items()}
 #: Right files whose kernels do the work, with torch around them.
 HONEST_BODIES = {
@@ -455,12 +455,12 @@ def matmul_of(**sizes: int) -> Assignment:
     return replace(ASSIGNMENT, parts=(replace(ASSIGNMENT.part("matmul"), cases=(case,)),))
 
 
-#: The part with one small case, because some cheats launch a kernel for each number of the result.
+#: The part `matmul` with one small case, because some cheats launch a kernel for each number of the result.
 SMALL = matmul_of(rows=13, inner=21, columns=11)
-#: The product of a column and a row: work that one elementwise operator does within the limit on numbers.
+#: The product of a column and a row: one elementwise operator of torch can compute it within the limit.
 OUTER = matmul_of(rows=37, inner=1, columns=29)
 SAME = KERNEL.format("same", "s, d, n") + "    x = tl.load(s + at, mask=at < n)\n"
-#: Products by torch that kernels only copy.
+#: torch computes the product, and kernels only copy it.
 COPIED = {
     "at once": "copy(a * b, c)",
     "as other bits": "copy((a * b).view(torch.int32), c.view(torch.int32))",
@@ -477,14 +477,14 @@ COPIED = {
     f"§t, u = a * b, torch.empty(c.shape)\nsame{GRID}(t, u, c.numel(), B=64)\ncopy(t, c)\n"
     f"product(a[:9], b, c[:9])",
 }
-#: Kernels that compute, before or after torch operators on equally many numbers.
+#: Kernels that compute, and before or after them torch operators on as many numbers.
 COMPUTED = {
     "after operators": "copy_kernel\nproduct(a * 2, b * 3, c)\nt = c * (1 / 6)\ncopy(t, c)",
     "into float64, and copied": "t = torch.empty(c.shape, dtype=torch.float64)\nproduct(a, b, t)\n"
     "u = t.float() + torch.zeros(c.shape)\ncopy(u, c)",
     "twice in place": "product(a, b, c)\nt = c + 0\nproduct(a, b, t)\nc.copy_(t)",
 }
-#: The result is looked up by masks in tables that a kernel makes. Each mask has a number for every float16.
+#: Masks select the result from a table of all float16 numbers. The kernel only copies it.
 LOOKED_UP = f"""{HEAD}
 ALL = torch.arange(65536).to(torch.int16).view(torch.float16).double()
 TABLE = torch.nn.functional.gelu(ALL, approximate="tanh").half()
@@ -542,13 +542,13 @@ class TestFiles:
         body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
         assert flags_of(tmp_path, matmul(body), of=SMALL)[0] == "crash"
         local = NO_KERNEL["a kernel in a function"].replace("global r\n", "")
-        # Here the kernel gets the numbers by a variable of the function around it.
+        # This kernel reads the numbers from a variable of the function around it.
         assert flags_of(tmp_path, matmul(local), of=SMALL) == ("pass", ["no_kernel"])
 
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Read:
-    """Call the reader in this process. In TestFiles it is a process of its own, as for a judge."""
+    """Return a function that calls the reader in this process. (TestFiles calls it in a child process, like a judge.)"""
     arguments = (readpython.__file__, filebundle.__file__, str(tmp_path / "kernels.py"), "1000", "f")
     monkeypatch.setattr(sys, "argv", [*arguments])
 
@@ -593,8 +593,8 @@ REACHED = {
     "reaches f torch._C._len_torch_dispatch_stack": ("def f(x):\n    torch._C._len_torch_dispatch_stack()",),
     "reaches f torch.Tensor.copy_=": ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n",),
 }
-#: Texts by the template that they are put into. Each group follows the name that the reader must report; "nothing" is
-#: for what honest files use. In a text, what comes before § stands before the function.
+#: Texts by the template of their file. The name before a group of texts is the one that the reader must report, or
+#: "nothing" for texts of honest files. In a text, the part before § stands before the function.
 WAYS = {
     "{}\ndef f(y):\n    {}\n": r"""posix.write: import posix§posix.write(3, b'') || nothing: os.environ.get('X');
 os.path.join('a', 'b'); os.cpu_count(); open('a.txt'); print(1) | import importlib.util§importlib.util.find_spec('x') |
@@ -670,7 +670,7 @@ def test_ways_to_the_record_and_into_kernels_are_named(named: str, text: str, re
     "line", ["x{0} = x{1} + x{1}", "x{0} = (x{1}, x{1})", "x{0} = x{1}\nx{0} = x{1}", "x0 = x0.b"]
 )
 def test_names_that_stand_for_each_other_are_read_in_linear_time(line: str) -> None:
-    """Each of these lines uses the previous one twice. Following each use, 40 lines would take hours."""
+    """Each line uses the name of the previous line twice. A reader that follows every use would take hours for 40."""
     kernel = "@triton.jit\ndef f(y):\n    tl.store(y, x{})\n"
 
     def look(count: int) -> None:
@@ -688,7 +688,7 @@ def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(read: R
     assert read(many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
 
 
-#: Words of the refusal, and a body of a kernel that gets it.
+#: Words of a refusal, and the body of a kernel that is refused with them.
 KERNEL_LINES = """
 .mro <- tl.PropagateNan.mro() | the class Nan as a value <- n = (Nan,) | .__globals__ <- p.__globals__
 np: <- tl.store(p, np) | triton.language.core.wraps <- tl.core.wraps(tl.core) | triton.jit <- triton.jit(p)
@@ -731,7 +731,7 @@ def test_a_kernel_is_played_in_tritons_language_alone(said: str) -> None:
 
 @interpreted
 def test_attributes_are_those_of_values() -> None:
-    """A kernel cannot reach into functions, texts, classes and modules by the fields of its tuples."""
+    """A kernel may use attributes of plain values, but not of functions, texts, classes and modules."""
     tl = importlib.import_module("triton").language
     pair = namedtuple("pair", "fn mro")(1, 2)
     assert (replay.attribute(pair, "mro"), replay.attribute(tl.float32, "is_fp8")()) == (2, False)
@@ -740,7 +740,7 @@ def test_attributes_are_those_of_values() -> None:
         refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
-#: By words of the refusal: the steps of a trace, or the only argument of an operator's step.
+#: By words of the refusal: the steps of a forged trace, or the only argument of an operator in a trace.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
     "refers to itself": [["launch", 0, [1], {}, {}]],
@@ -770,7 +770,7 @@ def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: py
         refused("", player.play, text, [], of=replay.Unplayable)
 
 
-#: How many numbers are counted for the last operator on x (4 rows of 8 numbers); None if no operator counts.
+#: The count of numbers for the last operator of an expression of x (4 rows of 8 numbers); None if it is free.
 WORK = {
     **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
     **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),
@@ -781,7 +781,7 @@ WORK = {
     **dict.fromkeys(["x.argmax()", "x.any()", "x.to(torch.int32)", "x.tril()"], 32),
     "torch._foreach_mul([x[0]], [x[1]])": 8,
     "torch.zeros(1000)[x.view(torch.int32)[:2, 0] & 1]": 8,
-    # An operator that changes an argument although its schema does not say so.
+    # This operator changes an argument that its schema does not declare as changed.
     "(m := torch.zeros(8), torch.native_batch_norm(x, None, None, m, m + 1, True, 1.0, 1e-5), m + 1)": 8,
     **dict.fromkeys(["x.to(torch.complex64) * x.to(torch.complex64)", "x.view(torch.uint8) & 1"], 128),
     "x.double() * 2": 64,
@@ -807,7 +807,7 @@ def test_work_counts(text: str, inference: bool, tmp_path: Path, monkeypatch: py
 
 
 def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A student can change the call's own list of operators."""
+    """Attention is counted even if no number depends on the inputs: a file can change the list of operators."""
     monkeypatch.setattr(replay, "filebundle", filebundle)
     trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
     with trace.follow([]):
@@ -823,7 +823,7 @@ def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pyte
 @cardless
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
 def test_a_replay_is_ended(limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay that works too long is flagged; one that waits for a busy machine is not."""
+    """A replay that computes too long is flagged for review. One that waits for a busy machine gets a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"
@@ -841,7 +841,7 @@ def test_a_replay_beyond_its_own_limit_is_not_the_cards_fault(tried: str, own: b
 
 
 def test_a_lost_trace_leaves_the_call_in_peace() -> None:
-    """A trace cannot hold a generator, so it is lost at the call that uses one; later calls still run."""
+    """A trace cannot record a random generator. An operator with a generator ends the trace, but not the call."""
     trace, drawn = tracing.Trace(), torch.Generator()
     x = torch.zeros(4)
     with trace.follow([x]):

@@ -1,4 +1,4 @@
-"""Hand-ins of several Python files: packages, helpers and adapters, judged as one in Triton's interpreter."""
+"""Hand-ins of several Python files (packages, helpers, adapters), judged in Triton's interpreter."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ FORWARD, BACKWARD = ASSIGNMENT.part("forward_triton"), ASSIGNMENT.part("backward
 
 
 def adapters(module: str, suffix: str = "") -> str:
-    """The course's adapters as a student fills them in."""
+    """Return the course's adapters file as a student completes it, with classes of this module."""
     return "from __future__ import annotations\nfrom typing import Type\nimport torch\n\n" + "\n".join(
         f"def get_flashattention_autograd_function_{language}() -> Type:\n"
         f"    from {module} import FlashAttention{name}{suffix} as Chosen\n    return Chosen\n"
@@ -56,12 +56,12 @@ PACKAGE = {
     "tests/adapters.py": adapters("cs336_systems.flash"),
 }
 CHOICE = "    from cs336_systems.flash import FlashAttentionPyTorch as Chosen\n    return Chosen"
-#: The file with the assignment's name has one class; for the other class, the adapters choose one in another file.
+#: The class in Triton is in the file of the assignment's name; for PyTorch, the adapters choose another file's class.
 CHOSEN = {
     **{name: text for name, text in PACKAGE.items() if name != "tests/adapters.py"},
     f"cs336_systems/{SOURCE}": f"{HEAD}class FlashAttentionTriton(torch.autograd.Function):\n    pass\n",
     "tests/adapters.py": adapters("cs336_systems.flash").replace(CHOICE, "    raise NotImplementedError"),
-    # Adapters of another assignment, and of another package.
+    # This file has the name of the adapters but belongs to another assignment.
     "adapters.py": "import nothing_of_this\n",
 }
 
@@ -100,7 +100,7 @@ class TestVerdicts:
     @pytest.mark.parametrize(
         ("file", "old", "new", "verdict", "says"),
         [
-            # The adapters import when they are called: a package missing then must not count as a crash.
+            # The adapters import when they are called. A package that is missing then must not count as a crash.
             ("flash.py", MATH, "import gone.by\n", "compile_error", "Hand gone in with"),
             ("flash.py", MATH, "from . import gone\n", "compile_error", "flash.py:8 raised ImportError"),
             ("ops/tiles.py", MATH, "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),
@@ -139,22 +139,22 @@ OTHER = f"ONE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
 @pytest.mark.parametrize(
     ("main", "other", "named"),
     [
-        # Work that another file does, imported in each possible way.
+        # Another file calls torch. It is imported in each possible way.
         ("from own import g as f\n", MM, "calls torch.mm (own.py:3)"),
         ("import own as o\ndef f(x):\n    o.g(x)\n", MM, "calls torch.mm (own.py:3)"),
         ("import own\ndef f(x):\n    getattr(own, 'g')(x)\n", MM, "calls torch.mm (own.py:3)"),
         ("from own import *\ndef f(x):\n    mm(x)\n", "import torch\nmm = torch.mm\n", "calls torch.mm (kernels.py:3)"),
         ("import own\ndef f(x):\n    own.torch.mm(x, x)\n", "import torch\n", "calls torch.mm (kernels.py:3)"),
         ("import own\ndef f(x):\n    pass\n", MM, ""),
-        # An import runs all of a file, and gives what the file has imported.
+        # An import runs the whole file, and gives access to that file's imports.
         ("import own\ndef f(x):\n    pass\n", "import gc\nK = gc.get_objects()\n", "reaches gc.get_objects (own.py:2)"),
         ("import own\ndef f(x):\n    own.c.CDLL\n", "import ctypes as c\n", "reaches ctypes.CDLL (kernels.py:3)"),
-        # Kernels and constants of another file are allowed; its other values are not.
+        # Kernels and constants of another file are allowed; other values of that file are not.
         (f"import own\nfrom own import act\n{KERNEL}own.other(x, 1); act(x, own.ONE)\n{CALLED}", OTHER, ""),
         (f"from own import kernel\n{CALLED}", f"{KERNEL}plain(x)\n{PLAIN}", "reaches plain in a kernel (own.py:5)"),
         (f"import own\n{KERNEL}own.plain(x)\n{CALLED}", PLAIN, "reaches own.plain in a kernel (kernels.py:6)"),
         (f"import own\n{KERNEL}own.ONE\n{CALLED}    own.ONE = x", OTHER, "reaches own.ONE in a kernel (kernels.py:6)"),
-        # Modules of a submission do not count as values, and do not contain another file's names.
+        # A module of the submission must not be used as a value.
         ("import own\ndef f(x):\n    print(own)\n", PLAIN, "reaches own as a value (kernels.py:3)"),
         ("import own\ndef f(x):\n    own.__dict__['plain']\n", PLAIN, "reaches own.__dict__ (kernels.py:3)"),
     ],

@@ -1,4 +1,4 @@
-"""The reference library at every level and on 64-bit Arm, and the starter made from the master."""
+"""The reference library at every x86-64 level and on 64-bit Arm, and the starter, which is made from the master."""
 
 import ctypes
 import dataclasses
@@ -38,7 +38,7 @@ SHAPES = (
 )
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
 OFFERED = {f"gpt149_ref_{kernel}" for kernel in KERNELS}
-#: Each library's recipe, file, some of its functions, the prefixes of all its names, and further flags.
+#: By library: its recipe, file, some of its functions, the prefixes of its names, and further compiler flags.
 LIBRARIES = {
     "reference": (ref_library.REFERENCE, ref_library.library_path, OFFERED, ("gpt149_ref_",), ()),
     "expert": (ref_library.EXPERT, ref_library.expert_path, {"gpt149_expert_attention"},
@@ -49,7 +49,7 @@ ANY_SHAPE = strategies.fixed_dictionaries({name: strategies.integers(1, n) for n
 
 
 def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
-    """Call one of the four functions on a workspace and an output of NaN: a kernel may not rely on their contents."""
+    """Call one of the four functions. Workspace and output contain NaN, because a kernel may not rely on zeros."""
     B, H, N, d, Br, Bc = (shape[key] for key in ("B", "H", "N", "d", "Br", "Bc"))
     tiles = ((Br, d), (Bc, d), (Bc, d), (Br, Bc), (Br, Bc), (Br, d), (Br, d), (N,), (Br,), (Br,), (Br,))
     rows = {"fused": ((shape["threads"], N),), "flash": tiles}
@@ -66,7 +66,7 @@ def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
 
 @pytest.fixture(autouse=True)
 def one_thread_afterwards() -> Iterator[None]:
-    """Reset the number of OpenMP threads of this process, torch's included, which the fused kernel sets."""
+    """Afterwards reset the number of OpenMP threads, also torch's, because the fused kernel sets it."""
     yield
     torch.set_num_threads(1)
 
@@ -86,7 +86,7 @@ def nm(*arguments: object) -> str:
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_uses_no_torch_and_no_code_of_one_level_for_another(name: str, tmp_path: Path) -> None:
-    """A weak function in an object would be merged across levels: AVX-512 code would enter the baseline."""
+    """The linker merges weak functions of several levels into one, so AVX-512 code could get into the baseline."""
     recipe, path, offered, prefixes, more = LIBRARIES[name]
     symbols = nm("-DC", path())
     exported = set(re.findall(r" [TBDRW] (\w+)", symbols))
@@ -96,7 +96,7 @@ def test_a_library_uses_no_torch_and_no_code_of_one_level_for_another(name: str,
     flags, _ = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
     given = (tools.machine, str(tools.compiler), flags, tmp_path, recipe)
     commands, objects = ref_library.compile_commands(*given)
-    # The first object only chooses among the levels.
+    # The first object, which chooses the level, has no kernels.
     for command, made in [*zip(commands, objects, strict=True)][1:][-2:]:
         subprocess.run([*command, *more], check=True)
         defined = nm("-C", "--defined-only", made)
@@ -179,8 +179,8 @@ missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is 
 needs_emulator = pytest.mark.skipif(
     bool(missing), reason="no aarch64: apt install g++-aarch64-linux-gnu qemu-user"
 )
-#: A build for aarch64 in a separate process, because the kit examines its machine once in each process. The trial of a
-#: linked program is replaced, because this machine cannot run it.
+#: Builds for aarch64 in a separate process, because a process examines the machine only once. `_works` is replaced,
+#: because this machine cannot run the linked program.
 NATIVE_BUILD = """
 import platform, sys
 from pathlib import Path
@@ -247,7 +247,7 @@ def test_the_starter_holds_no_line_of_the_solution_and_all_else(master: str) -> 
     regions = re.findall(r"// BEGIN SOLUTION\n(.*?)// END SOLUTION", master, re.DOTALL)
     solution = [line.strip() for line in "".join(regions).splitlines() if line.strip()]
     assert len(solution) > 100
-    # Lines such as closing braces occur in and outside of the regions. The occurrences outside may remain.
+    # Some lines, such as closing braces, occur in and outside of the regions. Only those outside may remain.
     given_lines = Counter(line.strip() for line in master.splitlines())
     given_lines.subtract(solution)
     left = Counter(line.strip() for line in starter.splitlines())

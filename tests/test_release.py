@@ -1,4 +1,4 @@
-"""A release: the same bytes each time, no secret in the handout, nothing unproved, and both archives in use."""
+"""A release: equal bytes each time, no secret in the handout, no untested part, and use of both archives."""
 
 import ctypes
 import importlib
@@ -69,7 +69,7 @@ def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # One level, without optimisation, suffices: a difference between two builds would show here as well.
+    # Build one level without optimisation, which is faster: two builds would differ in this way, too.
     monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC"))
     made = set()
     for folder in (tmp_path / "here", tmp_path / "or" / "there"):
@@ -84,7 +84,7 @@ def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
     proofs.imports_resolve(tmp_path)
     rooms = set(imports.modules(tmp_path))
     assert not [name for name in rooms if contents.within(name, contents.STAFF_ROOMS)]
-    # Commands are imported by a name in a table, so a search for import statements does not find them.
+    # Commands are imported by names in a table, which a search for import statements does not find.
     by_name = {module for module, _ in study.commands(MAIN.kit.assignment.lab).values()}
     assert by_name & {*imports.modules(ROOT)} <= rooms
     listed = {*re.findall(r"^\w+", MAIN.handout["requirements.txt"].content.decode(), re.M)}
@@ -119,7 +119,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
 
 
 def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
-    """In a handout its lab is the main one. Commands of other labs, such as the demo, are neither offered nor named."""
+    """In a lab's handout this lab is the main one. The handout has no commands of other labs, such as the demo."""
     release = release_of("operators")
     files = release.handout
     for path in ("README.md", "Makefile"):
@@ -136,7 +136,7 @@ def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda _: "any"))
 def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
-    """Every file that the archive's scripts name is in the archive. Installing is replaced; its Python is this one."""
+    """The archive has every file that its scripts name. Fake programs replace the installers and Python."""
     release = release_of(lab)
     source, played = tmp_path / "source", tmp_path / "bin"
     unpack(packed(release.autograder), source)
@@ -169,7 +169,7 @@ def test_the_autograder_holds_what_grades(tmp_path: Path) -> None:
 
 
 def laid_out(autograder: Files, root: Path, python: str | None) -> Path:
-    """Write Gradescope's folders, with the autograder in source/. The script `python` is its .venv's Python."""
+    """Write Gradescope's folders, with the autograder in source/. `python` is a script in place of .venv's Python."""
     unpack(packed(autograder), root / "source")
     (root / "submission").mkdir()
     if python is not None:
@@ -188,7 +188,7 @@ PYTHONS = {
 @pytest.mark.parametrize(("word", "python"), PYTHONS.items(), ids=["none", "an empty one", "a broken one"])
 @pytest.mark.parametrize("before", ["nothing", "a folder", "a link"])
 def test_a_failed_start_leaves_a_result(tmp_path: Path, python: str | None, word: str, before: str) -> None:
-    # Leave out the folders of the kit, which this test does not need and which take long to unpack.
+    # Leave out the kit's folders: the test does not need them, and unpacking takes long.
     autograder = {path: file for path, file in MAIN.autograder.items() if "/" not in path}
     root = laid_out(autograder, tmp_path / "autograder", python)
     elsewhere, place = tmp_path / "elsewhere", root / "results" / "results.json"
@@ -246,7 +246,7 @@ def test_a_secret_is_found_wherever_it_is_put(path: str, planted: str | bytes, f
 
 
 def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
-    """The staff's file of a lab names parts of the public file; only its additions are secret."""
+    """The staff's file of a lab repeats names of parts of the public file; only its additions are secret."""
     text = "parts:\n  - id: softmax_long\n    hidden_cases:\n      - {name: hidden gaps, shape: {lines: 3}}\n"
     found = making.of_staff_text(text, "staff.yaml", ["softmax_long"])
     assert [secret.what for secret in found] == ["a text for the staff, staff.yaml:4"]
@@ -341,7 +341,7 @@ def test_a_handout_links_the_object_it_holds(tmp_path: Path, monkeypatch: pytest
 
 
 def smaller(files: Files) -> Files:
-    """Return the files with small default sizes, on which nothing here depends."""
+    """Return the files with smaller default sizes, to save time."""
     before = b"N: 1024, d: 32, Br: 256, Bc: 256, threads: 8}"
     after = b"N: 160, d: 32, Br: 64, Bc: 64, threads: 2}"
     assert files[PUBLIC].content.count(before) == 1
@@ -350,13 +350,13 @@ def smaller(files: Files) -> Files:
 
 @pytest.mark.full
 def test_a_handout_judges_with_the_object_that_it_holds(tmp_path: Path) -> None:
-    """The starter is not written yet, the solution right on every part and fast enough: `proofs.handout` says so."""
+    """`proofs.handout` reports: the starter is not written, the solution is right on every part and fast enough."""
     files = smaller(contents.handout(MAIN.kit, {OBJECT: library.object_path().read_bytes()}))
     assert not [name for name in files if re.match(r"module_ref_stub/.*\.(cpp|h)$", name)]
     bench, said = proof_setup(MAIN.kit, tmp_path)
     proofs.handout(bench, packed(files))
     assert said[-1].endswith("with -N 256: part1, part2, part3")
-    # The reference library was linked from the handout's object, not found elsewhere, and nothing was compiled.
+    # The reference library was linked from the handout's object, without compiling sources.
     assert list((tmp_path / "cache" / "reference").glob("libgpt149_ref-*.so"))
     assert not list((tmp_path / "cache" / "reference").glob("*.o"))
 
@@ -367,7 +367,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for folder in (root, *root.parents[:2]):
         folder.chmod(0o755)  # pytest makes its folders unreadable for the user ids of runners
     laid_out(smaller(MAIN.autograder), root, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    # setup.sh does this when an image is built.
+    # In a real image, setup.sh fills the cache.
     objectcache.share(cache_root(), root / "source" / "cache", (".plain", ".kit"))
     yield root
     shutil.rmtree(root, ignore_errors=True)
@@ -404,7 +404,7 @@ def test_an_autograder_gives_nothing_and_all_points(installed: Path, tmp_path: P
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """Write the assignment with its first two parts and the first case of each list."""
+    """Return a release of the GPU assignment with only its first two parts and the first case of each list."""
     names = ("assignment.yaml", "hidden/assignment.yaml")
     texts = {name: (GPU_LAB / name).read_text().partition("  - id: softmax\n")[0] for name in names}
     later_cases = re.compile(r"(\n      - {name:.*)(\n      - {name:.*)+")
@@ -468,7 +468,7 @@ def line_of(path: str, part: str) -> str:
 
 
 CUDA_LINE = line_of("kernels.cu", "const float u =")
-#: In Python // does not begin a comment.
+#: A line with `//`, which does not begin a comment in Python.
 PYTHON_LINE = line_of("kernels.py", "tl.program_id(0) // blocks")
 
 
@@ -518,7 +518,7 @@ def test_an_autograder_holds_each_master_once_also_one_s_own(two: Release, tmp_p
 
 def test_a_question_and_a_workflow_name_both_files(two: Release) -> None:
     html = two.question["questions/gpu/question.html"].content.decode()
-    # Without the second file its part is not handed in; the part of the first file is judged.
+    # The second file is optional: if it is not handed in, the part of the first file is judged.
     assert '<pl-file-upload file-names="kernels.py" optional-file-names="kernels.cu">' in html
     assert "Hand in <code>kernels.py</code> and <code>kernels.cu</code>." in html and "{" not in html
     flow = products.PRODUCTS["github"].in_handout(two.kit)[products.WORKFLOW].content.decode()
@@ -532,7 +532,7 @@ def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not
     return {"verdict": verdict, "points": points, "max_points": 10.0, **outcome}
 
 
-#: A fake judge. It reports the given result of each part, chosen by the files in its folder and by its arguments.
+#: A fake judge: prints given results of the parts. Its folder's files and its arguments choose among them.
 FAKE_JUDGE = """
 import json, pathlib, sys
 written = all('SOLUTION' in pathlib.Path(name).read_text() for name in ('kernels.py', 'kernels.cu'))
@@ -561,7 +561,7 @@ def prove(setup: Setup, program: str) -> list[str]:
 
 
 def judge(*triton: dict, cuda: tuple[dict, ...] = (GPU, GPU, GPU)) -> str:
-    """Return the fake judge with the results of the starter, the solution and its times, in Triton and in CUDA."""
+    """Return a fake judge. Each of the two parts has three results: starter, solution without and with times."""
     each = [{"gelu": one, "gelu_cuda": other} for one, other in zip(triton, cuda, strict=True)]
     return FAKE_JUDGE.replace("EACH", repr(each))
 
@@ -581,7 +581,7 @@ def test_a_machine_that_judges_everything_leaves_nothing_open(setup: Setup) -> N
 NOTHING = judge(TRITON, TRITON, TRITON, cuda=(TRITON, TRITON, TRITON))
 REFUSED = {
     "bare": (NOTHING, "nothing was written: without triton this machine cannot judge any part of gpu"),
-    # A machine that judged the starter has to judge the solution as well.
+    # If a machine can judge the starter, it must judge the solution, too.
     "an open solution": (judge(WRONG, GPU, GPU), "the solution in the handout is unjudged on gelu: no GPU"),
     "a wrong one": (judge(WRONG, WRONG, GPU), "the solution in the handout is wrong on gelu"),
     "a slow one": (judge(WRONG, PASS, part("slow", 5.0)), "is slow on gelu, with 5 of 10"),
@@ -602,7 +602,7 @@ def test_a_handout_without_a_proof_is_refused(kind: str, setup: Setup) -> None:
 
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
-    """Return Gradescope's results of a part, and of its hidden cases if there were any."""
+    """Return Gradescope's results of a part. `is_open`: True if unjudged. `hidden`: status of hidden cases, or ""."""
     own = {"name": f"{name}: GELU{gradescope.NO_GRADE * is_open}", "score": score, "max_score": 10.0}
     unseen = {"name": f"{name}: {gradescope.HIDDEN_TESTS}", "score": 0.0, "max_score": 0.0, "status": hidden}
     return [{**own, "output": "no GPU"}, *([{**unseen, "output": ""}] if hidden else [])]
@@ -624,7 +624,7 @@ sys.exit(3)
 """
 #: Results of the starter and of the solution, and the end of the printed text.
 LEFT_OPEN = {
-    # On a machine with a GPU only the autograder has times: a handout lacks the reference.
+    # Only the autograder can have times, because a handout lacks the reference.
     "no times": (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),
     "times": (UNWRITTEN + LACKED, RIGHT + LACKED, "gelu_cuda (no GPU)"),
     "open starter": (OPEN + LACKED, OPEN + LACKED, "does not judge gelu of the starter: no GPU"),
@@ -670,7 +670,7 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(two: Release, tmp_p
 
 @interpreted
 def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path: Path) -> None:
-    """Hand in kernels.py alone, beside a file that no part names."""
+    """Hand in kernels.py, and a file that no part names, but no kernels.cu."""
     unpack(packed(two.autograder), tmp_path / "source")
     wrong = PYTHON.replace("y = x / (1.0 + tl.exp2(u", "y = 2.0 * x / (1.0 + tl.exp2(u")
     put(tmp_path / "submission", {"kernels.py": wrong, "helper.py": "raise SystemExit(9)\n"})

@@ -1,4 +1,4 @@
-"""Replies are accepted in the requested kind and size alone; all printed text is made harmless where it is printed."""
+"""Replies of a runner must have the requested kind and size; all printed text is made harmless by the printer."""
 
 import ast
 import io
@@ -31,7 +31,7 @@ REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}
 TABLE = Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
 NUMBERS = {"kind": 1, "dtype": 7, "shape": [3]}
 WRONG = [{"dtype": 15}, {"dtype": 6}, {"shape": [2]}, {"shape": [3, 1]}, {"withheld": True}, {"payload": 31}]
-#: Modules that run beside student code. They print nothing: they write to pipes, which the judge does not trust.
+#: Modules that run beside student code. They do not print; the judge does not trust the pipes that they write to.
 BACKENDS = r"torch\.(loaded|forkserver|delays)|gpu\.(devicerunner|kernelfiles|tensormemory)"
 RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
 
@@ -52,7 +52,7 @@ def test_a_reply_is_understood() -> None:
 
 @pytest.mark.parametrize(("code", "size"), [(15, 2), (0, 1), (5, 2), (7, 8)])
 def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> None:
-    """Inputs are found also after an output of a type that NumPy lacks (bfloat16), or of an odd number of bytes."""
+    """Inputs follow the output in a reply, also if NumPy lacks its type (bfloat16) or its number of bytes is odd."""
     sent, known = [np.array([1.5, 2.5], np.float32), np.arange(3)], code != 15
     for spoilt in (False, True):
         payload = bytearray(5 * size) + b"".join(each.tobytes() for each in sent)
@@ -80,7 +80,7 @@ def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, An
 
 @pytest.mark.parametrize("changed", WRONG, ids=str)
 def test_a_table_has_its_numbers_and_its_tensor_or_is_none(changed: dict[str, Any]) -> None:
-    """A reply of another type or size used to pass, to end the judge, or to take gigabytes."""
+    """A reply of another type or size ends the session. Earlier kits accepted it, crashed, or took gigabytes."""
     changed = {**NUMBERS, **changed}
     assert understood(bytearray(32), TABLE, **NUMBERS).output.tolist() == [0.0] * 3
     refused("", understood, bytearray(changed.pop("payload", 32)), TABLE, **changed, of=RunnerDied)
@@ -118,11 +118,11 @@ def test_a_result_file_has_a_largest_size_and_says_what_it_left_out() -> None:
         assert result_json.from_dict(values).parts[0].output == f"{kept}... {left}"
 
 
-#: Text that sets a title, erases and fakes a line, conceals, or turns its direction; C1 controls, DEL, a lone
-#: surrogate.
+#: Text that sets a title, erases and fakes a line, hides text or reverses its direction; C1 controls, DEL, and a
+#: surrogate without its pair.
 HOSTILE = "\x1b]0;owned\x07\r\x1b[2Kbob complete\x1b[8m\x9b2J\x7f\u202egrade\u2066\u2028\ud800"
 OURS = re.compile("|".join(map(re.escape, harmless.CONTROLS.values())))
-#: All that rich writes by itself: colours, cursor movements, and cursor and mode switches.
+#: Sequences that the library rich writes: colours, cursor movements, and switches of cursor and modes.
 RICHS = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[hl]|\?7[hl]|[0-9]*[ABCDEFGJK])|\r")
 
 
@@ -132,7 +132,7 @@ class Screen(io.StringIO):
 
 
 def obeyed(text: str) -> list[str]:
-    """Return the characters that a terminal would obey and not show."""
+    """Return the characters that a terminal would execute in place of showing them."""
     return [char for char in text if char not in "\n\t" and harmless.harmless(char) != char]
 
 
@@ -180,7 +180,7 @@ commandline.main("grader", run)
 
 
 def test_nothing_is_printed_past_the_printer() -> None:
-    """Only `harmless` holds terminal sequences, and no module writes around the guarded streams."""
+    """Only `harmless` contains terminal sequences, and all modules print through its guarded streams."""
     behind = re.compile(r"__std(out|err)__|std(out|err)\.buffer|os\.write\([12],|_beneath")
     escape = re.compile(r"\\(x1b|0?33|u001b|N\{esc)|\x1b", re.IGNORECASE)
     for name, path in imports.modules(ROOT).items():
@@ -252,7 +252,7 @@ def test_sizes_for_people() -> None:
 
 
 def test_whole_numbers_are_few_plain_digits() -> None:
-    """Python refuses to read numbers of more than 4300 digits."""
+    """Python raises ValueError for numbers of more than 4300 digits, so the reader must refuse long numbers first."""
     assert (whole("0"), whole("0042"), whole("9" * 19)) == (0, 42, int("9" * 19))
     for text in ("", "-1", "+1", " 1", "1_000", "1.0", "\u0663", "\u00b2", "9" * 20, "9" * 10_000):
         assert whole(text) is None
