@@ -548,7 +548,7 @@ class TestFiles:
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Read:
-    """Return a function that calls the reader in this process. (TestFiles calls it in a child process, like a judge.)"""
+    """Return a function that calls the reader in this process. (TestFiles starts it as a child process.)"""
     arguments = (readpython.__file__, filebundle.__file__, str(tmp_path / "kernels.py"), "1000", "f")
     monkeypatch.setattr(sys, "argv", [*arguments])
 

@@ -1,4 +1,4 @@
-"""grades.csv, feedback.txt and result.json: written files can be read back, cannot be run, and reveal no secrets."""
+"""grades.csv, feedback.txt, result.json: they can be read back, contain no formulas or commands, reveal no secrets."""
 
 import csv
 import io
@@ -34,7 +34,7 @@ KNOWN_CASES = (*(Case(name, "random", 1) for name in NAMES), Case(SECRET_NAME, "
 Change = Callable[[dict[str, Any]], object]
 NAIVE = ("part1", "Naive", 10.0)
 FORMULAS = ("-2.5", "=1", "+1", "@a", "\t=1", "\r=1", "\n=1", " =1", "\x1b[1m=1", "\u202e=1")
-#: Half of the world's spreadsheets split at semicolons, and some take quotation marks within a cell for its own.
+#: Cells that become formulas in spreadsheets that split at semicolons, or misread quotation marks within a cell.
 SPLIT = ("a;=1+1", "a\t=1+1", "a; =1+1", 'a;"=1+1"', 'a;" "@SUM(1)', "a|-1", "x;y;+1", "=1;=2", "a;\t;＝1")
 
 
@@ -176,7 +176,7 @@ def test_no_feedback_holds_a_secret_or_another_student(written: Path) -> None:
 
 
 def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
-    """A kernel that has seen a hidden input may print it, raise it, or return it as a wrong value."""
+    """A kernel that has seen a hidden input may print it, put it into an exception, or return it as a wrong value."""
     message = "Expected 0.5, got 7919 at (b=0, h=0, i=0, j=0); all 64 elements are wrong."
     wrong = Diagnosis("wrong_values", message)
     *public, hidden = paper.cases()
@@ -184,7 +184,7 @@ def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
     leaking = replace(part(*PARTS[2]), verdict="wrong", diagnosis=wrong, output="N=7919\n")
     text = feedback_on(replace(leaking, cases=(public[0], hidden, after)))
     assert "7919" not in text and "7918" not in text and "'random'" in text
-    # A public case that was called before the hidden case cannot know it: its message is shown in full.
+    # The message of a public case that was called before the hidden case cannot reveal it, so it is shown in full.
     text = feedback_on(replace(leaking, cases=(public[0], after, hidden)))
     assert "got 7919" in text and "N=7919" not in text
     thrown = Diagnosis("exception", "myKernel on the input 'random' threw a C++ exception: N is prime")
@@ -196,14 +196,14 @@ def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
 def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> None:
     message = f"myKernel on the input '{SECRET_NAME}' crashed with SIGSEGV: 7919."
     ended = replace(part(*PARTS[2]), verdict="crash", cases=paper.cases()[:-1])
-    # The message may lack the case's name (if it was cut), and an old result may lack the mark `hidden`.
+    # A message that was cut may lack the case's name, and an old result may lack the field `hidden`.
     for text in (message, "myKernel crashed with SIGSEGV: 7919."):
         for diagnosis in (Diagnosis("sigsegv", text, hidden=hidden) for hidden in (True, None)):
             view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)
             assert view.hidden_passed is False and view.note.startswith(student.HIDDEN_FAILED)
             assert view.part.verdict == "wrong", "no more than that a hidden test failed"
             assert secrets_in("\n".join(text for _, text in feedback.paragraphs(view))) == []
-    # An exception's text is the student's own: a hidden case's name in it does not make the call a hidden one.
+    # An exception's text is the student's own. A hidden case's name in it does not make the case hidden.
     message = f"myKernel on the input 'random' threw a C++ exception: '{SECRET_NAME}'"
     for diagnosis in (Diagnosis("exception", message, hidden=hidden) for hidden in (False, None)):
         view = student.view(replace(ended, diagnosis=diagnosis, cases=paper.cases()[:1]), KNOWN_CASES)
@@ -233,7 +233,7 @@ def test_numberless_keeps_the_sentences_that_are_ours() -> None:
 
 
 def test_a_peak_of_nothing_and_a_cut_are_put_into_words() -> None:
-    """A growth of 0 bytes means that memory of earlier calls was enough, not that no memory was used."""
+    """A peak of 0 bytes is reported in words: the call needed no more memory than earlier calls."""
     text = terminal.memory_text(Memory(1024, 1024, 0, 4096))
     assert "true peak of the call: no more than earlier calls (reference 4096)" in text
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]

@@ -1,4 +1,4 @@
-"""Pages: a class's report.html, in which no student's text runs, and a verdict's page with its pictures."""
+"""Pages: a class's report.html, in which students' text cannot run as code, and the page of a verdict."""
 
 import base64
 import hashlib
@@ -38,7 +38,7 @@ EVIL = "</style><script>alert(1)</script>\x1b]0;x\x07 ‮ '\"<b>&"
 
 
 class Page(HTMLParser):
-    """Elements of a page with their attributes, and their texts, as a browser reads them."""
+    """A parser of a page. It collects elements, their attributes and their texts, as a browser reads them."""
 
     VOID = frozenset({"meta", "br", "img", "input", "hr", "link"})
 
@@ -127,7 +127,7 @@ def test_every_row_has_its_name_as_text_and_a_cell_under_each_heading(page: Page
     assert page.open == [], "an element is not closed"
     assert students_on(page) == 40 + len(absurd_rows())
     assert len([row for row in page.of("tr") if "data-state" in row]) == students_on(page)
-    # The page sorts by a column's position, so each row must have as many cells as the head.
+    # The page sorts by a column's position, so each row must have as many cells as the table's head.
     table = text[text.index('<table class="class"') :]
     head, body = table[: table.index("</table>")].split("<tbody>")
     rows = body.split("<tr ")[1:]
@@ -150,7 +150,7 @@ def test_a_class_of_none_or_one_has_a_page(count: int, tmp_path: Path) -> None:
 
 
 def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -> None:
-    """Per student the report keeps numbers and a name in memory: far less than the 12 KB of the page's section."""
+    """For each student the report keeps only numbers and a name in memory, far less than the 12 KB of the page."""
 
     def peak_and_size_bytes(count: int) -> tuple[int, int]:
         tracemalloc.reset_peak()
@@ -194,7 +194,7 @@ def test_every_ratio_and_total_is_drawn_and_slow_ones_can_be_followed() -> None:
     assert "allowed 1.10" in picture and "≥ 4" in picture and "≤" not in picture
     assert re.search(r'aria-label="[^"]*&lt;3&gt;: 1.80"', picture)
     assert 'role="group"' in picture, "an image would hide the links in it from a screen reader"
-    # The axis always includes the allowance, but not every ratio.
+    # The axis always includes the allowance. Extreme ratios may lie outside of it.
     assert charts.ratio_limits([], []) == charts.ratio_limits([0.9, 1.1], [1.1]) == (0.5, 2.0)
     assert charts.ratio_limits([0.01, 90.0], [1.1]) == (0.25, 4.0)
     assert charts.ratio_limits([0.9, 90.0], [5.04]) == (0.5, 8.0)
@@ -274,7 +274,7 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
     drawn = [(p.get("class"), p.get("d")) for p in ElementTree.fromstring(charts.map_svg(seen)).iter("path")]
     (line,) = (d for kind, d in drawn if kind == "block")
     assert line.count("M") == 2, "at 48 and 96; a block of 64 columns covers all 40"
-    # Each dark line has a light line below it, so that it is visible on dark cells.
+    # A light line below each dark line makes the dark line visible on dark cells.
     assert [d for kind, d in drawn if kind == "under"] == [line]
     words = " ".join(charts.caption(seen))
     counts = f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2."
@@ -402,7 +402,7 @@ def test_a_wrong_part_fits_a_screen() -> None:
     diagnosis = Diagnosis("wrong", f"{message}Smallest that fails: python gpt149.py part1 -N 1")
     names = ("published ramp", "random", "ragged", "one row", "smaller than a tile", "one-hot values", "flat")
     cases = [CaseResult(name, {"N": 8}, False, 1.0, diagnosis, error_map=("9" * 8,) * 8) for name in names]
-    # The calls of all inputs print the same.
+    # The kernel prints the same text in the call of every input.
     output = "".join(f"row {k}\n" for k in range(30)) * len(names)
     found = replace(part("part1", "naive", 10, "wrong"), cases=tuple(cases), diagnosis=diagnosis)
     found = replace(found, output=output)
@@ -442,7 +442,7 @@ def test_the_profile_stands_below_the_verdict_of_a_right_part() -> None:
     assert text.count("PASS") == 1 and text.index("PASS") < text.index("-----RUNNING STUDENT")
     screen(Settled(judged, found))
     screen(PartDone(judged, replace(found, verdict="rejected")))
-    # Result of a part whose profile proved a cheat.
+    # A cheat was found in the profiled call, after the verdict "pass" was printed.
     assert stream.getvalue().rindex("REJECTED") > stream.getvalue().rindex("PASS")
 
 

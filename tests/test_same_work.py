@@ -1,4 +1,4 @@
-"""One loop that is bound as several parts is flagged for people. The source's functions and calls are read as text."""
+"""If one loop is bound as several parts, the later parts are flagged. The source is read as text."""
 
 import sys
 from collections.abc import Callable, Hashable
@@ -41,7 +41,7 @@ HOSTILE = ("((((", "a = [b]", "f(", "struct A {", "int f() { f(); for }\n", "#de
 
 
 def own_loop(*edits: tuple[str, str]) -> str:
-    """Part 4 with the loop of `attention` in its own body, with edits of the text."""
+    """Return part 4 with an edited copy of the loop of `attention` in its body."""
     text = NAIVE.partition("int H, int N, int d) {\n")[2].partition("\n}\n")[0]
     for old, new in edits:
         assert text.count(old) == 1, old
@@ -52,7 +52,7 @@ def own_loop(*edits: tuple[str, str]) -> str:
 LAST = "o[row * d + c] += s[j] / sum * v[base + j * d + c];"
 SAME, IDLE, TILES = "same_as_part1", "workspace_unused", "same_in_all_tiles"
 REVIEW, NOTE = "review", "note"
-#: The body of part 4 and the flags that it must have, by code, besides the note `same_in_all_tiles` of a right one.
+#: By name: the body of part 4, and levels of its required flags by code. A right part also has `same_in_all_tiles`.
 NEIGHBOURS = {
     "the same function": (flash(CALL), {SAME: REVIEW, IDLE: NOTE}),
     "on one line": (flash(CALL).replace("{\n    ", "{ ").replace("\n}", " }"), {SAME: REVIEW, IDLE: NOTE}),
@@ -86,7 +86,7 @@ NEIGHBOURS = {
         {IDLE: NOTE}),
     "wrong": (flash(CALL.replace("V,", "K,")), {}),
 }  # fmt: skip
-#: Rows of NEIGHBOURS that the fast tier always runs. Of the others it runs one for each set of expected flags.
+#: Rows of NEIGHBOURS that the fast tier always runs. It also runs one other row for each set of expected flags.
 SINGULAR = ("one element changed", "one workspace filled", "the last bit changed")
 
 
@@ -105,7 +105,7 @@ def judge(zygote: Zygote, tmp_path: Path) -> Judge:
 @pytest.mark.parametrize("name", one_of_each(NEIGHBOURS, behaviour))
 def test_one_loop_as_two_parts(name: str, judge: Judge) -> None:
     body, codes = NEIGHBOURS[name]
-    # With few keys, two orders of summation differ by few units in the last place.
+    # With few keys, two orders of summation could give the same sum up to few units in the last place.
     options = replace(OPTIONS, shape={}) if name == "the last bit changed" else OPTIONS
     first, fourth = judge(whole(body), options=options).parts
     assert (first.verdict, fourth.verdict) == ("pass", "wrong" if name == "wrong" else "pass")
@@ -132,7 +132,7 @@ def test_arguments_are_found_in_any_layout() -> None:
 
 
 def test_one_tile_of_all_keys_says_nothing(judge: Judge) -> None:
-    """With one tile for all keys, flash attention sums as the naive kernel does."""
+    """With one tile for all keys, flash attention sums in the naive kernel's order, so equal outputs raise no flag."""
     sized = tuple(case for case in ASSIGNMENT.part("part1").cases if not case.shape)
     parts = tuple(replace(ASSIGNMENT.part(name), cases=sized) for name in ("part1", "part4"))
     text = whole(own_loop(("float sum = 0;", "float sum = 0.0f;")))
@@ -166,14 +166,14 @@ def test_a_peak_that_holds_all_scores(size: int, peak: float, reference: float, 
 
 
 def held(heads: int, size: int, excess: float | None, grown: float | None = None) -> Held:
-    """Return the memory of a call of part 3, in MiB more than the reference's 4."""
+    """Return the peak memory of a call of part 3: the reference's 4 MiB and `excess` MiB. `grown`: its growth."""
     shape = {**ASSIGNMENT.defaults, "H": heads, "N": size}
     bytes_ = None if excess is None else int((4 + excess) * MIB)
     return Held(shape, bytes_, 4 * MIB, None if grown is None else int(grown * MIB))
 
 
 JUDGED = held(4, 1024, 3.0, 3.0)
-#: Calls that follow the judged one: a larger one, and one of the judged size with few heads.
+#: By name: memory of the judged call, of a larger call and a call with few heads, and the levels of required flags.
 BESIDE = {
     "copies in double": (JUDGED, [held(1, 2048, 2.0)], []),
     "a kernel without copies": (held(4, 1024, 1.9, 4.5), [held(1, 2048, 15.0), held(1, 1024, 3.4)], [REVIEW]),
@@ -199,7 +199,7 @@ def test_memory_that_cannot_be_read_beside_the_reference_s_is_for_people() -> No
     assert not [*same_work.memory_flags(ASSIGNMENT.part("part3"), nowhere, [])]
 
 
-#: How a kernel of part 3 may hide its matrix: text before it, text in its loop over rows, and its flags.
+#: Ways of part 3 to hide its matrix: text before the kernel, text in its loop over rows, and required flags.
 HIDDEN = {
     "not at all": ("", "", {"tensor_not_avoided"}),
     "in a process whose first thread has ended": (
@@ -330,7 +330,7 @@ def test_a_part_without_a_loop_of_its_own() -> None:
 
 ALL = "torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor W, int B, int H, int N, int d"
 WHOLE, ROWS = "shared(Q, K, V);", "for (int i = 0; i < N; i++)"
-#: Bodies with the flag. Each passes all inputs to another function, and the result depends on none of its own loops.
+#: Bodies that are flagged: each passes all inputs to another function, and its own loops do not affect the result.
 FLAGGED = f"""int x = 0; {ROWS} x += i; {WHOLE}
 {ROWS} W.data_ptr<float>()[i] = 0; {WHOLE}
 auto a = Q, b = K; auto c(V); {ROWS} d += 0; auto O = shared(a, b, c); {ROWS} O[i] *= 1;

@@ -1,4 +1,4 @@
-"""The sandbox's tiers on this machine: the abilities of a kernel in each, and nothing left behind."""
+"""The sandbox's tiers on this machine: what a kernel can do in each, and that no files or processes are left."""
 
 import errno
 import functools
@@ -38,7 +38,7 @@ LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
 
 
 def available() -> dict[str, Sandbox]:
-    """Return every tier that works here, and its variants without root and without Landlock."""
+    """Return by name the tiers that work on this machine, and variants without root rights and without Landlock."""
     found = {sandbox.tier: sandbox for sandbox in usable()}
     if os.geteuid() == 0 and "A" in found and "B" in found:
         found["A-user"] = replace(found["A"], own_user_namespace=True, own_uid=False)
@@ -48,7 +48,7 @@ def available() -> dict[str, Sandbox]:
 
 
 AVAILABLE = available()
-#: The fast tier of tests tries the strongest sandbox, and the one without a lock.
+#: The fast tier of tests tries only the strongest sandbox, and tier D, which has no lock.
 STRONGEST = choose(trust=True).tier
 
 
@@ -62,12 +62,12 @@ LOCKED = tiers_that(lambda sandbox: sandbox.locks)
 
 @pytest.mark.skipif(tiers.lock.landlock_version() == 0, reason="this kernel has no Landlock")
 def test_a_kernel_with_landlock_gives_a_tier_that_hides_files() -> None:
-    """A tier whose lock does not hold would look unavailable, and all its tests would be left out."""
+    """If a tier's lock failed, the tier would count as unavailable, and its tests would be skipped."""
     assert {"A", "B"} & set(AVAILABLE)
 
 
 class Kennel:
-    """One zygote in one sandbox. Its runners call the functions of `library`, called deeds: attempts to leave it."""
+    """A zygote in a sandbox. Its runners call the functions of `library` ("deeds"), which try to leave the sandbox."""
 
     def __init__(self, sandbox: Sandbox, zygote: Zygote, library: Path) -> None:
         self.sandbox, self.zygote, self.library = sandbox, zygote, library
@@ -93,7 +93,7 @@ def call(session: PipeSession, deed: str, number: float = 0, timeout_s: float = 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the deeds. Write a secret that any user may read, and one that only the judge may read."""
+    """Return the compiled deeds. Beside them write a secret that any user may read, and one for the judge only."""
     folder = tmp_path_factory.mktemp("deeds")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)
@@ -108,7 +108,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def forged_name(library: Path) -> str:
-    """Return the name of the files that this library's deeds write. No parallel test run has the same."""
+    """Return the name of files that the deeds write. Parallel test runs have different names."""
     return "forged-by-" + hashlib.sha256(bytes(library)).hexdigest()[:16]
 
 
@@ -166,7 +166,7 @@ def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
 
 @pytest.mark.parametrize("deed", OTHERS.split())
 def test_reaching_for_another_process_is_fatal(locked: Kennel, deed: str) -> None:
-    # If the sandbox did not stop this attempt, it would change the judge's process.
+    # Without the sandbox, this attempt would change the judge's process.
     assert locked.do(deed, os.getpid()).signal_name == "SIGSYS"
 
 
@@ -185,14 +185,14 @@ def test_a_lock_refuses(locked: Kennel) -> None:
 
 
 def test_nothing_is_left_in_folders_that_are_open_to_all(locked: Kennel) -> None:
-    # If the sandbox has its own /tmp, /var/tmp and /dev/shm, the next runner finds them empty.
+    # If runners have their own /tmp, /var/tmp and /dev/shm, the second runner finds the folders empty again.
     assert locked.value("writes_to_open_folders") == locked.value("writes_to_open_folders")
     name = forged_name(locked.library)
     assert not any(Path(folder, name).exists() for folder in ("/tmp", "/var/tmp", "/dev/shm"))
 
 
 def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
-    """Tier D has no lock, so the damage has to be repaired."""
+    """In tier D a kernel can start processes, so the kit has to kill those that outlive the runner."""
     kennel = kennel_of("D")
     assert kennel.value("forks") > 0
     assert kennel.value("bomb", 15) == 15
@@ -201,7 +201,7 @@ def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
 
 
 def test_threads_end_runners_at_the_same_time() -> None:
-    """While one thread ends a runner, another thread must not sweep it up."""
+    """While one thread ends a runner, another thread must not kill the runner as an orphan."""
     with Zygote() as zygote:
         for _ in range(3):
             runners = [zygote.spawn("torch", "", threads=1, freeze=False) for _ in range(6)]
@@ -226,22 +226,22 @@ def test_a_kernel_that_ends_or_stops_its_parent_or_ends_the_reference_is_at_faul
 
 
 def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
-    """The command's child holds one end of a pipe. The other end shows when the child has ended."""
+    """The command's child holds one end of a pipe. Its other end becomes readable when the child has ended."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:
         shell = "exec 3> pipe; sleep 100 > /dev/null 2>&1 & exit 0"
         assert run_limited(["sh", "-c", shell], cwd=tmp_path, timeout_s=60.0).returncode == 0
-        assert select.select([reader], [], [], 30.0)[0], "the child lives on"
+        assert select.select([reader], [], [], 30.0)[0], "the child still lives"
         assert reader.read(1) == b""
 
 
 def test_cpu_time_ends_a_command_and_a_busy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sleeping command stands for one that a busy machine never schedules."""
+    """A sleeping command acts like a command that a busy machine never runs."""
     endless, limit = "while :; do :; done", TimeLimit(0.3)
     finished = run_limited(["sh", "-c", f"sh -c '{endless}'; exit 0"], cwd=tmp_path, timeout_s=limit)
     assert finished.timed_out and limit.used_s >= 0.3
-    # The commands share one limit.
+    # Both commands share the limit, which the first has used up.
     assert run_limited(["sleep", "9"], cwd=tmp_path, timeout_s=limit).timed_out
     monkeypatch.setattr("grader.sandbox.command.LEAST_PATIENCE_S", 0.3)
     refused("too busy", run_limited, ["sleep", "99"], of=KitError, cwd=tmp_path, timeout_s=0.1)
@@ -271,7 +271,7 @@ def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compilers]:
 
 
 def test_a_compiler_may_be_a_script(room: Compilers) -> None:
-    """Clusters wrap compilers in scripts. Its views hold the shell, its programs, further scripts and linked files."""
+    """Clusters wrap compilers in scripts. The sandbox must show the shell, its programs, further scripts and links."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         own, linked = Path(folder, "own"), Path(folder, "linked")
@@ -305,7 +305,7 @@ def test_what_compilers_see(room: Compilers, library: Path, tmp_path_factory: py
             assert "seen" not in room.compiled(asks.format(path))[1]
             for text in (f'#include "{path}"', f'asm(".incbin \\"{path}\\"");'):
                 assert room.compiled(text)[0] != 0
-    # The kit's own files are out of reach in every tier, also where only rights hide them.
+    # The kit's own files cannot be read in any tier, not even where only file modes hide them.
     room.sandbox.protect(*view.secrets())
     around = "../" * len(room.folder.parts)
     for name in (
@@ -319,7 +319,7 @@ def test_what_compilers_see(room: Compilers, library: Path, tmp_path_factory: py
             code, said = room.compiled(text)
             assert code != 0 and not any(line in said for line in lines), (name, said)
         assert "seen" not in room.compiled(asks.format(path))[1]
-    # Some linkers only warn if they cannot write the map file.
+    # Some linkers only warn if they cannot write the map file, so look for the file itself.
     elsewhere, here = tmp_path_factory.mktemp("elsewhere") / "planted", room.folder / "planted"
     for target in (elsewhere, here):
         room.compiled("int one = 1;", f"-Wl,-Map={target}")
@@ -363,7 +363,7 @@ def test_no_tier_is_believed_or_chosen_that_does_not_hold_or_work(monkeypatch: p
 
 
 def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kit in a folder of the system, as the environment that it runs in, installed among other packages."""
+    """The kit may be in a system folder, contain its environment, or be installed among other packages."""
     kit = tmp_path / "usr" / "src" / "kit"
     for name in ("grader/sandbox", "labs/rows/hidden", "unknown", ".venv/lib/torch", "lib/torch", "bin"):
         (kit / name).mkdir(parents=True)
@@ -403,7 +403,7 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
 
 
 def test_packages_of_other_folders_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders with a user's packages, and those of PYTHONPATH, are visible; folders with other files are not."""
+    """Folders of a user's packages and folders of PYTHONPATH are visible; folders with other files are not."""
     (tmp_path / "packages" / "einx-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "packages"), str(tmp_path / "own")])
@@ -412,7 +412,7 @@ def test_packages_of_other_folders_are_seen(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/bin -> usr/bin stays a link. An environment elsewhere is visible under its own name."""
+    """The link /bin -> usr/bin stays a link. An environment behind a link is visible under the link's name, too."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "bin").symlink_to("usr/bin")
@@ -430,7 +430,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_rights_hide_files_and_closed_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a closed folder no object can be opened: a whole class would not compile."""
+    """In a folder that other users may not enter, no file of a class would compile. The message names such a folder."""
     by_rights, by_landlock = Sandbox("C", seccomp=True, own_uid=True), Sandbox("B", landlock=1)
     for sandbox, mode in ((by_rights, 0o700), (by_landlock, 0o755)):
         tmp_path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A build with sanitizers names the student's line, and one with the stand-in for torch prints what torch does."""
+"""Builds with sanitizers name the student's line. A program with the stand-in for torch gives torch's results."""
 
 import re
 import shutil
@@ -24,7 +24,7 @@ from grader.study.standalone import build_program, ran
 
 FAULTY = text_of("faulty.cpp")
 NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
-#: One process for all: each fault in a child of its own, so that torch is imported under the sanitizer only once.
+#: Imports torch under the sanitizer only once: each faulty function is called in a forked child.
 CALL_EACH = """
 import os, sys, torch
 from grader.backends.torch.loaded import CallFailed, StudentObject
@@ -88,7 +88,7 @@ def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str
 
 @pytest.mark.skipif(not all(map(shutil.which, ("addr2line", "nm"))), reason="binutils is not installed")
 def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
-    """Frames of the kit's own functions are left out. Those of a program in a folder named like the kit count."""
+    """Frames of the kit's own functions are left out, but not frames of a program whose folder has the kit's name."""
     files = {"module.cpp": "int f() { return 1; }\nint main() { return f(); }\n"}
     folder = put(tmp_path / "my gpt149 (1)", files)
     built = folder / "program"
@@ -140,7 +140,7 @@ Results = dict[tuple[str, str], str]
 
 
 def lines(printed: str) -> Results:
-    """Return the printed results by kind and text of the expression."""
+    """Return the printed results by kind and text of each expression."""
     rows = (line.split("\t") for line in printed.splitlines())
     return {(row[0], row[1]): row[2] for row in rows if len(row) == 3}
 
@@ -154,7 +154,7 @@ def using_torch() -> Results:
 
 @pytest.fixture(scope="module")
 def with_the_stand_in() -> Results:
-    """Build with sanitizers, which print nothing unless they end the program."""
+    """Return results from a build with the stand-in and with sanitizers, which print only if they end the program."""
     chosen = {"ASAN_OPTIONS": sanitize.ASAN_OPTIONS, "UBSAN_OPTIONS": sanitize.UBSAN_OPTIONS}
     options = {name: ":".join(f"{k}={v}" for k, v in each.items()) for name, each in chosen.items()}
     strict = replace(SANITIZED, flags=(*SANITIZED.flags, "-O0", "-g1", "-fsanitize=float-cast-overflow"))
@@ -243,7 +243,7 @@ def test_other_errors_are_none_of_the_stand_ins() -> None:
 
 
 def test_a_bare_name_is_torchs_only_where_torchs_names_are_taken_in() -> None:
-    """Otherwise the message for a forgotten `float sum` would call it torch's."""
+    """Otherwise the message for a forgotten `float sum` would say that `sum` is a function of torch."""
     output = "module.cpp:2:3: error: 'sum' was not declared in this scope"
     called, kept = "auto x = sum (t);", "sum += x;"
     for source in ([], [f"// nothing\n{called}"], [f"using namespace torch;\n{kept}"]):
@@ -277,7 +277,7 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """The header of a student's file is not used for the kit's sources: their objects would export its interface."""
+    """The kit's own sources do not use the header of a student's file, or their objects would export its interface."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and all(made.is_file() for made in prepared.objects)
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "it is kept"

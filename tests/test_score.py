@@ -1,4 +1,4 @@
-"""Points by the rubric: each rule against figures computed by hand, and the table of points that people give."""
+"""Points by the rubric: each rule is compared with points computed by hand; and the table of manual points."""
 
 import os
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def earned(part: Part, verdict: str, *right: str, time: Timing | None = None) ->
      (1000, 900, 0.4)],
 )  # fmt: skip
 def test_slow_earns_the_share_of_its_band(ratio: float, low: float, share: float) -> None:
-    """The low end of the interval chooses the band: doubt favours the student."""
+    """The low end of the ratio's interval chooses the band, so that doubt favours the student."""
     part = PUBLIC.part("part2")
     points, reason = points_of(part, "slow", (), timing(ratio, low))
     assert points == pytest.approx(20 * share)
@@ -77,7 +77,7 @@ def test_slow_beyond_the_last_band_and_without_bands() -> None:
 
 
 def test_easy_inputs_alone_earn_nothing() -> None:
-    """Softmax with equal weights is right on one row, and on nearly equal scores."""
+    """A kernel with equal weights is right on inputs of one row or of nearly equal scores. These must earn nothing."""
     part = STAFF.part("part2")
     for hidden in (False, True):
         assert earned(part, "wrong", *names(part, hidden=hidden)) == 0
@@ -249,7 +249,7 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
     given = {"ada": {"writeup": 6.5}, "Zoë K.": {"writeup": 7.0, "part1_extra": 3.0, "part2": 0.0}}
     assert read_manual(path, PUBLIC, {"ada", "Zoë K.", "grace"}) == given
     assert read_manual(path)["ada"] == {"writeup": 6.5}
-    # A row without points changes nobody's total.
+    # A row without points is accepted even if its id is unknown.
     path.write_text("id,writeup,comment\nada,6.5,\nREADME,,write-up: empty\n")
     assert read_manual(path, PUBLIC, {"ada"}) == {"ada": {"writeup": 6.5}}
 
@@ -290,7 +290,7 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
     ids=lambda value: "" if len(str(value)) > 80 else None,
 )
 def test_a_mistake_in_the_table_is_one_short_line(content: Any, line: int, says: str, tmp_path: Path) -> None:
-    """Messages have file and line. tests/fuzz/readers.py checks that time grows linearly."""
+    """Each message has file and line. (tests/fuzz/readers.py tests the time of reading.)"""
     path = tmp_path / "manual.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     message = refused("", read_manual, path, PUBLIC, ["ada", "grace"]).removeprefix(f"{path}:")

@@ -1,4 +1,4 @@
-"""The seccomp filters for both machines, run by an interpreter: the kernel here knows only one machine."""
+"""The seccomp filters for x86-64 and aarch64. An interpreter runs them, because this machine is only one of these."""
 
 import errno
 import functools
@@ -23,7 +23,7 @@ SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
 
 
 def verdict(program: seccomp.Filter | None, machine: str, number: int, *arguments: int) -> int:
-    """Return the kernel's answer to one call (classic BPF as in networking/filter.rst of the kernel)."""
+    """Run a filter (classic BPF, networking/filter.rst of Linux) on a system call. Return its verdict."""
     assert program is not None
     code = bytearray(program.program)
     for place in program.pid_places:
@@ -62,14 +62,14 @@ def call(machine: str, name: str) -> int:
 AT_EMPTY_PATH, MAP_SHARED, MAP_PRIVATE, ANONYMOUS = 0x1000, 0x1, 0x2, 0x20
 HUGE = 0x40000 | MAP_PRIVATE | ANONYMOUS
 READ_EXEC, ALL_RIGHTS = 0x5, 0x7
-#: Ways to execute code that a program has written to memory.
+#: System calls by which a program could execute code that it has written to memory.
 NEW_CODE: list[tuple[Any, ...]] = [
     *(("mprotect", 0, 4096, rights) for rights in (0x4, READ_EXEC, ALL_RIGHTS)),
     *(("mmap", 0, 4096, rights, MAP_PRIVATE | ANONYMOUS, 3) for rights in (READ_EXEC, ALL_RIGHTS)),
     *(("mmap", 0, 4096, READ_EXEC, how, 5) for how in (MAP_SHARED, MAP_PRIVATE)),
     ("mmap", 0, 4096, ALL_RIGHTS, MAP_PRIVATE, 3), ("pkey_mprotect",), ("memfd_create",), ("shmat",),
 ]  # fmt: skip
-#: For each filter: the verdicts, and the calls (with their arguments) that get them.
+#: System calls with their arguments, by verdict, for each filter.
 BOTH_RUNNERS = {
     ALLOW: [
         ("read",), ("futex",), ("clone", CLONE_VM | seccomp.CLONE_THREAD), ("kill", OWN_PID, 9),
@@ -109,7 +109,7 @@ NATIVE = {
         ("ptrace",), ("setsid",),
     ],
 }  # fmt: skip
-#: Besides the calls of a static program, a dynamic one may open and map its libraries.
+#: Further calls of a dynamic program, which opens and maps its libraries.
 DYNAMIC = {
     ALLOW: [
         ("openat",), ("mmap", 0, 4096, READ_EXEC, MAP_PRIVATE, 3), ("mmap", 0, 4096, 3, MAP_PRIVATE | ANONYMOUS),

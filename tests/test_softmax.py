@@ -60,7 +60,7 @@ def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: 
 
 @pytest.mark.parametrize("made", in_files(kernels.RIGHT, part_of))
 def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
-    """Results only: `grader selftest --lab softmax` times these kernels at full size."""
+    """Judge results without times. (`grader selftest --lab softmax` times these kernels at full size.)"""
     for variant, result in side_by_side(tmp_path, made):
         assert result.verdict == "pass", (variant.name, result.diagnosis)
         assert all(case.ok for case in result.cases) and len(result.cases) > 8, variant.name
@@ -76,7 +76,7 @@ def test_the_master_passes_and_the_starter_is_not_written(tmp_path: Path) -> Non
 
 
 def test_nan_alone_does_not_prove_a_mistake() -> None:
-    """A prediction that is NaN in the same rows, but also in rows that are right, explains nothing."""
+    """A suspect whose prediction is NaN in the wrong row, but also in right rows, is not named."""
     oracle, shape = ORACLES["safe"], {"R": 4, "C": 9}
     inputs = {"X": np.random.default_rng(2).uniform(-5000, 5000, (4, 9)).astype(np.float32)}
     right = oracle.expected(inputs, shape)
@@ -88,8 +88,8 @@ def test_nan_alone_does_not_prove_a_mistake() -> None:
 
 
 def test_a_right_output_refutes_a_mistake() -> None:
-    """In a row of equal numbers two mistakes give the same output, 1: ties left out of the sum, and a missing division.
-    A right output on other inputs refutes the second one."""
+    """In a row of equal numbers, two mistakes give the output 1: ties left out of the sum, and a missing division.
+    Because the kernel is right on other inputs, the second mistake is not named."""
     oracle, shape = ORACLES["online"], {"R": 3, "C": 9}
     inputs = {"X": np.full((3, 9), 2, np.float32)}
     right, actual = oracle.expected(inputs, shape), np.ones((3, 9))
@@ -108,7 +108,7 @@ def test_a_right_output_refutes_a_mistake() -> None:
 
 @pytest.mark.parametrize("function", some(["safeSoftmax", "onlineSoftmax"], 2))
 def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> None:
-    """Equal outputs of parts 2 and 3 are not flagged, because those of honest kernels are equal, as in the master."""
+    """Honest kernels of parts 2 and 3, such as the master's, have equal outputs, so their equality is not flagged."""
     first, last = place(SOURCE, function)
     text, one = SOURCE, SOURCE[first:last]
     for name in ("naiveSoftmax", "safeSoftmax", "onlineSoftmax"):
@@ -122,7 +122,7 @@ def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> No
 
 
 def float32_softmax(x: Array, sums: Array | None = None) -> Array:
-    """Softmax in float32, with these sums, or with NumPy's pairwise sums."""
+    """Return the softmax in float32. `sums` replaces the rows' sums, which by default are NumPy's pairwise sums."""
     weights = np.exp(x - x.max(1, keepdims=True))
     return weights / (weights.sum(1, keepdims=True, dtype=np.float32) if sums is None else sums)
 
@@ -192,7 +192,7 @@ def test_what_is_counted_is_what_the_theory_says(kernel: str) -> None:
 
 
 def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None:
-    """exp() overflows in the master's naive part. In the file judged here the online part also loses a tail."""
+    """In the judged file, exp() overflows in the naive part, and the online part's float sum loses a tail."""
     head, found, online = SOURCE.partition("torch::Tensor onlineSoftmax")
     lossy = head + found + online.replace("double sum = 0.0", "float sum = 0.0f")
     assert lossy != SOURCE
@@ -242,7 +242,7 @@ def test_a_handout_holds_the_lab_and_none_of_its_solutions() -> None:
 
 @pytest.mark.parametrize(("used", "unread"), [("l1", ["l2"]), ("l2", []), ("", [])])
 def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) -> None:
-    """The right side's share is computed with l1 in the place of l2, or nothing is computed."""
+    """The kernel uses l1 in place of l2 for the right side, or computes nothing; the message names unused inputs."""
     (part,) = (part for part in ASSIGNMENT.parts if part.id == "merge")
     case = next(case for case in part.cases if case.distribution == "partials")
     shape = {**ASSIGNMENT.defaults, **case.shape, "R": 5, "d": 3}

@@ -1,4 +1,4 @@
-"""The study: fits, comparisons, tables, figures, the write-up, command lines, and one sweep from end to end."""
+"""Studies: fits, comparisons, tables, figures, the write-up, command lines, and a whole sweep."""
 
 import csv
 import io
@@ -116,7 +116,7 @@ def test_ratios_feel_no_drift_that_all_variants_share_and_notes_and_clocks_are_t
     assert [line.note for line in noisy.lines] == ["fastest", "may equal the fastest"]
     wrong = compared(outcomes(PART1, [], []))
     assert [line.note for line in wrong.lines] == ["wrong result"] * 2
-    # Wall time decides OpenMP parts and calls without a CPU clock.
+    # Wall time is used for OpenMP parts, and for calls without a CPU clock.
     assert compared(outcomes(PART3, [1.0] * 7)).clock == "wall"
     assert compared([outcome_of(PART1, (Sample(2.0, None),) * 2)]).clock == "wall"
 
@@ -151,7 +151,7 @@ MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, Non
 def test_figures_in_letters_show_points_where_they_are_and_every_number() -> None:
     lines = figure.text(PLOT, width=60, height=40).splitlines()
     frame = [line.partition("|")[2] for line in lines if "|" in line]
-    # Above the plot is the upper end of the first interval.
+    # The topmost mark is the upper end of the first interval.
     assert lines[:2] == [PLOT.title, PLOT.about] and frame[0].startswith("-")
     marks = sorted((line.index("o"), row) for row, line in enumerate(frame) if "o" in line)
     rows = [row for _, row in marks]
@@ -172,7 +172,7 @@ def test_figures_take_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     refused("pip install matplotlib", figure.draw, MAP, tmp_path / "m.png", of=KitError)
 
 
-#: Wrong lines, and a part of the message.
+#: Wrong command lines, each with a part of its message.
 USAGE = r"""
 sweep: PART | swep part2: no command 'swep': did you mean sweep\? | sweep part9: choose part1, part2
 sweep part2 --tile 2,x: --tile takes a whole number | sweep part2 --tile 2 -N 64,128: one thing at a time
@@ -224,7 +224,7 @@ def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_a_table(tmp_path:
     writeup.write_bytes(START + b"an older table\r\n" + END)
     line = ["sweep", "part2", "--tile", "4,8", "-N", "64", "-H", "1", "--rounds", "3", "--seed", "1"]
     paths = ["--module", str(tmp_path), "--out", str(out), "--writeup", str(writeup)]
-    # A write-up without a region for the table is refused before anything is measured.
+    # A write-up without a region for the table is refused before a kernel is called.
     refused("<!-- table: threads-part3 -->", gpt149.run, ["threads", "part3", *paths])
     assert gpt149.run([*line, *paths]) == 1
     with open(out / "sweep-part2.csv", newline="") as file:
@@ -304,7 +304,7 @@ def test_a_variable_is_named_after_the_line_that_writes_it() -> None:
         assert racereport._written_name([side]) == name, line
 
 
-#: Wrong on every number of threads, and differently on each.
+#: A kernel that is wrong with any number of threads, with another result for each number.
 WRONG_BY_THREADS = """
 using torch::Tensor;
 Tensor myFusedAttention(Tensor Q, Tensor K, Tensor V, Tensor temp, int B, int H, int N, int d) {
@@ -397,7 +397,7 @@ def scores(kernel: str, N: int, d: int, cache_bytes: int, **tiles: int) -> Traff
 
 
 def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
-    """Return the traffic of a simple cache: each set is a list of lines, the newest last."""
+    """Return the traffic of a simply written cache: each set is a list of lines, the last used line at its end."""
     per_set = ways or lines
     sets: list[list[int]] = [[] for _ in range(lines // per_set)]
     dirty: set[int] = set()
@@ -421,7 +421,7 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
-    """Simulate random accesses with runs, jumps and repetitions. N = d = 16 gives enough memory for the indices."""
+    """Compare both caches on random accesses with runs, jumps and repetitions. N = d = 16 makes all indices valid."""
     draw = random.Random(seed)
     ways, lines = draw.choice([0, 1, 2, 4]), draw.choice([4, 8, 16])
     accesses, place = [], 0
@@ -437,7 +437,7 @@ def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
 
 
 def walked(N: int, d: int, T: int) -> Iterator[Access]:
-    """Yield part 2's accesses for the scores: Q, K, (V, O,) S one after the other, each on its own line."""
+    """Yield part 2's accesses for the scores. In memory, Q, K, V, O and S follow each other; each begins a new line."""
     K, S = (matrix * -(-N * d // 16) * 16 for matrix in (1, 4))
     for i0 in range(0, N, T):
         for j0 in range(0, N, T):
@@ -454,15 +454,15 @@ def walked(N: int, d: int, T: int) -> Iterator[Access]:
 @pytest.mark.parametrize(("N", "d", "T"), [(7, 19, 4), (12, 8, 16), (9, 33, 3)])
 @pytest.mark.parametrize(("lines", "ways"), [(4, 0), (16, 0), (16, 2), (8, 1)])
 def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, lines: int, ways: int) -> None:
-    """Rows that begin in the middle of a line, ragged tiles, and a cache too small for two of the lines."""
+    """Parameters include rows that begin within a line, ragged tiles, and a cache too small for two lines."""
     found = simulated("part2", Shape(N, d, T), Model(64 * lines, ways))
     assert found == naive(list(walked(N, d, T)), lines, ways)
 
 
 def test_counts_by_hand() -> None:
-    """With N = d = 16, Q, K and S have 16 lines each, and a row is one line."""
+    """With N = d = 16, Q, K and S have 16 cache lines each, one for each row."""
     assert scores("part1", 16, 16, 64 * KB) == Traffic(2 * 16**3 + 16**2, 16 + 16 + 16, 16)
-    # Four lines: a row of Q and of S stay, the rows of K come anew for each row of Q.
+    # In a cache of four lines a row of Q and of S stay; the rows of K are fetched again for each row of Q.
     assert scores("part1", 16, 16, 4 * 64).fetched == 16 + 16 * 16 + 16
     # The cache holds tiles of 4 rows of Q, K and S, and 4 more rows. So K is fetched again for each tile of Q.
     assert scores("part2", 16, 16, 16 * 64, tile=4).fetched == 16 + 4 * 16 + 16
@@ -478,7 +478,7 @@ def test_the_ratio_is_one_over_the_tile_only_where_rows_exceed_the_cache() -> No
         assert found.lines / first.lines == pytest.approx(wanted, rel=0.02 if kernel == "part2" else 0.03)
         assert found.lines == pytest.approx(cache.formula(kernel, Shape(192, 4096, tile), 64), rel=0.03)
     assert first.lines == pytest.approx(cache.formula("part1", Shape(192, 4096), 64), rel=0.01)
-    # At the assignment's own size the ratio is 1.
+    # At the assignment's default size the ratio is 1.
     lines = {kernel: scores(kernel, 1024, 32, 512 * KB).lines for kernel in ("part1", "part2")}
     assert lines["part2"] / lines["part1"] == pytest.approx(1.0, abs=0.001)
 
@@ -511,7 +511,7 @@ def test_the_outputs_of_the_probe_and_of_cachegrind_are_read() -> None:
 
 
 def test_the_machine_has_wider_levels_that_are_faster_and_caches() -> None:
-    """The probe keeps the best of several tries. Other programs change a ratio of 8 to 16 little."""
+    """The probe takes the best of several tries, so other programs can hardly change the ratio, which is 8 to 16."""
     speed = facts.measure()
     assert speed.peak(speed.levels[-1], 1) > 2 * speed.peak(speed.levels[0], 1) or len(speed.levels) == 1
     assert min(*speed.triad.values(), *speed.read.values()) > 0

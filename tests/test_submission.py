@@ -1,4 +1,4 @@
-"""Submissions in every form a class arrives in, good, odd and hostile: found, named, copied or refused."""
+"""Submissions in every form, also odd and hostile ones: finding, naming, copying and refusing them."""
 
 import hashlib
 import os
@@ -59,7 +59,7 @@ def test_folders_give_their_names_and_a_class_of_one_keeps_it(tmp_path: Path, sc
 
 @pytest.mark.parametrize(("name", "id_"), [("ada", "ada"), ("Ada Lo_7_assignsubmission_file_", "Ada_Lo_7")])
 def test_a_folder_of_one_student_is_never_divided(name: str, id_: str, tmp_path: Path, scratch: Path) -> None:
-    """A student who hands in a folder of folders must not be graded as several students."""
+    """A student who hands in a folder with several folders must not be graded as several students."""
     files = {f"{name}/{other}/module.cpp": SOURCE for other in ("bob", "x")}
     put(tmp_path / "class", files)
     put(tmp_path, {"class.zip": zipped(files)})
@@ -145,7 +145,7 @@ def test_a_folder_without_submissions_is_reported(tmp_path: Path, scratch: Path)
     put(tmp_path, {"broken.zip": b"PK\3\4", "empty.zip": zipped({})})
     assert "is cut off" in sources(tmp_path / "broken.zip", scratch)["broken"]
     assert "nothing was handed in" in sources(tmp_path / "empty.zip", scratch)["empty"]
-    # A scratch folder that cannot be made is the kit's fault.
+    # If the scratch folder cannot be made, this is a fault of the kit, not of the submission.
     put(tmp_path, {"module.cpp": SOURCE, "file": b""})
     refused("", find, tmp_path / "module.cpp", "module.cpp", tmp_path / "file" / "scratch", of=KitError)
 
@@ -230,7 +230,7 @@ def test_no_link_on_disk_is_followed(tmp_path: Path, scratch: Path, monkeypatch:
         (home / name).symlink_to(target)
     os.mkfifo(home / "fifo/module.cpp")
     with socket.socket(socket.AF_UNIX) as listener:
-        with monkeypatch.context() as inside:  # a socket's path may only have some 100 bytes
+        with monkeypatch.context() as inside:  # a socket's path may have only about 100 bytes
             inside.chdir(home / "socket")
             listener.bind("module.cpp")
         results = sources(home, scratch)
@@ -365,7 +365,7 @@ def test_yaml_that_names_itself_does_no_harm_and_its_scalars_are_texts() -> None
     assert len(gradescope_entries(group.encode(), "metadata")[0].people) <= 64
 
 
-#: Reads contents that no export has. Each has to be refused.
+#: Reads metadata that no real export contains. Each text must be refused.
 STRANGE = """
 from grader.core.errors import UsageError
 from grader.submission.exports import gradescope_entries
@@ -382,7 +382,7 @@ for content in (
 
 
 def test_metadata_of_no_export_s_shape_is_reported_and_not_recursed_into() -> None:
-    """Read in a separate process, which an overflowing stack would end."""
+    """Read in a separate process, because a stack overflow would end the process."""
     ended = python("-c", STRANGE)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
@@ -449,7 +449,7 @@ def test_names_become_ids_and_nobody_takes_another_s_place(tmp_path: Path, scrat
     for name, submission in submissions.items():
         assert len(name.encode()) <= 200 and not set(name) & set("./\\ \n<>:\"'|?*=+@")
         submission.name.encode()
-        # A zero-width joiner may stay, but no character that moves the cursor.
+        # The name may contain a zero-width joiner, but no characters that move the cursor.
         assert submission.name == one_line(submission.name, 1000)
     again = {name: each.sha256 for name, each in found(tmp_path, scratch).items()}
     assert again == {name: each.sha256 for name, each in submissions.items()}

@@ -1,4 +1,4 @@
-"""Corpus, vocabulary, checkpoints and training are reproducible, and foreign files never run as code."""
+"""Corpus, vocabulary, checkpoints and training are reproducible, and checkpoints of others never run as code."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ def test_corpus_counts_the_information_of_its_throws() -> None:
 
 
 def test_speakers_and_the_thing_of_the_scene_are_consistent() -> None:
-    """Speakers have entered the scene; the persons they mention have not."""
+    """Speakers have entered the scene; the persons that they mention have not entered."""
     for scene in corpus.write(60_000, 3).text.split("[Enter ")[1:]:
         entrance, _, rest = scene.partition("]")
         speakers = {line.rstrip(":").partition(" [")[0] for line in rest.splitlines() if line.endswith(":")}
@@ -68,7 +68,7 @@ def test_own_vocabulary_round_trips_any_text() -> None:
     for text in (ACCENTS, corpus.write(2_000, 5).text):
         assert words.decode(words.encode(text)) == text
     assert words.encode("<|endoftext|>") != []
-    # A character whose bytes are in several tokens is printed once all bytes are there.
+    # A character whose bytes are in several tokens is printed when its last byte has arrived.
     stream = tokenizer.TextStream(words)
     assert "".join([stream.push(token) for token in words.encode(ACCENTS)]) == ACCENTS
     stream.push(words.encode("🙂")[0])
@@ -81,7 +81,7 @@ def test_trained_vocabulary_depends_on_the_text_alone(tmp_path: Path) -> None:
     assert len(words) == 300 and words.tokens == tokenizer.train(text, 300).tokens
     assert len(words.encode(text)) < 0.75 * len(text)
     assert tokenizer.load(words_file(tmp_path, words.tokens)).tokens == words.tokens
-    # A file that changes is read anew: no copy of it is kept anywhere.
+    # A changed file is read again, because the reader keeps no copy.
     assert len(tokenizer.load(words_file(tmp_path, tokenizer.train(text, 290).tokens))) == 290
 
 
@@ -273,7 +273,7 @@ def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
 
 
 def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors for useless corpora, and for a torch without Muon."""
+    """Training refuses useless corpora, and a torch without the optimizer Muon."""
     for content, message in ((b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")):
         (tmp_path / "mine.txt").write_bytes(content)
         assert train.main(["--out", str(tmp_path), "--corpus", str(tmp_path / "mine.txt")]) == 2
@@ -285,11 +285,11 @@ def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert "torch 2.9" in said and said.count("\n") == 1
 
 
-@pytest.mark.full  # Below, each part by itself speaks as torch.
+@pytest.mark.full  # in the fast tier, another test compares each part with torch
 def test_parts_speak_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two short contexts replace the usual seven. No curve ends early, however slow the machine is."""
+    """Only two short contexts are timed, to save time, and slow machines do not end a curve early."""
     monkeypatch.setattr(compare, "CONTEXTS", (16, 32))
     monkeypatch.setattr(compare, "SLOWEST_TOKEN_S", math.inf)
     module, drawing = ROOT / "module.cpp", tmp_path / "speed.svg"
@@ -300,7 +300,7 @@ def test_parts_speak_alike(
 
 @dataclass
 class Stage:
-    """The model, and kernels for it. Each is a function of a library with the reference's ABI."""
+    """The model, and kernels for it: functions of a library with the reference's C interface."""
 
     plays: checkpoint.Loaded
     zygote: Zygote
@@ -321,7 +321,7 @@ class Stage:
             return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
 
     def by_torch(self, prompt: Tensor, new: int, temperature: float = 0.8, window: int = 256) -> Tensor:
-        """Continue by plain causal PyTorch, with everything computed again for each token: (B, length)."""
+        """Return the text (B, length), continued by causal PyTorch that computes all tokens again for each new one."""
         sampler, tokens = Sampler(len(prompt), 5, temperature), prompt
         with torch.inference_mode():
             for _ in range(new):
@@ -365,7 +365,7 @@ def test_a_window_slides_over_a_longer_text_and_a_mask_takes_one_call_a_layer(st
         assert tally.kernel_calls == stage.plays.model.config.n_layer * (1 + 2)
 
 
-#: Place at which a bug is seen first: token, layer, head.
+#: By bug: the first token, layer and head at which the demo reports it.
 LOCATED = {"no_normalisation": (0, 0, 0), "dropped_tail": (0, 0, 0), "head_0_copied": (0, 0, 1)}
 LOCATED |= {"mean_of_v": (1, 0, 0), "last_row_only": (1, 0, 0), "crash": (1, 0, None)}
 FAULTS = {"last_row_only": "rows of the output differ", "crash": "SIGSEGV"}
@@ -390,7 +390,7 @@ def test_batch_0_copied_shows_once_texts_differ_or_keys_are_cut_up(stage: Stage)
 
 
 def test_kernel_drives_the_text(stage: Stage) -> None:
-    """Zeros in place of attention change the text; a trusted kernel runs to its end."""
+    """Zeros in place of attention change the text. With `trust`, a wrong kernel continues to the end."""
     right = stage.speak("right", stage.prompt(6), 40)
     wrong = stage.speak("zeros", stage.prompt(6), 40, trust=True)
     assert right.fault is None
@@ -408,7 +408,7 @@ def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize(("keys", "most", "window"), MERGED)
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
 def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: float, spread: float) -> None:
-    """The text begins in the middle, jumps, and goes token by token until the window has left its own beginning."""
+    """The text begins with `most` + 1 keys, jumps ahead, and grows key by key until the window drops the first ones."""
     source = torch.Generator().manual_seed(keys)
     q = torch.randn(2, 3, 1, 8, generator=source)
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
@@ -439,7 +439,7 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
 
 
 def test_a_kept_call_has_fresh_inputs_and_zeros(stage: Stage) -> None:
-    """A token takes little CPU time: the runner repeats a call in the memory of the previous call."""
+    """To save time, the runner repeats a call in the previous call's memory, with new inputs and zeroed workspaces."""
     add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [np.ones(2, np.float32)])
     fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [np.ones(2, np.float32)])
     with stage.zygote.spawn("torch", "", threads=1, freeze=False) as session:
@@ -519,6 +519,6 @@ def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: pyt
         refused(message, inference, "part1", *line.split(" "))
     refused("begin equally long", inference, "part1", "--prompt", "[Enter", "--prompt", "BAKER: I saw")
     refused("take a longer -m", inference, "part1", "--prompt", "the mirror " * 100)
-    # Generating a text needs --inference and a part that computes attention.
+    # To generate a text needs --inference and a part that computes attention.
     refused("-m belongs to --inference", gpt149.run, ["part4", "-m", "shakes128"])
     refused("computes no attention; choose", inference, "4Daccess")

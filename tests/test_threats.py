@@ -1,4 +1,4 @@
-"""Each threat ends as promised in every sandbox tier of this machine; the self-test finds faults of a judge."""
+"""Each threat gets its required verdict in every sandbox tier of this machine; `selftest` finds faults of a judge."""
 
 import contextlib
 import hashlib
@@ -48,7 +48,7 @@ SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROO
 
 
 class Confinements:
-    """One zygote for each tier, shared by all of its rows as in a class, and started by the first of them."""
+    """A zygote for each tier, started at first use and shared by the tier's submissions, as in a class."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self.stack = stack
@@ -75,14 +75,14 @@ def confinements() -> Iterator[Confinements]:
 def cases() -> Iterator[ParameterSet]:
     """Yield each threat in each tier with the profiler's table, and in the strongest tier and in D also without it.
 
-    In the fast tier of tests are those of the strongest tier and D, without the table. Threats to the table itself are
-    there with it.
+    The fast tier of tests has only the strongest tier and D, without the table. Threats to the table itself are tested
+    with it.
     """
     for box in TIERS:
         is_quick = box.tier in (TIERS[0].tier, "D")
         for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
             needs = [needs_python_h] if "py::list" in submission.text else []
-            # Attempts on descriptors and on Python have no target in a runner without torch.
+            # Attacks on descriptors and on Python need a runner with torch.
             meets_table = submission.first.row in ("A2", "B1", "C1")
             for table in (False, True) if is_quick and not meets_table else (True,):
                 name = f"{box.tier}: {submission.name}{', with the table' * table}"
@@ -100,7 +100,7 @@ def test_every_attempt_ends_as_it_must(
     result = judge(submission, tmp_path, named, zygote, sandbox=box, table=table)
     wall_s = time.monotonic() - wall_s
     assert submission.first.wall_s == 0.0 or wall_s < submission.first.wall_s
-    # Limit the judge's own time. Compilers and kernels have other limits.
+    # The limit is on the judge's own time; compilers and kernels have other limits.
     assert time.process_time() - started_s < JUDGE_CPU_S
     assert result.sandbox["tier"] == tier
     wrong = {
@@ -112,7 +112,7 @@ def test_every_attempt_ends_as_it_must(
     for path in files:
         path.rmdir() if path.is_dir() else path.unlink()
     assert not wrong
-    # A zygote that was ended in tier D has been started again.
+    # If the attack has killed the zygote in tier D, a new one replaces it: wait until the number is right.
     assert wait_for(lambda: len(descendants(os.getpid())) <= len(processes))
     # In tier D a kernel may write to folders that every user may write to.
     assert not files or tier == "D"
@@ -122,19 +122,19 @@ def test_every_attempt_ends_as_it_must(
 
 @pytest.mark.parametrize("name", one_of_each(HONEST, key=lambda name: None))
 def test_honest_files_are_never_flagged(name: str, confinements: Confinements, tmp_path: Path) -> None:
-    """Honest files, measured and profiled in the strongest tier, the usual way to be judged."""
+    """Judge honest files in the strongest tier, with times and profiles."""
     parts = tuple(part for part in ASSIGNMENT.parts if part.function and part.id not in ("part2", "part4"))
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     source, zygote = write(tmp_path, HONEST[name]), confinements.zygote(TIERS[0])
     result = evaluate(ASSIGNMENT, source, parts, options, zygote=zygote, sandbox=TIERS[0])
-    # The published style binds no fourDimWrite, and its part passes all the same.
+    # The published style does not bind fourDimWrite; its part passes through part 1.
     assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
     flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
     assert [flag for flag in flags if flag.level != "note"] == []
 
 
 def test_every_row_is_there() -> None:
-    # C5 (archives) is in test_archive.py, and E7 (folders) in test_hostile_outfolder.py.
+    # Threats C5 (archives) and E7 (folders) are tested in test_archive.py and test_hostile_outfolder.py.
     counts = {"A": 11, "B": 5, "C": 6, "D": 2, "E": 6, "F": 2}
     rows = {f"{letter}{number}" for letter, last in counts.items() for number in range(1, last + 1)}
     assert {row.row for row in THREATS} == rows - {"C5"}
@@ -193,7 +193,7 @@ def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest
 
 
 def test_a_blind_judge(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two bugs are judged for real. The second is harmless: a judge that passes it looks like one that misses a bug."""
+    """selftest judges two bugs. The second is none, so a judge that passes it looks like a judge that misses a bug."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
     course = replace(ASSIGNMENT, parts=parts)
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
