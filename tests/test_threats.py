@@ -193,7 +193,7 @@ def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest
 
 
 def test_a_blind_judge(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """selftest judges two bugs. The second is none, so a judge that passes it looks like a judge that misses a bug."""
+    """selftest judges two edits as bugs. The second changes no result, so the judge looks as if it missed a bug."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
     course = replace(ASSIGNMENT, parts=parts)
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
