@@ -66,4 +66,5 @@ def languages(parts: Iterable[Part]) -> tuple[str, ...]:
 
 
 def all_on_card(parts: Iterable[Part]) -> bool:
+    """Return True if all kernels of these parts are for a GPU."""
     return all(kind_of(part).on_card for part in parts)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 import platform
-from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -63,14 +62,14 @@ def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | No
     return order[:most] if threads is None else usable_cpus()[-most:]
 
 
-def timing_cores(cpus: Sequence[int] | None = None) -> list[int]:
+def timing_cores() -> list[int]:
     """Return the numbers of the cores on which serial timings may run side by side, the last core first.
 
-    The cores are chosen from `cpus`, by default from all that this process may use. The remaining cores are for the
-    judges of these timings and for builds. Returns [] if no core can be reserved. docs/measurements.md, "Whether time
-    is judged fairly", gives the measurements behind the number of cores.
+    The remaining cores that this process may use are for the judges of these timings and for builds. Returns [] if no
+    core can be reserved. docs/measurements.md, "Whether time is judged fairly", gives the measurements behind the
+    number of cores.
     """
-    order = core_order() if cpus is None else list(cpus)
+    order = core_order()
     return list(reversed(order))[: timings_at_once(len(order))]
 
 

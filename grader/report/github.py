@@ -66,11 +66,10 @@ def muted(stream: TextIO | None = None) -> Iterator[None]:
 FILES = ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")
 
 
-def can_write(environment: Mapping[str, str] | None = None) -> None:
+def can_write() -> None:
     """Raise UsageError if a file that an environment variable in FILES names cannot be written. Writes nothing."""
-    environment = os.environ if environment is None else environment
     for variable in FILES:
-        if not (named := environment.get(variable)):
+        if not (named := os.environ.get(variable)):
             continue
         path = Path(named).absolute()
         place = path if path.exists() else path.parent

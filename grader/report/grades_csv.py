@@ -35,12 +35,12 @@ _FORMULA_WITHIN = re.compile(r"""([;\t|][\s"]*)(?=[=+\-@＝＋－＠])""")
 _TO_QUOTE = re.compile(r"""[,;\t|"\r\n]""")
 
 
-def safe_text(text: str, limit: int = 1000) -> str:
+def safe_text(text: str) -> str:
     """Return the text as one line, with an apostrophe before each place that a spreadsheet takes for a formula.
 
     This also covers spreadsheets that split cells at a comma, semicolon, tab or bar.
     """
-    kept = _FORMULA_WITHIN.sub(r"\1'", words.line(text, limit))
+    kept = _FORMULA_WITHIN.sub(r"\1'", words.line(text, 1000))
     return "'" + kept if text.startswith(_FORMULA_STARTS) or kept.startswith(_FORMULA_STARTS) else kept
 
 

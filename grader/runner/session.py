@@ -558,9 +558,9 @@ def has_ended(pid: int) -> bool:
         return False
 
 
-def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
-    """Wait until a process that closed its pipe has ended: a SIGKILL sent earlier would replace its exit status."""
-    deadline = time.monotonic() + timeout_s
+def _wait_for_exit(pid: int) -> None:
+    """Wait up to 1 s for the end of a process that closed its pipe: an earlier SIGKILL would replace its status."""
+    deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)
 

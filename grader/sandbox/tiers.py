@@ -224,7 +224,6 @@ class Sandbox:
         changing: Mapping[Path, str] | None = None,
         own_processes: bool = True,
         cwd: str = "/tmp",
-        scratch_bytes: int = Limits.scratch_bytes,
         card: bool = False,
         system: Iterable[Path] | None = None,
     ) -> list[str]:
@@ -246,7 +245,7 @@ class Sandbox:
             write=write,
             own_user_namespace=self.own_user_namespace,
             own_processes=own_processes,
-            scratch_bytes=scratch_bytes,
+            scratch_bytes=Limits.scratch_bytes,
             cwd=cwd,
             devices=view.card_devices() if card else (),
             facts=view.CARD_FACTS if card else (),

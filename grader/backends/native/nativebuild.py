@@ -227,7 +227,7 @@ class Kit:
 
 def kit(cache: Path | None = None) -> Kit:
     """Return the kit's objects, cached for each compiler. Raises KitError if they cannot be compiled."""
-    cache, tools = cache or cache_root(), toolchain()
+    cache, tools = cache_root(), toolchain()
     entry = cache / "objects" / f"{digest(repr(tools).encode(), *contents_of(INSIDE, SHIM))}.kit"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache) as place:
@@ -298,13 +298,13 @@ def _open_to_runners(program: Path) -> None:
     program.chmod(0o755)
 
 
-def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None = None) -> Path:
+def reference_program(kernels: Callable[[], Path], key: str) -> Path:
     """Return the program of the reference, cached if possible.
 
     `kernels` returns the object with its kernels; `key` changes when that object changes. Raises KitError if the
     program cannot be compiled or linked. Exceptions of `kernels` pass through.
     """
-    cache, tools = cache or cache_root(), toolchain()
+    cache, tools = cache_root(), toolchain()
     known = kit(cache)
     entry = cache / "objects" / f"{digest(b'reference', key.encode(), known.folder.name.encode())}.program"
     if objectcache.touch(entry):
@@ -334,12 +334,12 @@ def joined(kernels: Path, made: Path) -> None:
         made.write_bytes((place / "joined.o").read_bytes())
 
 
-def linked(kernels: Path, cache: Path | None = None) -> Path:
+def linked(kernels: Path) -> Path:
     """Link an object that was compiled like a student's file. Return the program, cached if possible.
 
     Raises KitError if it cannot be linked.
     """
-    cache, tools = cache or cache_root(), toolchain()
+    cache, tools = cache_root(), toolchain()
     known = kit(cache)
     prepared = standin.prepare(OWN_FLAGS, (), cache)
     entry = cache / "objects" / f"{digest(kernels.read_bytes(), known.folder.name.encode())}.program"

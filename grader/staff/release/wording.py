@@ -86,11 +86,6 @@ _DEVICE_IMAGE_TORCH = """\
 # a GPU. Without these, some points stay open, and PrairieLearn shows the submission as not gradable."""
 
 
-def runs_on_a_device(assignment: Assignment) -> bool:
-    """Return True if all kernels of the assignment are for a GPU."""
-    return all_on_card(assignment.parts)
-
-
 def named(assignment: Assignment, before: str = "", after: str = "") -> str:
     """Return the names of the files to hand in, joined by commas and "and", each between `before` and `after`."""
     *others, last = (f"{before}{name}{after}" for name in assignment.sources)
@@ -107,7 +102,7 @@ def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) 
     listed = [f"    python gpt149.py {name:{width}}{', '.join(parts)}" for name, parts in titles.items()]
     names = [PurePosixPath(path).name for path in compiled if path.endswith(".o")]
     platforms = sorted({name.removesuffix(".o").partition("-")[2].replace("-", " on ", 1) for name in names})
-    on_device = runs_on_a_device(assignment)
+    on_device = all_on_card(assignment.parts)
     has_cuda = "cuda" in languages(assignment.parts)
     return {
         "title": assignment.title,
@@ -132,7 +127,7 @@ def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) 
 def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]:
     """Return the values for the autograder's templates by placeholder. `private` are the folders that only the
     autograder's own user may enter."""
-    on_device = runs_on_a_device(assignment)
+    on_device = all_on_card(assignment.parts)
     return {
         "source": " ".join(map(shlex.quote, assignment.sources)),
         "private": " ".join(private),
@@ -145,14 +140,14 @@ def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]
 def workflow(assignment: Assignment) -> dict[str, str]:
     usual = "numpy pyyaml"
     device = f'{usual} {TORCH} "{devicebuild.TRITON_PACKAGE}" --extra-index-url {CPU_BUILDS}'
-    return {"source": named(assignment), "packages": device if runs_on_a_device(assignment) else usual}
+    return {"source": named(assignment), "packages": device if all_on_card(assignment.parts) else usual}
 
 
 def packages(assignment: Assignment) -> str:
     """Return the text of a requirements.txt for judging and for the page with the verdict."""
     usual = "numpy>=2\npyyaml\njinja2\n"
     device = f"--extra-index-url {CPU_BUILDS}\n{usual}{TORCH}\n{devicebuild.TRITON_PACKAGE}\n"
-    return device if runs_on_a_device(assignment) else usual
+    return device if all_on_card(assignment.parts) else usual
 
 
 def runtime(assignment: Assignment) -> dict[str, object]:
@@ -160,7 +155,7 @@ def runtime(assignment: Assignment) -> dict[str, object]:
     return {
         "runs-on": "ubuntu-24.04",
         "python": "3.12",
-        "apt": ["gcc" if runs_on_a_device(assignment) else "g++"],
+        "apt": ["gcc" if all_on_card(assignment.parts) else "g++"],
     }
 
 
@@ -173,5 +168,5 @@ def question(assignment: Assignment, image: str) -> dict[str, str]:
         "sources": named(assignment, "<code>", "</code>"),
         "files": f'file-names="{first}"' + (f' optional-file-names="{",".join(further)}"' if further else ""),
         "image": image,
-        "torch": _DEVICE_IMAGE_TORCH if runs_on_a_device(assignment) else _IMAGE_TORCH,
+        "torch": _DEVICE_IMAGE_TORCH if all_on_card(assignment.parts) else _IMAGE_TORCH,
     }

@@ -43,31 +43,31 @@ def _number(code: str) -> int:
     return zlib.crc32(code.encode("utf-8", "surrogatepass")) + 1
 
 
-def grams(codes: Iterable[str], size: int = GRAM) -> list[int]:
-    """Return a 64-bit hash of each run of `size` consecutive codes, by position; [] if there are fewer codes."""
+def grams(codes: Iterable[str]) -> list[int]:
+    """Return a 64-bit hash of each run of GRAM consecutive codes, by position; [] if there are fewer codes."""
     numbers = [_number(code) for code in codes]
-    oldest = pow(_BASE, size, 1 << 64)
+    oldest = pow(_BASE, GRAM, 1 << 64)
     value, hashes = 0, []
     for at, number in enumerate(numbers):
         value = value * _BASE + number
-        if at >= size:
-            value -= numbers[at - size] * oldest
+        if at >= GRAM:
+            value -= numbers[at - GRAM] * oldest
         value &= _MASK
-        if at >= size - 1:
+        if at >= GRAM - 1:
             # The low bits of a polynomial hash are poorly mixed: fold the high bits into them.
             hashes.append(((value ^ (value >> 31)) * _BASE) & _MASK)
     return hashes
 
 
-def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
-    """Return {hash: positions} for the smallest hash of each window.
+def winnow(hashes: list[int]) -> dict[int, list[int]]:
+    """Return {hash: positions} for the smallest hash of each window of WINDOW hashes.
 
     If a window has equal smallest hashes and one of them is already chosen, it stays: few positions in repetitive text.
     """
     chosen: dict[int, list[int]] = defaultdict(list)
     last = -1
-    for end in range(min(window, len(hashes)), len(hashes) + 1) if hashes else ():
-        start = max(0, end - window)
+    for end in range(min(WINDOW, len(hashes)), len(hashes) + 1) if hashes else ():
+        start = max(0, end - WINDOW)
         if last < start:
             smallest = min(hashes[start:end])
             last = end - 1 - hashes[start:end][::-1].index(smallest)

@@ -115,11 +115,11 @@ def conv2d(shape: tuple[int, ...], features: int, kernel: int, stride: int) -> L
     return Layer("conv2d", (features, *output), "images", sizes, weights)
 
 
-def maxpool2d(shape: tuple[int, ...], kernel: int = 2) -> Layer:
-    """Return a pooling layer over adjacent squares; an incomplete last row or column is left out."""
+def maxpool2d(shape: tuple[int, ...]) -> Layer:
+    """Return a pooling layer over adjacent 2 x 2 squares; an incomplete last row or column is left out."""
     channels, height, width = shape
-    sizes = {"planes": channels, "rows": height, "columns": width, "side": kernel, "step": kernel}
-    return Layer("maxpool2d", (channels, height // kernel, width // kernel), "maps", sizes)
+    sizes = {"planes": channels, "rows": height, "columns": width, "side": 2, "step": 2}
+    return Layer("maxpool2d", (channels, height // 2, width // 2), "maps", sizes)
 
 
 def relu(before: Layer) -> Layer:

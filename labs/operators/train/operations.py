@@ -64,10 +64,9 @@ class StudentOperators:
     """Calls of the student's functions in one runner. `on_call` is called after each successful call. `wall_s` is the
     time of the calls in s, with the pipe but without `on_call`."""
 
-    def __init__(
-        self, session: Session, parts: Mapping[str, Part], on_call: Callable[[Made], None] | None = None
-    ) -> None:
-        self.session, self.parts, self.on_call = session, parts, on_call
+    def __init__(self, session: Session, parts: Mapping[str, Part]) -> None:
+        self.session, self.parts = session, parts
+        self.on_call: Callable[[Made], None] | None = None
         self.calls, self.wall_s, self.on_call_s = 0, 0.0, 0.0
 
     def __call__(

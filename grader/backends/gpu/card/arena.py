@@ -65,8 +65,8 @@ class Tensor:
 class Card:
     """The judge's CUDA context on one GPU, and its kernels (kernels.cu). Raises OSError or CudaError without a GPU."""
 
-    def __init__(self, ordinal: int = 0) -> None:
-        self.driver = Driver(ordinal)
+    def __init__(self) -> None:
+        self.driver = Driver()
         module = self.driver.load(MODULE.read_bytes() + b"\0")
         self._fill = self.driver.function(module, "fill_sets")
         self._count_changed = self.driver.function(module, "count_changed")

@@ -70,16 +70,15 @@ class _Copy2D(ctypes.Structure):
 
 
 class Driver:
-    """CUDA's driver, with one context of this process on one GPU. It must not be used after a fork."""
+    """CUDA's driver, with one context of this process on its first GPU. It must not be used after a fork."""
 
-    def __init__(self, ordinal: int = 0) -> None:
+    def __init__(self) -> None:
         """Raise OSError without libcuda, and CudaError if no GPU or no context is available."""
         self.library = ctypes.CDLL(LIBRARY)
         self.library.cuGetErrorName.argtypes = (c_int, ctypes.POINTER(c_char_p))
-        self.ordinal = ordinal
         self("cuInit", c_uint(0))
         device, context = c_int(), c_void_p()
-        self("cuDeviceGet", byref(device), c_int(ordinal))
+        self("cuDeviceGet", byref(device), c_int(0))
         self.device = device.value
         self("cuDevicePrimaryCtxRetain", byref(context), c_int(self.device))
         self.context = context
