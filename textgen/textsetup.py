@@ -126,7 +126,6 @@ class TextSetup:
         Raises Faulty if the function cannot be called, UsageError if its tensors would not fit into the memory limit.
         """
         from grader.backends import binding, faults
-        from grader.backends.kinds import kind_of
         from textgen.kernel import StudentKernel
 
         config = self.loaded.model.config
@@ -142,9 +141,7 @@ class TextSetup:
         binding.refuse_oversize(part, bench.shape, part.inputs, self.course.limits.memory_gib)
         # Do not stop the runner between calls: no time is judged, and a stop takes as long as a small call.
         session = bench.student(part, threads=bench.shape["threads"], freeze=False)
-        is_students = kind_of(part).is_students
-        unfit = binding.mismatch(part, session.functions, part.inputs) if is_students else None
-        if unfit is not None:
+        if (unfit := bench.backend(part).unbound(part, session)) is not None:
             raise faults.Faulty("missing", unfit)
         shape = {name: bench.shape[name] for name in self.course.defaults}
         return StudentKernel(session, part, shape, self.window, self.options.prefill, self.options.chunk)

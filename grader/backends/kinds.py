@@ -20,8 +20,6 @@ class Kind:
     """True if the judge can delay a runner's threads at random moments, which reveals data races."""
     shows_memory: bool = True
     """True if the memory of each call can be measured from outside."""
-    on_cores: bool = True
-    """True if CPU cores do the work of a call."""
     sanitizes: bool = True
     """True if the file can be built with sanitizers."""
     holds_its_work: bool = True
@@ -41,7 +39,6 @@ KERNELS = Kind(
     on_card=True,
     delays=False,
     shows_memory=False,
-    on_cores=False,
     sanitizes=False,
     holds_its_work=False,
     is_program=False,

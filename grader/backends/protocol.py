@@ -172,6 +172,10 @@ class Backend(ABC):
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
         """Yield flags for suspicious `evidence` on a part's runners, which may have loaded `builds`."""
 
+    def time_flags(self, timing: Timing, *, flops: float, threads: int, cores: int) -> Iterable[Flag]:
+        """Return flags for impossible times (`integrity.flags.time_flags`); none where no CPU core does the work."""
+        return ()
+
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
         """Return flags for a GPU part whose calls use a library in place of a kernel. `play`: also replay the calls."""
         return ()

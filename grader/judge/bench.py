@@ -143,9 +143,9 @@ class Bench:
             usual, now = (binding.elements(part, part.inputs, sizes) for sizes in (defaults, shape))
         return max(1.0, now / max(1, usual))
 
-    def backend(self, part: Part) -> Backend:
-        """Return the backend that judges a part."""
-        return self.made.backend(part, self.assignment.lab, self.zygote, self.host)
+    def backend(self, part: Part, *, with_torch: bool = False) -> Backend:
+        """Return the backend that judges a part; `with_torch` the one for its C++ in a process with torch."""
+        return self.made.backend(part, self.assignment.lab, self.zygote, None if with_torch else self.host)
 
     def of_file(self, *, with_torch: bool = False) -> Backend:
         """Return the backend for the student's C++ file; `with_torch` for its object in a process with torch."""
@@ -158,9 +158,7 @@ class Bench:
 
         `how` are further fields of an Opening. Raises Faulty if the code cannot be loaded.
         """
-        backend = self.backend(part)
-        if with_torch and backend.kind.is_students:
-            backend = self.of_file(with_torch=True)
+        backend = self.backend(part, with_torch=with_torch)
         timeout_s = self.call_timeout_s(self.shape)
         opening = Opening(threads, timeout_s, limits=self.limits, freeze=freeze, **how)
         if all(session.death is not None for session in self.opened):

@@ -355,9 +355,9 @@ class PartJudge:
         return f": the loop in line {loops[0].line} has no `#pragma omp parallel`" if loops else ""
 
     def time_flags(self) -> Iterable[Flag]:
-        if self.time is None or self.part.time is None or not self.backend.kind.on_cores:
+        if self.time is None or self.part.time is None:
             return ()
-        return integrity.time_flags(
+        return self.backend.time_flags(
             self.time,
             flops=self.marker.oracle.flops(self.shape),
             threads=self.part.time.threads or self.shape["threads"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,9 @@ class CppCalls(Backend):
         for each in evidence:
             yield from integrity.evidence_flags(each, *builds)
         yield from integrity.late_flags(evidence)
+
+    def time_flags(self, timing: Timing, *, flops: float, threads: int, cores: int) -> Iterable[Flag]:
+        return integrity.time_flags(timing, flops=flops, threads=threads, cores=cores)
 
     def fault(self, broken: Broken) -> Faulty:
         return crashes.call_fault(broken)
