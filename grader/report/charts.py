@@ -29,8 +29,7 @@ _MOST_LINKS = 60
 
 @dataclass(frozen=True)
 class Dot:
-    """One student's value in a chart, such as time / reference time. `slow`: the part is too slow. `anchor` is the id
-    of the student's section."""
+    """One student's value in a chart. `slow`: the part is too slow. `anchor` is the id of the student's section."""
 
     ratio: float
     slow: bool
@@ -223,6 +222,7 @@ def _dots(size: float, base: float, places: Sequence[tuple[Dot, float, float]]) 
 
 
 def _diamond(dot: Dot, x: float, y: float, r: float, *, linked: bool) -> str:
+    """Draw the mark of a slow student. `linked`: as a link to the student's section."""
     shape = (
         f'<path class="slow" d="M{_n(x)} {_n(y - r)}l{_n(r)} {_n(r)} {_n(-r)} {_n(r)} {_n(-r)} {_n(-r)}z">'
         f"<title>{escape(dot.name)}: {dot.ratio:.2f}</title></path>"

@@ -140,7 +140,7 @@ AROUND = 2
 """Number of source lines shown before and after a line that a message names."""
 MOST_LINES = 60
 MOST_CHARACTERS = 1 << 17
-"""Maximum length of a source with coloured syntax. Pygments takes 0.1 s for so many characters."""
+"""Maximum length of a source with coloured syntax. Pygments takes 0.1 s for this length."""
 MOST_COLUMNS = 200
 #: (Name of a pygments token, class in the page's style sheet).
 CLASSES = (("Comment", "kc"), ("Keyword", "kw"), ("Literal.String", "ks"), ("Literal.Number", "kn"))

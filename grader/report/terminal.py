@@ -368,6 +368,7 @@ def score_row(part: PartResult, points: str) -> tuple[str, ...]:
 
 
 def points_text(part: PartResult, points: float, *, is_untimed: bool = False) -> str:
+    """Return a part's points as text, or OPEN if the part is unjudged or its time is missing (`is_untimed`)."""
     return OPEN if part.verdict == "unjudged" or is_untimed else f"{points:g}"
 
 

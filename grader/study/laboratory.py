@@ -43,7 +43,7 @@ from grader.study.figure import Series
 from grader.study.options import Settings
 from grader.study.table import Cell
 
-#: For parts timed by wall clock, the fastest of so many calls in a row counts.
+#: For parts timed by wall clock, the fastest of this many calls in a row counts.
 WALL_TRIES = 3
 
 

@@ -33,7 +33,7 @@ from grader.study.table import Cell, Table
 
 FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
-"""The true peak is the median of so many runners. A single one may include pages that a library touches only once."""
+"""The true peak is the median of this many runners. One alone may include pages that a library touches only once."""
 COLUMNS = (
     "formula (bytes)",
     "profiler (bytes)",

@@ -51,8 +51,7 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of a race's two accesses to memory, a write (`is_write`) or a read. `frames` are the student's lines on the
-    call stack, innermost first."""
+    """One of a race's two accesses, a write (`is_write`) or a read. `frames`: student's call stack, innermost first."""
 
     is_write: bool
     frames: tuple[Frame, ...]

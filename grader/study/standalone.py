@@ -53,8 +53,7 @@ class Unsuitable(Exception):
 
 @dataclass(frozen=True)
 class Kit:
-    """Compiler and linker options for a program. `runtime` names a source in native/ that replaces the compiler's
-    OpenMP library."""
+    """Compiler and linker options for a program. `runtime`: source in native/ in place of the OpenMP library."""
 
     flags: tuple[str, ...]
     link_flags: tuple[str, ...] = ()
@@ -240,7 +239,7 @@ def ran(
 def _sandbox(of_file: Sandbox) -> Sandbox:
     """Return a sandbox of tier B: Landlock and a filter of system calls. Raises Unsuitable if it does not work here.
 
-    For the user's own file, OPEN (limits only) is then enough. Tier A has no /proc, which these tools read.
+    For the user's own file it then returns OPEN (limits only). Tier A has no /proc, which these tools read.
     """
     try:
         found = replace(choose("B"), own_uid=choose("B").own_uid and of_file.locks)

@@ -73,6 +73,7 @@ class Table:
         return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
 
     def _padded(self, header: Sequence[str], *, escape: bool = False) -> tuple[list[str], list[list[str]]]:
+        """Return (header, rows) with the cells padded to equal widths. `escape`: escape them for Markdown."""
         rows = [[_plain(cell) if escape else cell for cell in line] for line in self.cells()]
         lines = [list(header), *([cell or NOTHING for cell in line] for line in rows)]
         widths = [max(len(line[k]) for line in lines) for k in range(len(header))]

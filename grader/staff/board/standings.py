@@ -65,7 +65,7 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Return the stored pseudonyms by student id, except edited ones: their words are not in the lists above."""
+    """Return the stored pseudonyms by student id, without any that contain words not in QUALITIES and ANIMALS."""
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:

@@ -226,6 +226,7 @@ def run(
 
 
 def _refuse_mixing(timing: bool, assignment: Assignment, history: History, record: Record) -> None:
+    """Raise UsageError if the appeal's result could not replace the record. `timing`: the appeal measures times."""
     if not timing and history.runs[-1].timing:
         raise UsageError(
             "--accept with --no-time would replace a result that has times: leave out one of the two"

@@ -283,6 +283,7 @@ def _shown(points: float | None) -> str:
 
 
 def _set(text: str, width: int, *, left: bool) -> str:
+    """Return the text padded to `width`. `left`: aligned to the left, else to the right."""
     return text.ljust(width) if left else text.rjust(width)
 
 

@@ -26,8 +26,7 @@ from grader.submission import Submission
 MOST_UNFIT, MOST_FAILED = 2, 1
 """Limits on returns of one submission to the queue: after an unsteady machine, after a failure of the kit."""
 MOST_ALIKE = 3
-"""The run ends after this many submissions failed with the same message, if none has a verdict: the machine is at
-fault."""
+"""The run ends after this many submissions failed with the same message and before any verdict."""
 
 
 @dataclass(frozen=True)

@@ -180,8 +180,7 @@ MOST_BYTES = 512 << 20
 
 
 def read(folder: Path) -> History:
-    """Return the history in this folder, empty without a ledger. Raises KitError for an invalid line, and UsageError
-    if the file cannot be read."""
+    """Return the history in this folder, empty without a ledger. Raises KitError for an invalid line, or UsageError."""
     path = folder / LEDGER
     runs: list[Run] = []
     roster: tuple[Entry, ...] = ()
@@ -329,6 +328,7 @@ class Ledger:
             self._append(*lines)
 
     def _keep(self, record: Record, result: str, graded: Path | None, *, sync: bool = True) -> None:
+        """Write result.json and copies of the files in `graded`. `sync`: wait until they are on the disk."""
         with plainfile.folder(self.folder / record.submission_id, make=True) as descriptor:
             for path in sorted(filter(Path.is_file, graded.iterdir())) if graded else ():
                 plainfile.replace(descriptor, path.name, [path.read_bytes()], sync=sync)

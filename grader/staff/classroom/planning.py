@@ -280,6 +280,7 @@ def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment
 
 
 def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool) -> None:
+    """Raise UsageError if the options differ from the run `before` in the assignment, the seed or `timing`."""
     changes = []
     if str(config.resolve()) != before.config and not _is_same(config, before):
         changes.append(f"--config {config} in place of {before.config}")

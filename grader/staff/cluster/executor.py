@@ -32,11 +32,11 @@ WORKERS_WITHIN_S = 60.0
 """Seconds to wait for the first worker, or for a new one after all are gone: a batch system may start them slowly."""
 RECONNECT_S = 120.0
 MOST_DEATHS = 2
-"""If so many machines are lost while they judge one submission alone, the submission counts as the cause."""
+"""If this many machines are lost while they judge one submission alone, the submission counts as the cause."""
 MOST_UNSTEADY = 3
 """Number of unsteady timings in a row after which a machine is tested again."""
 MOST_PROOFS = 5
-"""A machine that is lost so often during its test is refused."""
+"""A machine that is lost in this many tests is refused."""
 CALIBRATION = "calibration"
 
 
@@ -297,6 +297,7 @@ class ClusterExecutor:
         self._queue = left
 
     def _begin(self, node: Node, job: Job, *, alone: bool) -> None:
+        """Send a job to a machine. `alone`: the machine gets no other job until this one has ended."""
         self._count += 1
         request = machines.request(job, only_source=job.submission_id == CALIBRATION)
         digest = hashlib.sha256(repr(sorted(request.items())).encode()).hexdigest()[:24]

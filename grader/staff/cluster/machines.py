@@ -27,7 +27,7 @@ State = Literal["new", "proving", "calibrating", "fit", "refused"]
 
 @dataclass
 class Attempt:
-    """One attempt to judge a job on a machine. `alone`: the machine runs no other job meanwhile. `future` is dask's."""
+    """One attempt to judge a job on a machine. `alone`: the machine runs no other job. `future`: dask's task."""
 
     key: str
     job: Job

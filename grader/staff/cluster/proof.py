@@ -60,8 +60,7 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the tools that judge on this machine, by field of `Kit`. Raises KitError without a
-    compiler."""
+    """Return the versions of this machine's tools by field of `Kit`. Raises KitError without a compiler."""
     tools = toolchain.toolchain()
     return {
         "python": platform.python_version(),

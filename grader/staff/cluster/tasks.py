@@ -26,7 +26,7 @@ STALL_S = 6.0
 """If a task's loop pauses for longer than this, in seconds, the machine was stopped: the job's result is discarded."""
 CLOSE_WITHIN_S = 10.0
 NODE_SILENT_S = 30.0
-"""A node without a message for so many seconds is stuck: it is killed, and its jobs go to other machines."""
+"""A node without a message for this time, in seconds, is stuck: it is killed, and its jobs go to other machines."""
 LOG_LINES = 5
 
 

@@ -1,5 +1,4 @@
-"""`python -m grader new NAME`: makes a new lab, a folder whose tests pass from the start. docs/labs.md describes
-its files."""
+"""`python -m grader new NAME`: makes a new lab, a folder whose tests pass from the start (see docs/labs.md)."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ REFERENCES = {
     ),
 }
 MARK, SUFFIX = "@LAB@", ".txt"
-"""Placeholder for the lab's name in a template, and the suffix of template files. The suffix hides them from searches
-for the kit's own sources."""
+"""Placeholder for the lab's name, and suffix of template files, which hides them from searches for sources."""
 
 
 def main(arguments: list[str]) -> int:

@@ -267,8 +267,7 @@ def _evaluate(container: Container, root: Path, assignment: Assignment, source: 
 
 
 def _assignment(container: Container, root: Path) -> Assignment:
-    """Return the first assignment in the container's folders, else the kit's own. A file with hidden cases has
-    priority."""
+    """Return the first assignment in the container's folders, else the kit's. A file with hidden cases comes first."""
     return _first_assignment([*(root / name for name in container.kits), ROOT])
 
 

@@ -68,16 +68,14 @@ def find_roster(submissions: Path) -> Path | None:
 
 
 def _is_roster(path: Path) -> bool:
-    """Return True if the first line names a column of GitHub's. Another table of the course may have the same file
-    name."""
+    """Return True if the first line names a column of GitHub's. Other tables may have the same file name."""
     with explained(f"cannot read {path}"), path.open("rb") as file:
         first = file.readline(4096)
         return b"github_username" in first or b"github_id" in first
 
 
 def read_roster(path: Path) -> list[Enrolled]:
-    """Read the roster. A student without a username has not joined the classroom yet. Raises UsageError with file and
-    line."""
+    """Read the roster. A student without a username has not joined the classroom yet. Raises UsageError."""
     table = cells.read(path)
     header = [cell.text.strip() for cell in table.rows[0].cells] if table.rows else []
     if "github_username" in header:

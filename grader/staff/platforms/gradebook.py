@@ -44,8 +44,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Asked:
-    """The assignment whose column is to be filled: its title, its maximum points, and the column's name if `--column`
-    gives it."""
+    """The assignment whose column is to be filled: its title, its maximum points, and the value of `--column`."""
 
     title: str
     max_points: float
@@ -197,8 +196,7 @@ def points(value: float) -> str:
 
 
 def same_maximum(table: Table, row: cells.Row, text: str, asked: Asked, where: str) -> None:
-    """Raise UsageError if `text`, the maximum in the export, differs from the assignment's maximum. `where` names the
-    platform."""
+    """Raise UsageError if `text`, the maximum in the export, is not the assignment's. `where` names the platform."""
     there = number(text)
     if there is None or abs(there - asked.max_points) > 0.005:
         maximum = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"
@@ -236,6 +234,7 @@ def max_points(assignment: Assignment) -> float:
 
 
 def _student(entry: Rostered, total: float | None, pending: tuple[str, ...], *, fold: bool) -> Student:
+    """Return the record that is matched with an export's rows. `fold`: ignore case in e-mail addresses."""
     known = matching.identities(entry.submission_id, entry.emails, entry.identities, fold=fold)
     numbers = sum(identity.startswith("sis:") for identity in entry.identities)
     finite = total if total is not None and math.isfinite(total) else None

@@ -79,6 +79,7 @@ def identities(
 
 
 def email(address: str, *, fold: bool) -> str:
+    """Return the identity of a student with this e-mail address. `fold`: ignore case."""
     address = address.strip()
     return f"email:{address.casefold() if fold else address}"
 
@@ -132,8 +133,7 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
 def _holder(
     row: Listed, students: Sequence[Student], holders: dict[str, list[int]], *, weak: bool
 ) -> int | None:
-    """Return the index of the row's submission, or None. `weak`: compare only folder names; otherwise compare all other
-    identities."""
+    """Return the index of the row's submission, or None. `weak`: compare folder names, else all other identities."""
     found: dict[int, str] = {}
     for identity in row.identities:
         if identity.startswith(f"{FOLDER}:") != weak:

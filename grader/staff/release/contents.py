@@ -207,8 +207,7 @@ def comment_of(name: str) -> str:
 
 
 def _starter(master: Path, solution: str) -> str:
-    """Return a master's text without its solution. Raises UsageError if the marks of its regions are missing or do not
-    match."""
+    """Return a master's text without its solution. Raises UsageError for missing or wrong marks of its regions."""
     try:
         made = strip_solution(solution)
     except UsageError as error:
@@ -268,8 +267,7 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
 
 
 def student_rooms(root: Path, chosen: Iterable[str] = ()) -> set[str]:
-    """Return the modules of a handout: STUDENT_ROOMS, the `chosen` modules and all that these import, except modules
-    in STAFF_ROOMS."""
+    """Return a handout's modules: STUDENT_ROOMS, `chosen` and all that these import, except those in STAFF_ROOMS."""
     known = imports.modules(root)
     wanted = [name for name in known if within(name, STUDENT_ROOMS)] + [*chosen]
     return {name for name in imports.closure(root, wanted, stop=STAFF_ROOMS) if not within(name, STAFF_ROOMS)}

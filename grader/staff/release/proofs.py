@@ -245,8 +245,7 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return {unjudged part: missing program or device}. Raises Unproved if a part earns points, or if its diagnosis
-    is not "not written yet"."""
+    """Return {unjudged part: what is missing}. Raises Unproved unless all others earn 0 and are "not written yet"."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:

@@ -38,8 +38,7 @@ class WrongOutput:
 
 @dataclass(frozen=True)
 class Group:
-    """Submissions with equal wrong outputs on `cases` of a part. `hidden`: the cases are hidden. `words` is the
-    diagnosis."""
+    """Submissions with equal wrong outputs on `cases`, which are `hidden` or public. `words` is the diagnosis."""
 
     part: str
     members: tuple[str, ...]
@@ -67,8 +66,7 @@ def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
 
 
 def read(folder: Path) -> dict[str, list[WrongOutput]]:
-    """Return the wrong outputs of each submission in a class's results folder, by id. They are [] if its `result.json`
-    cannot be read."""
+    """Return {id: wrong outputs} of a class's results folder. They are [] if a `result.json` cannot be read."""
     return {path.parent.name: _of_result(path, wrong_outputs, []) for path in _results(folder)}
 
 
@@ -118,6 +116,7 @@ def groups(outputs: Mapping[str, Iterable[WrongOutput]]) -> tuple[Group, ...]:
 
 
 def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> list[Group]:
+    """Return the groups of one part from (submission id, wrong output). `hidden`: the outputs are of hidden cases."""
     owners: dict[tuple[str, str], set[str]] = defaultdict(set)
     words: dict[str, str] = {}
     for name, item in items:

@@ -91,14 +91,13 @@ LONGEST_TEXT = 1 << 20
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
 """Minimum number of own tokens. A text with fewer is the starter, unchanged or nearly; it may have no fingerprint."""
 LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
-"""Code may be hidden if comments and literals besides the starter's have so many characters: in all, per own token."""
+"""Code may be hidden if comments and literals besides the starter's have more characters: in all, and per own token."""
 
 
 def compare(
     sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
 ) -> Similarity:
-    """Compare all pairs of submissions, also with those of earlier years (`old`, by folder). All students got
-    `starter`."""
+    """Compare all submissions with each other and with those in `old` (earlier years, by folder)."""
     given = frozenset(functions(starter))
     begun = tokens(starter, given)
     theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))

@@ -91,8 +91,7 @@ class Prints:
 
 
 def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: frozenset[int]) -> Prints:
-    """Return the fingerprints of a text. `spans` are the character ranges of its functions, `starter` the hashes of all
-    runs in the starter."""
+    """Return a text's fingerprints. `spans` are its functions' character ranges, `starter` the starter's hashes."""
     chosen = [
         {value: places for value, places in winnow(grams(codes)).items() if value not in starter}
         for codes in (found.codes, found.words)

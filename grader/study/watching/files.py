@@ -24,9 +24,9 @@ from grader.core import pythontree
 from grader.core.errors import UsageError
 
 LIBRARY = "watchfiles"
-#: A file is read after so many seconds without a change, because editors write in pieces.
+#: A file is read after this time without a change, in seconds, because editors write in pieces.
 QUIET_S = 0.03
-#: A file that is missing for so many seconds counts as removed. Some editors remove a file before they write it again.
+#: A file that is missing for this time, in seconds, counts as removed. Some editors remove a file before they write it.
 GONE_S = 0.3
 LOOK_S = 1.0
 #: Interval in seconds at which the file is read if the system sends no notifications.

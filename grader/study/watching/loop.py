@@ -394,6 +394,7 @@ class Loop:
     # ---- one verdict
 
     def _judge(self, content: Content, fresh: bool) -> None:
+        """Judge a content and print the verdict. `fresh`: judge it even if an equal object was judged before."""
         self._has_begun = True
         clock = f"{datetime.now():%H:%M:%S}"
         self.screen.begin(
