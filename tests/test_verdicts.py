@@ -42,7 +42,7 @@ CODES |= {"unjudged wrong": EXIT_SUBMISSION, "pass slow": EXIT_SUBMISSION}
 
 
 class Fault(NamedTuple):
-    """A broken kernel: statements at its beginning, or an edit of the whole text that breaks part 1."""
+    """A fault to plant: statements at a kernel's beginning, or an edit of the whole file that breaks part 1."""
 
     name: str
     verdict: str
@@ -53,7 +53,7 @@ class Fault(NamedTuple):
 SIZES, GIVEN = "int B, int H, int N, int d) {", "// Given: between tensors"
 LEAVE = "leave = (std::exit(0), 1)"
 ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}")
-#: Each list is one source, with a fault in each part. A fault of the whole file is alone in its source.
+#: Each list becomes one source with a fault in each part. A fault of the whole file has a source of its own.
 QUICK = [
     [
         Fault("missing function", "missing", "not bound", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),
@@ -72,7 +72,7 @@ QUICK = [
     [Fault("syntax error", "compile_error", r"module.cpp:\d+.*", ("float score = 0.0f;", "float score = 0.0f"))],
     [Fault("exit in an initialiser", "crash", "static initialisers", (GIVEN, f"\nstatic int {LEAVE};\n{GIVEN}"))],
 ]  # fmt: skip
-#: Wrong results and forged replies have tables of their own: the wrong family and the threats.
+#: Faults that take longer. (Wrong results are in tests/wrong, forged replies in labs/attention/threats.)
 SLOW = [
     Fault("torch exception", "crash", "threw a C.. exception", "return QTensor.view({1, 2, 3});"),
     Fault("undefined result", "wrong", r"undefined", "return torch::Tensor();"),

@@ -1,4 +1,4 @@
-"""`--watch`: the memory of a session, when a file counts as saved, and sessions up to Ctrl-C."""
+"""`--watch`: what a session remembers, when a file counts as saved, and whole sessions up to Ctrl-C."""
 
 import contextlib
 import json
@@ -115,13 +115,13 @@ class Heard(queue.Queue[Content]):
     __call__ = queue.Queue.put
 
     def until(self, *wanted: bytes | None) -> None:
-        """Wait for these contents. A file that is read while it is written may be reported first."""
+        """Wait until these contents are reported. The watcher may report a partly written file first."""
         while self.get(timeout=LONGEST_WAIT_S).files[: len(wanted)] != wanted:
             pass
 
 
 class Steps(list[Callable[[], object]]):
-    """Stand-in for the event that a watcher waits for: each of its pauses makes an editor's next step."""
+    """Replaces the event that a watcher waits for. Each call of `wait` does an editor's next step from this list."""
 
     def wait(self, _: float) -> bool:
         if self:
@@ -167,7 +167,7 @@ def watched(
 
 
 def replace_file(source: Path, text: str) -> None:
-    """Save as most editors do: a complete new file takes the name, so a partial text never shows."""
+    """Save as most editors do: write a new file and rename it, so that a partial text is never seen."""
     beside = source.with_name(".module.cpp.swp")
     beside.write_text(text)
     os.replace(beside, source)
@@ -260,7 +260,7 @@ class Session:
         self.until(lambda: words in "".join(self.said[since:]), f"{words!r} was not printed")
 
     def judged(self, words: str, since: int = 0) -> str:
-        """Return the text since that line, once the newest history's last line has these words."""
+        """Wait until the last line of the newest history contains `words`. Return the text since line `since`."""
 
         def reached() -> bool:
             said = self.said[since:]
@@ -282,13 +282,13 @@ class Session:
 
 
 def restore_ctrl_c() -> None:
-    """Restore Ctrl-C, which background jobs of a shell and their children ignore."""
+    """Restore the default action of Ctrl-C. (Background jobs of a shell and their children ignore it.)"""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
 def session(source: Path, *arguments: str) -> Iterator[Session]:
-    """Start a session of part 1. Its kernels never reach their limits, however slow the machine is."""
+    """Start a session of part 1, with time limits that no kernel reaches on a slow machine."""
     limits = f"limits: {{build_s: {LONGEST_WAIT_S}, call_s: {LONGEST_WAIT_S}}}"
     patient = write(source.parent, f"extends: {COURSE}\n{limits}\n", "patient.yaml")
     options = [*arguments, "--watch", "--config", str(patient), "--module", str(source)]
@@ -326,7 +326,7 @@ def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: P
 
 
 def test_ctrl_c_is_not_lost_while_numpy_is_imported() -> None:
-    """NumPy's generators swallow exceptions while they register a class, so an interrupted judge went on."""
+    """NumPy's generators catch exceptions while they register a class, so earlier kits could ignore Ctrl-C."""
     program = """
 import os, signal, sys
 class Interrupting:
@@ -355,7 +355,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         order = ("Correctness: right", "Time so far: ", "Time: ", "true peak", "PASS 10")
         assert sorted(map(text.index, order)) == list(map(text.index, order))
         assert json.loads(report.read_text())["parts"][0]["verdict"] == "pass"
-        # Only a comment changes: the objects are compared, and the known verdict is shown without a new run.
+        # If only a comment changes, the object is the same, and the known verdict is shown without a run.
         commented = right.replace("return fillTensor(", "/* O */ return fillTensor(", 1) + "// end\n"
         text = one.save(commented, "same program")
         assert "Only comments or layout changed" in text and "byte for byte" in text
@@ -365,14 +365,14 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         assert "module.cpp:" in text and "error: expected" in text
         text = one.save(right.replace(*DOUBLED, 1), "WRONG RESULT 0 / 10")
         assert "0.5 times" in " ".join(text.split()) and "Where it is wrong" in page.read_text()
-        # A hang is ended by the next save, and leaves no process.
+        # The next save ends a kernel that hangs, and all its processes.
         since = len(one.said)
         replace_file(source, begun_with(right, HANG))
         one.wait("Running Part 1", since)
         one.until(lambda: bool(descendants(one.process.pid)), "no process hangs")
         text = one.save(begun_with(right, "__builtin_trap();"), "CRASHED 0 / 10")
         assert "Saved again: this run was stopped." in text
-        # The right file again: it is judged anew, because the page shows pictures of the last verdict.
+        # The right file is judged again, because the page needs the pictures of the last verdict.
         assert "Correctness: right" in one.save(right, "PASS 10 / 10")
         one.until(lambda: not descendants(one.process.pid), "a process is left")
         since = len(one.said)

@@ -1,4 +1,4 @@
-"""Imports: the judge never imports torch and judges without it; each import resolves, and `--help` is light."""
+"""Imports: the judge works without importing torch, each import names an existing module, `--help` is fast."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from grader.staff.classroom import fingerprints
 from labs.attention import kernels
 from tools import prose
 
-#: A script in whose process torch can be found, for builds against its headers, but not imported.
+#: Makes imports of torch fail in a process; a search still finds its folder, for builds with its headers.
 REFUSES_TORCH = """
 import importlib.abc, importlib.machinery, sys
 
@@ -31,7 +31,7 @@ class Refusal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 sys.meta_path.insert(0, Refusal())
 """
-#: Makes torch invisible in a process, for imports and for searches of its folder. Child processes can import it.
+#: Hides torch from imports and searches in a process. Its child processes can import torch.
 HIDES_TORCH = """
 import importlib.metadata, importlib.util, sys
 
@@ -93,7 +93,7 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
-    """Return the results of these sources, by name, from a process without torch. `torch` is one of the scripts."""
+    """Judge sources after the script `torch`. Return results by name. `table`: True for the profiler's table, too."""
     put(folder, {f"{name}/module.cpp": text for name, text in sources.items()})
     places = {name: str(folder / name / "module.cpp") for name in sources}
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")
@@ -123,7 +123,7 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
 
 @pytest.mark.parametrize("torch", WITHOUT, ids=["not imported", "absent"])
 def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) -> None:
-    """A machine without torch compiles by another standard, and needs headers of its own: the full tier alone."""
+    """Without torch the kit needs headers for another C++ standard, so part of this test is in the full tier."""
     small = keeping(master, "myNaiveAttention")
     sources = {"right": small, "scaled": edited(small, SCALED, kernels), "timed": small}
     results = judged(sources, tmp_path, torch=torch, table=False)
@@ -159,7 +159,7 @@ def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) ->
     assert imports.missing(ROOT, known) == []
     of_types = [each for name in known for each in imports.imports(name, known[name], known) if each.typing]
     assert of_types and not [each for each in of_types if each.imported not in known]
-    # Late imports and imports for types are marked.
+    # Imports within functions and imports for types are marked.
     text = "from typing import TYPE_CHECKING\nfrom grader import b\nimport torch, os\n"
     text += "if TYPE_CHECKING:\n    from grader.gone import T\ndef f():\n    from grader.lost import g\n"
     modules_in(tmp_path, a=text, b="")
@@ -220,7 +220,7 @@ elif y: import grader.k
 
 @pytest.mark.parametrize(("command", "lists"), [("gpt149", "part3"), ("grader", "similar")])
 def test_help_imports_neither_torch_nor_numpy(command: str, lists: str) -> None:
-    # Each line on the standard error is that of an import.
+    # With `-X importtime`, each line on the standard error names an import.
     ended = python("-X", "importtime", "-m", command, "--help")
     assert ended.returncode == 0 and "usage" in ended.stdout and lists in ended.stdout
     imported = [re.sub(r"^import time: .*\| +", "", line) for line in ended.stderr.splitlines()]

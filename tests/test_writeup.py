@@ -1,4 +1,4 @@
-"""The write-up: regions for tables, empty places, and a class's answers side by side."""
+"""The write-up: regions for tables, empty places, and the answers of a class, question by question."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ from grader.study.writeup.regions import answers, fill, tables
 COURSE = load(PUBLIC_CONFIG)
 TEMPLATE = (ROOT / "writeup_template.md").read_text()
 TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
-#: Characters for random texts: no surrogates, and of the characters at which Python splits lines only the line feed.
+#: Random texts contain no surrogates, and none of these characters at which Python also splits lines.
 LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 WRITTEN = st.characters(exclude_characters=LINE_ENDS, exclude_categories=["Cs"])
 
@@ -136,7 +136,7 @@ def test_a_student_sees_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixt
         assert writeups.main([str(tmp_path / "writeup.md")]) == code
         said = capsys.readouterr().out
         assert not [each for each in words if each not in said]
-    # Words of the template do not count as an answer.
+    # The template's own words do not count as an answer.
     template = ONE_ANSWER.format("Write here.")
     wanted = tuple(regions.regions(template))
     (place,) = checking.state_of(template, "w", wanted).places
@@ -195,7 +195,7 @@ FENCES = [
 
 @pytest.mark.parametrize("answer", FENCES, ids=["HTML", "fences", "lines", "honest"])
 def test_an_answer_is_text_in_the_reading_copy(answer: str) -> None:
-    """Each line stands between two fences, in a quotation; no line of the answer looks like a fence."""
+    """An answer's lines are quoted between two fences. No line of the answer looks like a fence."""
     handed_in = writeups.Writeup("ada", "Ada", checking.State((), {"x": answer}))
     text = writeups.reading([handed_in], [writeups.Question("x", "X", 1, ())], ())
     fence, *inner, last = text.partition("**ada**\n\n")[2].splitlines()
@@ -210,7 +210,7 @@ def _letters(texts: Iterable[str]) -> str:
 
 
 def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_path: Path) -> None:
-    """Run the command itself: its text is made harmless where it is printed."""
+    """Run the command itself, because its printer makes text harmless."""
     hostile = "\x1b]0;owned\x07\r\x1b[2Kmallory  complete\x9b2K\u202e"
     texts = {
         "mallory/writeup.md": f"<!-- answer: x --> {hostile}\n",
@@ -261,7 +261,7 @@ def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pyt
 
 
 WANTED = checking.template(WRITEUP_TEMPLATE)
-#: Forms of a class's hand-ins: the files, and the ids that have a write-up.
+#: By form of a class's hand-ins: the files, and the ids of students with a write-up.
 FORMS = {
     "folders": ("ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md zoe/module.cpp", "ada lock_"),
     "a template of the staff": ("writeup.md ada/module.cpp bob/module.cpp bob/writeup.md", "bob"),
@@ -282,7 +282,7 @@ def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None
     assert [each.id for each in found] == graded
     read = [each.id for each in found if each.state is not None]
     assert [re.sub("-[0-9a-f]{6}$", "-%", name) for name in read] == there
-    # Write-ups that were handed in apart from the sources get the same ids.
+    # Write-ups that were handed in without sources get the same ids.
     own = [name for name in names if name.endswith(".md") and "README" not in name and name != "writeup.md"]
     alone = put(tmp_path / "alone", dict.fromkeys(own, TEMPLATE))
     assert [each.id for each in writeups.collect([alone], WANTED, "module.cpp")] == read

@@ -101,8 +101,8 @@ def timed(ratio: float, *, fit: bool = True) -> Timing:
 
 @pytest.fixture
 def appealed(acting: Class, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PartResult]]:
-    """A class of one slow student. The appeal's rounds use the part3 results of this list in turn; the calibration
-    passes."""
+    """Grade a class of one slow student. Yield a list: each round of an appeal takes its next item as the result of
+    part3. The calibration file always passes."""
     acting.add("ada", "slow")
     acting.grade()
     turns: list[PartResult] = []
@@ -132,7 +132,7 @@ def appeal(acting: Class, **more: object) -> int:
 
 
 def test_appeals_wait(acting: Class, appealed: list[PartResult], capsys: pytest.CaptureFixture[str]) -> None:
-    """An appeal is recorded, and changes nothing until it is accepted."""
+    """An appeal is recorded. The result does not change before the appeal is accepted."""
     before = acting.result("ada"), acting.totals()
     appealed += [part3("pass", 1.0), part3("slow", 1.5), part3("pass", 1.05)]
     assert appeal(acting) == 0 and (acting.result("ada"), acting.totals()) == before
@@ -208,7 +208,7 @@ def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tm
     refused("give --days n", gradebook.extend, acting.out, "ada", None, None, None)
 
 
-# ---- feedback to give out
+# ---- feedback for students
 
 
 def test_feedback_goes_to_a_folder_of_its_own_with_a_line_for_each_address(
@@ -253,7 +253,7 @@ def test_the_page_for_a_student_hides_hidden_cases_and_an_error_is_shown_once(tm
         assert counts == (1, len(classrows.PARTS) - 1), name
 
 
-# ---- smaller things of grading day
+# ---- messages of smaller commands
 
 
 def test_a_student_is_found_by_any_part_of_the_id_or_name() -> None:
@@ -309,7 +309,7 @@ def run_on(day: int) -> Run:
 
 @pytest.fixture
 def graded(tmp_path: Path) -> Path:
-    """Results of two runs over four days. cyd is flagged, dee is wrong, eve's last result counts, fay left."""
+    """Write results of two runs, on days 1 and 4: cyd is flagged, dee wrong, eve now wrong, fay no longer listed."""
     roster = [Entry(name, name) for name in ("ada", "bob", "ida", "cyd", "dee", "eve")]
     wrong = {"verdicts": {"part1": "wrong"}}
     first = [record("ada", 1.30, 1), record("bob", 1.0, 1), record("eve", 0.5, 1)]
@@ -332,7 +332,7 @@ def test_overlapping_intervals_share_a_place_with_the_first_of_it() -> None:
     far = placed([Place("a", 1.0, 0.9, 1.1), Place("b", 1.2, 1.11, 1.3), Place("c", 1.25, 1.2, 1.3)])
     assert [place.rank for place in far] == [1, 2, 2]
     assert placed([]) == ()
-    # Students who share a rank need not be neighbours in the order of ratios.
+    # A student of another rank may come between students of the same rank in the order of ratios.
     tight = [Place(f"t{k}", 0.93 + k / 1000, 0.925, 0.95) for k in range(12)]
     others = [Place("late", 1.0, 0.97, 1.04), Place("wide", 0.92, 0.9, 0.99), Place("far", 2, 1.9, 2.1)]
     found = placed([*tight, *others])

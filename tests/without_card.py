@@ -17,12 +17,12 @@ from grader.core.results import PartResult
 
 LAB = ROOT / "labs" / "gpu"
 ASSIGNMENT = load(LAB / "assignment.yaml")
-#: The extra `gpu`, as `make test` installs it where it can.
+#: The version of Triton in the extra `gpu`, which `make test` installs if possible.
 TRITON = re.findall(r'^gpu = \["(triton[^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
 
 
 def unfit_triton(version: str | None) -> str:
-    """Reason to skip a test that needs the interpreter of this version of Triton (None: not installed), or ""."""
+    """Return why Triton's interpreter cannot be used with this version (None: not installed), or "" if it can."""
     if version is not None and Requirement(TRITON).specifier.contains(version, prereleases=True):
         return ""
     found = f"found {version}" if version else "which is not installed"
@@ -31,7 +31,7 @@ def unfit_triton(version: str | None) -> str:
 
 _UNFIT = unfit_triton(next((each.version for each in importlib.metadata.distributions(name="triton")), None))
 interpreted = pytest.mark.skipif(bool(_UNFIT), reason=_UNFIT)
-#: On a machine with a GPU the kernels run on it, and the interpreter is not used.
+#: Skips a test on a machine with a GPU, where kernels run on the GPU and not in the interpreter.
 cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU")
 
 

@@ -91,7 +91,7 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] |
 
 
 class Class:
-    """A folder of acting submissions and a judge that grades it as often as it is started."""
+    """A folder of submissions with directives for the acting worker, and judges that grade the folder."""
 
     def __init__(self, root: Path) -> None:
         self.folder, self.out, self.state = root / "class", root / "out", root / "state"
@@ -110,7 +110,7 @@ class Class:
             self.add(name, *lines.splitlines())
 
     def asked(self, wanted: dict[str, object]) -> tuple[dict[str, object], dict[str, str]]:
-        """Return the arguments of `judge`, by default for one worker, and variables of the environment."""
+        """Return the arguments of `judge` (by default with one worker) and the environment variables of its process."""
         asked = {"workers": 1, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         # Real runners have other user ids, which may not enter pytest's folders.
@@ -124,7 +124,7 @@ class Class:
         return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=environ)
 
     def run(self, *, apart: bool = False, **wanted: object) -> tuple[int, str]:
-        """Run a judge to its end. Return its exit code and its output, errors last."""
+        """Run a judge to its end. Return its exit code and output. `apart`: True for a separate process."""
         if apart or "prepared" in wanted:
             process = self.start(**wanted)
             said = "".join(process.communicate(timeout=HANG_S))
@@ -158,7 +158,7 @@ class Class:
         assert gone(self.state), "workers outlive their judge"
 
     def graded(self) -> list[str]:
-        """Return the ids of finished evaluations in their order, an id for each evaluation."""
+        """Return the submission id of each finished evaluation, in order. An id may occur several times."""
         log = self.state / "log"
         return log.read_text().split() if log.exists() else []
 
@@ -179,7 +179,7 @@ class Class:
         return Counter(item["submission_id"] for item in items if item["kind"] == "result")
 
     def allow_turns(self, count: int) -> None:
-        """Let exactly this many submissions with the directive `turn` be evaluated from now on."""
+        """From now on, let only this many further submissions with the directive `turn` be evaluated."""
         for ticket in self.state.glob("turn-*"):
             ticket.unlink(missing_ok=True)
         for k in range(count):
@@ -187,7 +187,7 @@ class Class:
 
 
 def rows_of(out: Path, key: str = "id") -> dict[str, dict[str, str]]:
-    """Return the rows of grades.csv by one of its columns."""
+    """Return the rows of grades.csv, each under its value in the column `key`."""
     text = (out / "grades.csv").read_text(encoding="utf-8-sig")
     return {row[key]: row for row in csv.DictReader(io.StringIO(text))}
 
@@ -198,7 +198,7 @@ def grader(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def processes_of(state: Path) -> Iterator[int]:
-    """Yield the workers of the class with this state folder, found by its name in their environment."""
+    """Yield the ids of processes of the class with this state folder, whose environment contains the folder's name."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if str(state).encode() in (folder / "environ").read_bytes() and alive(int(folder.name)):
@@ -206,7 +206,7 @@ def processes_of(state: Path) -> Iterator[int]:
 
 
 def gone(state: Path) -> bool:
-    """Return True as soon as none of the class's processes is left, False if some stay."""
+    """Wait until all processes of the class have ended. Return False if some are left after the wait."""
     return bool(wait_for(lambda: not any(processes_of(state))))
 
 

@@ -1,4 +1,4 @@
-"""A real worker whose evaluator only acts: it follows comments in the submission, so that a class takes a second.
+"""A worker with a fake evaluator, which obeys comments ("directives") in the submission, so a class takes a second.
 
 Directives, one per line:
 
@@ -7,11 +7,11 @@ Directives, one per line:
     // bulk N            N cases in each part
     // turn              wait for `Class.allow_turns`
     // freeze            never end
-    // ponder            an inspection without end
+    // ponder            never end the inspection of the file
     // hopeless          raise KitError
-    // nest N            nested folders in the worker's place
-    // die, unfit N      end, or be unfit, the first N times
-    // fell N            kill the dask worker above it, the first N times
+    // nest N            make N nested folders in the worker's scratch folder
+    // die, unfit N      end the process, or report an unfit machine, the first N times
+    // fell N            kill the dask worker that is its parent, the first N times
 
 The folder $ACTING_STATE has a log of the finished evaluations.
 """
@@ -47,7 +47,7 @@ def nest(top: Path, depth: int, name: str = "d") -> None:
 
 
 def happened_before(what: str, source: Path) -> int:
-    """Count the earlier calls for this source, in all workers together."""
+    """Return how often any worker has called this function before with the same arguments."""
     tally = STATE / f"{what}-{source.parent.name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}"
     with tally.open("ab") as file:
         file.write(b".")

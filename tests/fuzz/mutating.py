@@ -34,16 +34,16 @@ Patterns = dict[str, Callable[[int], bytes]]
 
 @dataclass(frozen=True)
 class Reader:
-    """A function of bytes, and the inputs that it is tried on."""
+    """A function that reads bytes, and the inputs with which it is tested."""
 
     name: str
     read: Callable[[bytes], object]
     examples: Sequence[bytes]
-    allowed: tuple[type[Exception], ...] = ()  # for nonsense
-    words: Sequence[bytes] = ()  # tokens of its format, so that mutations get past the first check
-    patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)  # hostile, of about n bytes
-    cost: int = 1  # divides the number of inputs
-    pattern_bytes: int = 1 << 16  # of a small pattern
+    allowed: tuple[type[Exception], ...] = ()  # errors that it may raise for malformed inputs
+    words: Sequence[bytes] = ()  # tokens of the format, so that mutated inputs pass the first checks
+    patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)  # hostile inputs, by size
+    cost: int = 1  # the number of mutated inputs is divided by this
+    pattern_bytes: int = 1 << 16  # size of the smaller one of two inputs of a pattern
 
 
 def repeats(*middles: bytes, head: bytes = b"", tail: bytes = b"") -> Patterns:
@@ -57,7 +57,7 @@ def repeats(*middles: bytes, head: bytes = b"", tail: bytes = b"") -> Patterns:
 
 
 def in_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
-    """Turn a reader of a file into one of bytes, which writes them to a file of this name."""
+    """Return a reader of bytes that writes them to a file of this name and then reads the file."""
 
     def of_bytes(data: bytes) -> object:
         with TemporaryDirectory(prefix=PREFIX) as folder:
@@ -70,7 +70,7 @@ def in_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], obje
 
 @dataclass(frozen=True)
 class Reading:
-    """Inputs that a reader was given and their seconds of CPU time. `refused` inputs ended in an allowed error."""
+    """The number of inputs of a reader, of those that ended in an allowed error (`refused`), and CPU seconds."""
 
     inputs: int = 0
     refused: int = 0
@@ -81,7 +81,7 @@ class Reading:
 
 
 def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[bytes]) -> None:
-    """Mutate the bytes once; `other` is an example of which a piece may be inserted."""
+    """Change the bytes once at random, perhaps by inserting a piece of the example `other`, or a word."""
     at = draw.randint(0, len(data))
     kind = draw.choice(KINDS)
     if kind == "bits":
@@ -112,8 +112,8 @@ def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[
 
 
 def mutated(reader: Reader, count: int) -> Iterator[bytes]:
-    """Yield inputs made of the reader's examples, always the same for one seed."""
-    # Seeded by text: Python's hash of a text differs from process to process.
+    """Yield mutated examples of the reader, always the same inputs for the same seed."""
+    # A text as seed gives the same inputs in every process. Python's hash of it would not.
     draw = random.Random(f"{SEED} {reader.name}")
     for _ in range(count):
         data = bytearray(draw.choice(reader.examples))
@@ -153,7 +153,7 @@ def growth(reader: Reader, pattern: str) -> Reading:
 
 def _read(reader: Reader, data: bytes, what: str) -> Reading:
     started_s, refused = _cpu_s(), 0
-    # CPU time: other load on the machine does not count.
+    # The timer counts CPU time, so that other programs do not disturb it.
     before = signal.signal(signal.SIGVTALRM, _too_slow)
     signal.setitimer(signal.ITIMER_VIRTUAL, SLOWEST_S)
     try:
@@ -172,7 +172,7 @@ def _read(reader: Reader, data: bytes, what: str) -> Reading:
 
 
 class TooSlow(BaseException):
-    """Raised if a reading takes too long. It is not an Exception, so a reader that catches these does not catch it."""
+    """Raised if a reading takes too long. A reader's `except Exception` does not catch it."""
 
 
 def _too_slow(_number: int, _frame: FrameType | None) -> None:
@@ -180,6 +180,6 @@ def _too_slow(_number: int, _frame: FrameType | None) -> None:
 
 
 def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of the children that it has waited for."""
+    """Return the CPU seconds of this process and of its ended children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime

@@ -1,4 +1,4 @@
-"""Readers under test: of files from outside, of texts for people, and of data that a submission produces."""
+"""Readers under test: they read files from outside, make texts for people, or read a submission's output."""
 
 import csv
 import io
@@ -58,7 +58,7 @@ REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 
 
 def read_archive(data: bytes) -> int:
-    """List an archive and read all that is in it, in small pieces and within the limits."""
+    """List an archive and read all its members, in small pieces and within the limits."""
     total_bytes = 0
     scratch = TemporaryDirectory(prefix=PREFIX)
     with scratch as place, closing(open_archive(io.BytesIO(data), LIMITS, Path(place))) as archive:
@@ -101,7 +101,7 @@ def many_members(size: int) -> bytes:
 
 
 def attributes(size: int) -> bytes:
-    """Return a tar whose members bring long lists of attributes."""
+    """Return a tar of about this size that consists of headers with long lists of attributes."""
     header = tar_bytes({"name" * 60: b"", "x" * 200: b"y"}, format=tarfile.PAX_FORMAT)
     return header[: header.rindex(b"ustar") - 257] * max(1, size // len(header)) + header
 
@@ -231,7 +231,7 @@ OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
 
 
 def read_writeup(path: Path) -> None:
-    """Read as `grader writeup` does, with the reading copy and the remark in the table of points."""
+    """Read a write-up as `grader writeup` does, and make the reading copy and the remark in the table of points."""
     try:
         state = checking.state_of(checking.text_of(path), path.name, WANTED)
     except UsageError as error:
@@ -284,7 +284,7 @@ def read_table(path: Path) -> None:
 
 
 def write_cells(data: bytes) -> None:
-    """Write any text as a cell: no spreadsheet may read a formula in it, and the text reads back unchanged."""
+    """Write lines of any text as CSV cells. Check that no cell is a formula and that the texts can be read back."""
     cells = [safe_text(text) for text in data.decode(errors="replace").split("\n")[:50]] + ["last"]
     line = csv_line(cells)
     assert next(csv.reader(io.StringIO(line, newline=""))) == cells
@@ -313,7 +313,7 @@ CELL_PATTERNS = {**repeats(b";", b';"', b";="), **repeats(b" ", head=b"; ")}
 
 
 def compare_sources(data: bytes) -> None:
-    """Compare sources as `similar` does for a class: every pair's regions, on a page."""
+    """Compare sources as `similar` does for a class, and make the page with the regions of every pair."""
     text = data.decode(errors="replace")
     texts = {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}
     sources = {name: Source(own, len(own) // 2) for name, own in texts.items()}
@@ -343,7 +343,7 @@ def print_text(data: bytes) -> None:
 
 
 def words_without_end(count: int) -> bytes:
-    """Return Fibonacci's word: full of repetitions of every length, and never periodic."""
+    """Return the first `count` symbols of Fibonacci's word, which has repetitions of every length but no period."""
     short, long = b";", b"; +"
     while len(long) < 3 * count:
         short, long = long, long + b" " + short
@@ -377,7 +377,7 @@ RESULT_PATTERNS = {
 
 ERRORS = (UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
-#: Comparing takes a tenth of a second for each input, and sources have to stay below `tokens.MOST_TOKENS`.
+#: A comparison takes a tenth of a second for each input, and sources must have fewer than `tokens.MOST_TOKENS` tokens.
 COMPARING = {"cost": 13, "pattern_bytes": 12_000}
 READERS += (
     Reader("write-up", in_file(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),
@@ -431,7 +431,7 @@ def framed(header: object, payload: bytes = b"") -> bytes:
 
 
 def deep(header: dict[str, object]) -> dict[str, object]:
-    """Return headers with a list in each place, nested as deep as a reader of JSON allows."""
+    """Return the header with each value but the status replaced by a list, nested as deep as the JSON reader allows."""
     nested = json.loads("[" * 800 + "0" + "]" * 800)
     return {**dict.fromkeys(header, nested), "status": header["status"]}
 
@@ -448,7 +448,7 @@ def read_words(data: bytes) -> None:
 
 
 def read_hint(data: bytes) -> None:
-    """Ask for hints on a source in which the first name is undeclared."""
+    """Make hints for a source whose first name is not declared."""
     text = data.decode(errors="replace")
     name = next((word for word in text.split() if word.isidentifier()), "x")
     hints.hint_for(f"'{name}' was not declared in this scope", 1, text)
@@ -467,7 +467,7 @@ def read_symbol(data: bytes) -> None:
 
 
 def read_reply(data: bytes) -> None:
-    """Read a frame from a pipe, as a greeting and as the reply to a call."""
+    """Read a frame from a pipe. Parse it as a runner's greeting and as its reply to a call."""
     incoming = Incoming(1 << 20)
     with open(os.memfd_create("reply"), "w+b", buffering=0) as pipe:
         pipe.write(data)
@@ -482,7 +482,7 @@ def read_reply(data: bytes) -> None:
 
 
 def read_texts(data: bytes) -> None:
-    """Put a submission's texts into a result. Its file stays within its size limit, and reads back."""
+    """Put texts of a submission into a result. Check that result.json keeps its size limit and can be read back."""
     text = data.decode(errors="replace")
     part = PartResult("p", "t", "crash", 1.0, diagnosis=Diagnosis("x", text), output=text)
     result = SubmissionResult("a", "b", "c", {}, {}, {}, (part,) * 8, flags=(Flag("code", text, "review"),))
@@ -493,7 +493,7 @@ def read_texts(data: bytes) -> None:
 
 @cache
 def objects() -> tuple[bytes, ...]:
-    """Small shared objects: one calls dlopen with a library's name, one calls torch's operators."""
+    """Return small shared objects: one looks up a function of a BLAS by its name, one calls an operator of torch."""
     texts = (
         'extern void *dlsym(void *, const char *); void *run(void) { return dlsym(0, "cblas_sgemm"); }',
         'extern int w(void) __asm__("_ZN2at4_ops6matmul4callERKNS_6TensorES4_"); int run(void) { return w(); }',
@@ -510,7 +510,7 @@ def objects() -> tuple[bytes, ...]:
 
 
 def many_sections(size: int) -> bytes:
-    """An object with as many empty sections as fit, their number where ELF keeps it when there are many."""
+    """Return an object of about this size with as many empty sections as fit. ELF keeps such a count in section 0."""
     image = bytearray(objects()[0])
     (table,) = struct.unpack_from("<Q", image, 40)
     count = struct.unpack_from("<H", image, 60)[0]

@@ -1,4 +1,4 @@
-"""A file in the form of CS336's second assignment: flash attention in Triton, whose backward pass is PyTorch's."""
+"""A file in the form of CS336's second assignment: flash attention in Triton, with a backward pass in PyTorch."""
 
 import math
 

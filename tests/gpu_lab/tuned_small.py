@@ -1,6 +1,6 @@
-"""Run in Triton's interpreter: how far the tuned kernels are from the oracle on small shapes, as a share of the budget.
+"""A script for Triton's interpreter. It prints errors of the tuned kernels on small shapes, as shares of the budget.
 
-The interpreter has no sums by the card's copy engine, so dQ is added up by atomic additions throughout.
+The interpreter lacks additions by the GPU's copy engine, so dQ is always summed by atomic additions.
 """
 
 import json

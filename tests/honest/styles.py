@@ -1,7 +1,7 @@
-"""Honest kernels in the style of the published starter, as a table: each row is one person's way to write all parts.
+"""Honest kernels in the published starter's style. Each row of the table is one person's way to write all parts.
 
-The texts are our own, and compute what the published ones compute. `formatTensor` copies tensors into vectors; a score
-is one dot product. Part 3 takes a row of `temp` by `index` for each row of the output.
+The texts are the kit's own, and compute the same as the published ones. `formatTensor` copies tensors into vectors.
+Each score is one dot product. Part 3 takes a row of `temp` by `index` for each row of the output.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from typing import Literal
 @dataclass(frozen=True)
 class Style:
     name: str
-    #: Elements are read by functions that take indices by reference (as published) or by value, or at an index from an
-    #: offset function.
+    #: Elements are read by functions with indices by reference (as published) or by value, or at an offset that a
+    #: function computes.
     accessors: Literal["reference", "value", "offset"] = "reference"
     exp: Literal["exp", "std::exp", "expf"] = "exp"
-    #: Number that is subtracted from each row of scores before exp.
+    #: True: each row's maximum is subtracted from its scores before exp.
     maximum: bool = False
     #: Early: each weight is divided by the row's sum. Late: the output is divided.
     division: Literal["early", "late"] = "early"
@@ -98,7 +98,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("fourDimRead", &fourDimRead, "fourDimRead");
 }
 """
-#: For a file in the published style: a macro, a clock, output, and names and defaults of arguments.
+#: Helpers in the published style: a macro, a clock, printed text, and named arguments with defaults.
 HELPERS = """
 #define ROW_CHUNK 16
 
@@ -179,7 +179,7 @@ class _Writer:
         return text + OFFSET if self.style.accessors == "offset" else text
 
     def read(self, tensor: str, row: str, column: str) -> str:
-        """Element (b, h, row, column) of a (B, H, N, d) tensor."""
+        """Return an expression for element (b, h, row, column) of a (B, H, N, d) tensor."""
         if self.style.accessors == "offset":
             return f"{tensor}[offset4(b, h, {row}, {column}, H, N, d)]"
         return f"fourDimRead({tensor}, b, h, {row}, {column}, H, N, d)"
@@ -198,7 +198,7 @@ class _Writer:
     def sums(self, column: str, summed: str, product: str, store: str, keys: str = "N") -> str:
         """Return a loop over `column` that adds up `product` over the index `summed` and then runs `store`.
 
-        `keys` is the limit of index j.
+        `keys` is the upper limit of the index j.
         """
         limits = {"j": keys, "k": "d"}
         return f"""for (int {column} = 0; {column} < {limits[column]}; {column}++) {{
@@ -209,12 +209,12 @@ class _Writer:
                 }}"""
 
     def sums_of_tile(self, *how: str) -> str:
-        """Store sums for all rows of a tile of part 4."""
+        """Return loops that store sums for all rows of a tile of part 4."""
         inner = self.sums(*how, keys="columns").replace("\n", "\n        ")
         return f"for (int i = 0; i < rows; i++)\n                        {inner}"
 
     def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
-        """Add a product to the sum `begun` of each row and column, in loops over tiles in the style's order."""
+        """Return loops over tiles, in the style's order, that add products to the sum `begun` of each element."""
         side, starts = self.style.side, dict(zip("ijk", ("ii", column * 2, summed * 2), strict=True))
         first, second, third = (
             f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})"
@@ -238,7 +238,7 @@ class _Writer:
                     }}"""
 
     def softmax(self, largest: str, score: str, keep: str, divide: str) -> str:
-        """Turn row i of scores into weights. `largest` declares the row's maximum, `keep` stores a weight e."""
+        """Return code for the weights of row i. `largest` declares the row's maximum, `keep` stores a weight e."""
         maximum, subtracted = "", ""
         if self.style.maximum:
             subtracted = " - largest"
@@ -279,7 +279,7 @@ class _Writer:
                 }}"""
 
     def function(self, name: str, buffers: str, sizes: str, copies: str, body: str, pragma: str = "") -> str:
-        """Return a part. `body` handles one head; `copies` come before the loops over the heads."""
+        """Return the function of a part. `body` computes one head; `copies` come before the loops over heads."""
         return f"""
 torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {buffers},
                      {sizes}int B, int H, int N, int d) {{
@@ -319,7 +319,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         return self.function(name, "torch::Tensor QK_tTensor", "", formatted("QK_t"), body)
 
     def values(self, weight: str, scaled: str) -> str:
-        """Compute row i of O from the weights of its keys j."""
+        """Return code that computes row i of O from the weights of the keys j."""
         if self.style.product == "rows":
             return f"""for (int j = 0; j < N; j++) {{
                     float weight = {weight}{scaled};
@@ -362,7 +362,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
                             for (int k = 0; k < d; k++)
                                 PV[i * d + k] += weight * twoDimRead(Vj, j, k, d);
                         }"""
-        # Divided late: l * O + PV is kept in O, and divided once all keys have been seen.
+        # With late division, O contains l * O + PV until all keys have been added, and is then divided.
         update, finish = "twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d)", self.divided_output(" / L[i]")
         if self.style.division == "early":
             update, finish = f"(Li[i] * {update}) / Lnew[i]", ""

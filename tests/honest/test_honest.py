@@ -1,4 +1,4 @@
-"""Honest kernels in the published style: right in every part, in any author's style, and never slow for it.
+"""Honest kernels in the published style: they are right in every part and on time, in the style of any author.
 
 At full sizes these tests would take too long: docs/measurements.md has the results of a measurement.
 """
@@ -19,7 +19,7 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")
-#: So that the fast tier has styles with and without a maximum, and none that compiles without ready headers.
+#: Sorted so that the fast tier gets styles with and without a maximum, and only styles with precompiled headers.
 VARIED_FIRST = sorted(STYLES, key=lambda style: (style.options, -STYLES.index(style)))
 
 
@@ -46,8 +46,7 @@ def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zyg
 
 @pytest.mark.parametrize("style", one_of_each([STYLES[0], *STYLES[-2:]], lambda _: None, attrgetter("name")))
 def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path, zygote: Zygote) -> None:
-    """Time is judged by the ratio alone. At this size, the allowance of 15 ms would hide that the reference has another
-    style."""
+    """The time ratio alone must suffice. At this small size, the allowance of 15 ms would pass any style."""
     part = ASSIGNMENT.part("part3")
     assert part.time is not None
     strict = dataclasses.replace(part, time=dataclasses.replace(part.time, allowance_ms=0.0))
@@ -57,10 +56,10 @@ def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path
 
 
 def test_the_references_cost_what_the_published_ones_did(zygote: Zygote) -> None:
-    """The parts of honest files keep their order of speed.
+    """The parts of the reference are in the same order of speed as those of honest files.
 
     Run serially, part 2 took 0.68 to 0.91 of part 1's time in people's files, and part 3 took 1.1 to 1.5. Other work on
-    a machine only adds time. So the fastest calls are compared, until their ratio is right.
+    a machine only adds time. So the test compares the fastest calls, and repeats until their ratio is right.
     """
     shape = {**ASSIGNMENT.defaults, "N": 512}
     inputs = make_inputs("random", shape, 1)

@@ -1,8 +1,8 @@
 """Submissions of independent people, each made from the starter by the many small choices that people make.
 
-Most of their loops are similar although nothing was copied. So a search for copies can easily take them for copies.
+Most of their loops are similar although nobody copied, so a search for copies can be misled.
 
-At the end are changes with which copiers hide the origin of a text, from careless to thorough.
+At the end are changes by which copiers hide that a text is a copy, from careless to thorough.
 
 Notation in the texts below: `⟦a¦b⟧` is a choice. `Q[i][k]` is an element of a tensor or matrix, read in the author's
 way. `for (i < N)` is a loop from 0 in steps of 1, or of the number after `by`.
@@ -97,7 +97,7 @@ _STARTER = re.compile(r"^ *// BEGIN STARTER\n.*?// END STARTER\n", re.DOTALL | r
 
 
 class Author:
-    """One person's habits, and the parts as that person writes them."""
+    """A person with random habits of writing code, and the parts in that person's style."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -113,7 +113,7 @@ class Author:
         return self.rng.choice(choices)
 
     def written(self, text: str) -> str:
-        """Return a text with its choices made, in this author's habits."""
+        """Return a text in this author's style, with all its choices `⟦a¦b⟧` made."""
         while "⟦" in text:
             text = re.sub(r"⟦([^⟦⟧]*)⟧", lambda choice: self.rng.choice(choice[1].split("¦")), text)
         text = re.sub(r"(\};|[{};]) ?", r"\1\n", " ".join(text.split()))
@@ -154,7 +154,7 @@ class Author:
         return f"{read} = {place['value']};"
 
     def heads(self, body: str) -> str:
-        """Return the loops over batch and head around a body, with the declarations that this way of access needs."""
+        """Return loops over batch and head around a body, with declarations for the author's way of access."""
         if self.access == "pointer":
             offset = self.pick("(b * H + h) * N * d", "b * H * N * d + h * N * d", "N * d * (h + H * b)")
             names = [*self.rng.sample("QKV", 3), "O"]
@@ -170,7 +170,7 @@ class Author:
         return "".join(f"for (i < N) {{ {piece} }} " for piece in pieces)
 
     def row(self, matrix: str, name: str, fused: bool = False, divided: bool | None = None) -> list[str]:
-        """Return scores, softmax and values of one row. The row's sum divides the weights or the output."""
+        """Return code for scores, softmax and output of a row. `divided`: True if the sum divides weights, not O."""
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")
         middle = ("" if fused else softmax) + (DIVISION if divided else "")
@@ -245,7 +245,7 @@ _OTHERS = ["acc2", "alpha", "buf", "cell", "cnt", "item", "lane", "leftover", "m
 
 
 def renamed(body: str, rng: random.Random) -> str:
-    """Replace every local name by another one, the same one throughout."""
+    """Return the body with every local name replaced by another name, which is the same at all places."""
     table = {word: word for word in _FIXED.split()}
     fixed = len(table)
 
@@ -265,7 +265,7 @@ def recommented(body: str, rng: random.Random) -> str:
 
 
 def reshaped_loops(body: str, rng: random.Random) -> str:
-    """Reverse counting loops, and sometimes write `x = x + y` for `x += y`."""
+    """Return the body with counting loops reversed, and sometimes `x = x + y` for `x += y`."""
 
     def other(match: re.Match[str]) -> str:
         start, end, step = match.groups()
@@ -279,7 +279,7 @@ def reshaped_loops(body: str, rng: random.Random) -> str:
 
 
 def with_other_loops(body: str, rng: random.Random) -> str:
-    """Turn some counting loops without a `for` inside into `while` loops."""
+    """Return the body with some innermost counting loops written as `while` loops."""
     lines, out, open_loops = body.splitlines(), [], []
     for at, line in enumerate(lines):
         match = _LOOP.fullmatch(line)
@@ -295,7 +295,7 @@ def with_other_loops(body: str, rng: random.Random) -> str:
 
 
 def padded(body: str, rng: random.Random) -> str:
-    """Insert statements without effect, one after about ten lines."""
+    """Return the body with statements without effect, one after about ten lines."""
     out, useless = [], ("int unused = 0;", "float check = 1.0f; check *= 2;", "if (d < 0) { break; }")
     for line in body.splitlines():
         out.append(line)
@@ -305,7 +305,7 @@ def padded(body: str, rng: random.Random) -> str:
 
 
 def turned_products(body: str, rng: random.Random) -> str:
-    """Sometimes write `a * b` as `b * a` if both are plain calls or elements."""
+    """Return the body with some products `a * b` of plain calls or elements written as `b * a`."""
     factor = r"\w+(?:\([^()]*\)|\[[^\[\]]*\])"
 
     def turned(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Copies are found in every handed-in file, wrong outputs are grouped, and the page shows both harmlessly."""
+"""`similar` finds copies in all handed-in files, groups equal wrong outputs, and shows both on a harmless page."""
 
 import json
 import os
@@ -38,7 +38,7 @@ STARTER = strip_solution((ROOT / "module.cpp").read_text())
 
 
 def compare(sources: dict[str, str], starter: str) -> Similarity:
-    """Compare texts of C++."""
+    """Return the result of comparing C++ sources by name. Text of the starter does not count."""
     return likeness.compare({name: Source(text) for name, text in sources.items()}, Source(starter))
 
 
@@ -47,7 +47,7 @@ def starter() -> str:
     return STARTER
 
 
-#: Edits of TEXT that do not change what it computes, and edits that do.
+#: IDLE: edits of TEXT that do not change its result. The next list has edits that change it.
 IDLE = [
     (";", ";;"), (";", "; (void)0;"), ("{", "{ (void)sum; 0;"), ("sum;", "(sum);"), ("sum;", "((+sum));"),
     ("sum +=", "(sum) += 0.0f +"), ("0.0f;", "(0 + 0.0f) * 1;"), ("std::exp(", "(std::exp)("), ("{", "<%"),
@@ -96,7 +96,7 @@ def test_winnowing_finds_every_run_that_is_long_enough() -> None:
 
 
 def test_whole_copies_stand_above_independent_work(master: str, starter: str) -> None:
-    """Thirty authors, and three copies of one of them for each amount of effort."""
+    """Compare thirty independent authors, and three copies for each amount of effort to hide the copying."""
     originals = [bodies(3000 + k) for k in range(30)]
     sources = {f"s{k:03}": submission(master, parts) for k, parts in enumerate(originals)}
     rng = random.Random(3)
@@ -108,14 +108,14 @@ def test_whole_copies_stand_above_independent_work(master: str, starter: str) ->
     lowest = {effort: min(found[pair] for pair in efforts if efforts[pair] == effort) for effort in EFFORTS}
     independent = sorted((value for pair, value in found.items() if pair not in efforts), reverse=True)
     assert lowest["careless"] > 0.99 and lowest["renamed"] > independent[0]
-    # Even a copy with every loop rewritten ranks among the first pairs.
+    # Even copies with rewritten loops rank above 98 % of the independent pairs.
     count = len(sources) * (len(sources) - 1) // 2 - len(efforts)
     assert min(lowest["reworked"], lowest["patient"]) > independent[count // 50]
     assert len(independent) <= count // 2 or independent[count // 2] < 0.3
 
 
 def test_one_function_of_many_is_found_beside_honest_others(master: str, starter: str) -> None:
-    """A body shared by two thirds of a class forms one group, and the function is named."""
+    """If two thirds of a class share a function's body, they form a group, and the function is named."""
     shared = bodies(5)[5]
     sources = {f"s{k:02}": submission(master, [*bodies(200 + k)[:5], shared]) for k in range(8)}
     sources |= {f"t{k:02}": submission(master, bodies(300 + k)) for k in range(4)}
@@ -156,7 +156,7 @@ def test_regions_are_equal_runs_that_do_not_overlap(master: str, starter: str) -
 
 
 def result(code: str = "k_transposed", **digests: str | None) -> dict[str, object]:
-    """Return a result with these output digests by case, None for a right output. A hidden name has an h."""
+    """Return a result with these digests of outputs by case (None: right). Case names with an "h" are hidden."""
     cases = [
         {"name": name, "ok": out is None, "hidden": "h" in name, "output_sha256": out, "diagnosis": None}
         for name, out in digests.items()
@@ -173,7 +173,7 @@ def test_equal_wrong_outputs_on_two_hidden_inputs_make_a_group() -> None:
     (group,) = groups(anna=same, bert=same, carl=once)
     assert group.members == ("anna", "bert") and group.cases == ("h1", "h2") and group.hidden
     assert group.words == "<k_transposed>"
-    # Right outputs, a single input or empty outputs make no group.
+    # Students do not form a group by right outputs, by a single input, or by outputs that were never written.
     for same in (result(h1=None), result(h1="aa"), result("not_written", h1="00", h2="01")):
         assert not groups(a=same, b=same), same
     public_alone, other = (result(h1=digest, x="aa", y="bb") for digest in ("p1", "q1"))
@@ -230,7 +230,7 @@ def test_the_command_on_a_class_run_and_on_submissions(
 
 @pytest.fixture
 def other_starter(master: str, tmp_path: Path) -> Path:
-    """A starter that extends the kit's, and submissions made from it: three of them unchanged."""
+    """Write a starter that extends the kit's, and submissions made from it, three of them without own code."""
     given = submission(master, bodies(77))
     spaced = "// mine\n" + given.replace("float ", "float  ")
     texts = {"ann": given, "bob": spaced, "cyd": given + "\nint x;\n"}
@@ -278,7 +278,7 @@ def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command,
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
     printed = similar("2026", "--old", "2025")
     assert "100.0%  2025/old  ada" in printed and "2025/old  2025/other" not in printed
-    monkeypatch.setattr(likeness, "wholefile", None)  # nothing is written, as everything is stored
+    monkeypatch.setattr(likeness, "wholefile", None)  # a new comparison would fail: all sources are stored
     assert similar("2026", "--old", "2025") == printed
     (tmp_path / "2025" / likeness.INDEX).write_text('{"a": 1}')
     monkeypatch.undo()
@@ -323,7 +323,7 @@ def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str
 
 
 def test_groups_are_found_among_many_that_share_single_cases() -> None:
-    """A large class with many cases takes little time: each group is compared only with those that it overlaps."""
+    """The time for a large class with many cases grows linearly: a group is compared only with overlapping groups."""
     shared = {k: {f"h{n}": f"{n} {k // (2 + n % 5)}" for n in range(30)} for k in range(240)}
     results = {f"s{k:03}": result(**digests) for k, digests in shared.items()}
     assert ("s000", "s001") in [group.members for group in groups(**results)]
@@ -339,9 +339,9 @@ def test_mistakes_are_reported_in_a_line(tmp_path: Path) -> None:
         refused(why, likeness.main, [str(tmp_path / folder), *more])
 
 
-#: Two lines for this lexer, of which the second opens a comment; one comment line for a compiler.
+#: A comment line for a compiler, which joins the lines. The kit's lexer sees two lines; the second opens a comment.
 SPLICED = "/\\\n/ /*\n"
-#: A raw string without an end for this lexer; a compiler skips it between `#if 0` and `#endif`.
+#: For the kit's lexer a raw string without an end. A compiler skips it between `#if 0` and `#endif`.
 RAW = '#if 0\nR"nothing(\n#endif\n'
 CODE = "".join(
     f"static float row{k}(const float *x, int n) {{ float s = {k}; for (int i = {k}; i < n; i += {k + 1}) "
@@ -381,7 +381,7 @@ def test_honest_text_can_be_compared(kind: str) -> None:
 
 
 def test_every_file_is_read(tmp_path: Path, similar: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two students who share only kernels.cu are a pair, also in the results folder of a class, which names its lab."""
+    """Two students who share only the second file, kernels.cu, form a pair: of submissions, and of graded results."""
     python = {"ada": b"import torch\n", "bob": b"import triton\n", "cyd": b"import torch\n"}
     files = {f"{name}/kernels.py": text for name, text in python.items()}
     files |= {f"{name}/kernels.cu": CODE.encode() for name in ("ada", "bob")}
