@@ -1,9 +1,8 @@
 """A script in place of `ispc`: it refuses empty files as ispc 1.22 does, and translates the tests' kernels to C++."""
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 VERSION = "Intel(r) Implicit SPMD Program Compiler (Intel(r) ISPC), 1.22.0 (stand-in)"
@@ -43,13 +42,19 @@ USES_IT = (
 INCLUDE = '#include "module_ispc.h"\n'
 
 
-@contextmanager
-def on_the_path(text: str) -> Iterator[str]:
-    """Yield a PATH with this script as `ispc`. Its folder is open to every user; pytest's own folders are not."""
-    with tempfile.TemporaryDirectory(prefix="gpt149-test-ispc-") as folder:
-        program = Path(folder) / "bin" / "ispc"
-        program.parent.mkdir()
-        program.write_text(text)
-        for path in (Path(folder), program.parent, program):
-            path.chmod(0o755)
-        yield f"{program.parent}:{os.environ['PATH']}"
+def on_the_path(text: str) -> str:
+    """Return a PATH with this script as `ispc`. Its folder is open to every user; pytest's own folders are not.
+
+    Folder and time of a script are the same in each run, so the cache knows the objects that it made.
+    """
+    name = hashlib.sha256(f"{Path(__file__).parent} {text}".encode()).hexdigest()[:12]
+    program = Path(tempfile.gettempdir(), f"gpt149-test-ispc-{name}", "bin", "ispc")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as file:
+        file.write(text)
+    os.utime(file.name, (0, 0))
+    os.chmod(file.name, 0o755)
+    os.replace(file.name, program)
+    for path in (program.parent.parent, program.parent):
+        path.chmod(0o755)
+    return f"{program.parent}:{os.environ['PATH']}"

@@ -3,8 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -245,9 +244,8 @@ Here = Callable[[str], None]
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
-    with ExitStack() as stack:
-        yield lambda text: monkeypatch.setenv("PATH", stack.enter_context(on_the_path(text)))
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    return lambda text: monkeypatch.setenv("PATH", on_the_path(text))
 
 
 def handed_in(folder: Path, source: str = DOUBLES, second: str | None = PROGRAM) -> Path:
@@ -304,7 +302,7 @@ def test_a_file_that_is_not_included_may_define_an_undefined_function(tmp_path: 
 
 def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
     """In tier C, as root, compilers run under another user id, which may not enter ispc's folder."""
-    here(STAND_IN)
+    here(f"{STAND_IN}# closed\n")
     program = Path(str(shutil.which("ispc")))
     for closed in (program, program.parent.parent, tmp_path):
         closed.chmod(0o700)

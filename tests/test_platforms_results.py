@@ -444,9 +444,8 @@ def test_what_the_container_lacks_is_no_grade_and_no_pass(
 ) -> None:
     root = laid_out(tmp_path, INCLUDE + master)
     (root / "submission" / "module.ispc").write_text(PROGRAM)
-    with on_the_path(BROKEN) as path:
-        monkeypatch.setenv("PATH", path)
-        assert job.main(root) == 3
+    monkeypatch.setenv("PATH", on_the_path(BROKEN))
+    assert job.main(root) == 3
     found = results_of(root)
     assert found["score"] == 0 and "kit_fault" not in found
     assert found["output"].startswith("Not judged yet") and "not your fault" in found["output"]

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -442,10 +442,9 @@ def run_on(path: str, *command: object) -> subprocess.CompletedProcess[str]:
     return python(*command, "--config", acting_class.SMALL, "--no-time", timeout_s=600, PATH=path)
 
 
-@pytest.fixture(scope="module")
-def paths() -> Iterator[tuple[str, str]]:
-    with on_the_path(BROKEN) as without, on_the_path(STAND_IN) as with_ispc:
-        yield without, with_ispc
+@pytest.fixture
+def paths() -> tuple[str, str]:
+    return on_the_path(BROKEN), on_the_path(STAND_IN)
 
 
 @pytest.fixture(scope="module")
