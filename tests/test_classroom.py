@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from classes.acting_class import HANG_S, SMALL, Class, gone, grader, processes_of, rows_of, wait_until
-from conftest import ROOT, insert_at_start, keeping, put
+from conftest import ROOT, insert_at_start, keeping, one_of_each, put
 from handing_in import zipped
 from process_tree import alive, descendants
 
@@ -126,7 +126,7 @@ def test_only_changed_submissions_are_graded_again_and_the_reason_is_given(actin
     assert ledger.read(acting.out).records["ada"].reason == "assignment changed, kit changed"
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
+@pytest.mark.parametrize("how", one_of_each([signal.SIGINT, signal.SIGTERM], key=type, name=str))
 def test_interrupted_class_has_reports_and_says_how_to_go_on(acting: Class, how: signal.Signals) -> None:
     acting.add_all({"ada": "slow", "bob": "freeze"})
     judge = acting.start()

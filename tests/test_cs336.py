@@ -168,7 +168,7 @@ def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, 
     alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")
     found = without_card.judged(tmp_path, alone + adapter, PARTS, ("random",), ASSIGNMENT)
     assert [part.verdict for part in found.values()] == ["missing", "missing", "pass", "pass"]
-    assert "launches the kernel _forward" in words(found["forward_pytorch"])
+    assert "launches the Triton kernel _forward" in words(found["forward_pytorch"])
     both = text + "\n\nclass Attention(FlashAttentionPyTorch):\n    @staticmethod\n"
     both += "    def forward(ctx, q, k, v, is_causal=False):\n        chosen = FlashAttentionTriton if q.dtype is None "
     both += "else FlashAttentionPyTorch\n        _forward\n        return chosen.forward(ctx, q, k, v, is_causal)\n"

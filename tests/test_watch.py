@@ -38,6 +38,8 @@ LONGEST_WAIT_S = 300.0
 DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
 HANG = 'while (B) __asm__ volatile ("");'
 NOT_THERE = "does not exist yet: it is judged as soon as it is saved"
+#: The student's command, which explains no result by a search for edits: that compiles for seconds.
+WITHOUT_EDITS = "from grader.explain import repair; repair.MOST_BUILDS = 0; import gpt149; gpt149.main()"
 ALIKE = {"int a; // x\n": "int a;\n\n/* y */\n", "f( 1,\t2 );": "f( 1, 2 );", "1'000 // '": "1'000 "}
 ALIKE["c = '/'; // x\n"] = "c = '/';\n"
 OTHER = {'s = "a  b";': 's = "a b";', 's = "//";': 's = "";', "a/**/b": "ab", "a //": "a /"}
@@ -292,8 +294,8 @@ def session(source: Path, *arguments: str) -> Iterator[Session]:
     limits = f"limits: {{build_s: {LONGEST_WAIT_S}, call_s: {LONGEST_WAIT_S}}}"
     patient = write(source.parent, f"extends: {COURSE}\n{limits}\n", "patient.yaml")
     options = [*arguments, "--watch", "--config", str(patient), "--module", str(source)]
-    command = [sys.executable, "-u", str(ROOT / "gpt149.py"), "part1", *options]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [sys.executable, "-u", "-c", WITHOUT_EDITS, "part1", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": ROOT}
     with subprocess.Popen(command, **pipes, preexec_fn=restore_ctrl_c) as process:
         one = Session(process, source)
         reader = threading.Thread(target=one.read)
