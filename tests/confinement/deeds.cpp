@@ -1,5 +1,5 @@
 // Attacks of a kernel on the machine on which it runs, with the runner's interface. Compiled without torch.
-// Each attack is a function, here called a deed, that takes a number and returns its result. Many should not return.
+// Each attack is a function, called a deed, that takes a number and returns its result. Many deeds must not return.
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -107,7 +107,7 @@ static const struct {
     }},
     {"fills_the_memory", [](double gibibytes) -> double {
         double taken = 0;
-        // The memory is reserved and not touched, since the limit is on addresses and other programs need the memory.
+        // Reserve memory without using it: the limit is on addresses, and other programs need the memory.
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, access = PROT_READ | PROT_WRITE;
         while (taken < gibibytes && mmap(nullptr, 1 << 28, access, flags, -1, 0) != MAP_FAILED) taken += 0.25;
         return taken;

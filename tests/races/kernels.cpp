@@ -1,5 +1,5 @@
 // Many ways to write part 3, in one file because a compile takes longer than a run. Kernels whose names begin with
-// `race` have a data race, those with `right` have none. All compute O = softmax(Q K^T) V if no race spoils it.
+// `race` have a data race, those with `right` have none. All compute O = softmax(Q K^T) V unless a race spoils it.
 #include <torch/extension.h>
 
 #include <omp.h>
@@ -58,11 +58,11 @@ static void attend(const float *Q, const float *K, const float *V, float *O, flo
     add_rows(row, sum, V, &O[i * d], N, d);
 }
 
-// Row i of head bh, its scores in `row`.
+// Compute row i of head bh, with `row` for its scores.
 #define ATTEND(bh, i, row) \
     attend(&Q[(bh) * N * d], &K[(bh) * N * d], &V[(bh) * N * d], &O[(bh) * N * d], row, i, N, d)
 #define ROW_OF_THIS_THREAD (&temp[omp_get_thread_num() * N])
-// Within the loops over head bh and row i: exp(score j), and the sum over the values of the head.
+// For use within loops over head bh and row i: exp(score j), and the weighted sum of the head's values.
 #define WEIGHT(j) std::exp(dot(&Q[(bh * N + i) * d], &K[(bh * N + j) * d], d))
 #define ADD_ROWS(weights, sum) add_rows(weights, sum, &V[bh * N * d], &O[(bh * N + i) * d], N, d)
 #define FOR_EACH_ROW                    \
@@ -239,7 +239,7 @@ BEGIN
     });
 END
 
-// ---- wrong ones
+// ---- wrong kernels
 
 KERNEL(raceAccumulator)
 BEGIN
@@ -330,7 +330,7 @@ BEGIN
     }
 END
 
-// Threads from a size on: with fewer rows nothing can race.
+// Threads are used only from a size on: with fewer rows there is no race.
 KERNEL(fromFortyRows)
 BEGIN
     float largest = 0.0f;

@@ -1,6 +1,6 @@
-"""Ten files as students of the published starter write them: ways to write part 3, one with a data race.
+"""Ten files in the style of the published starter: ten ways to write part 3, one of them with a data race.
 
-All ten have the same frame. They differ in the access to elements and in the loop. `SOURCES` has the texts by name.
+All have the same frame, and differ in the access to elements and in the loop. `SOURCES` has the texts by name.
 """
 
 import re
@@ -67,7 +67,7 @@ ONE_ROW = """for (int j = 0; j < N; j++) {
                     val /= total;
                     fourDimWrite(O, b, h, i, k, H, N, d, val);
                 }"""
-#: The published loop. Parts that differ between people are written @...@.
+#: The published loop. Places at which the files differ are written @...@.
 LOOP = """
 @before@
     #pragma omp parallel for @pragma@
@@ -81,7 +81,7 @@ LOOP = """
 
 @dataclass(frozen=True)
 class Written:
-    """Texts for the places of FRAME, and for those of LOOP where `body` is not given."""
+    """Texts for the places of FRAME. Without a `body`, LOOP is the body, and its places are filled, too."""
 
     accessors: str = BY_REFERENCE
     headers: str = ""
@@ -244,7 +244,7 @@ WRITTEN = {
     # A race: all threads use one sum.
     "race": Written(**ONE_TOTAL, sum=RACING_SUM),
 }
-#: Beside the ten: one with SIMD that writes through views of temp's rows, and the same with one row for all threads.
+#: Two further files with SIMD write through views of temp's rows; in the second, all threads share one row.
 ROWS_OF_TEMP, ONE_ROW_OF_TEMP = (
     Written("", USING, helpers=WITH_SIMD, body=vectors(loop), bindings="")
     for loop in (SIMD_LOOP, SIMD_LOOP.replace("temp.index({omp_get_thread_num(),", "temp.index({0,"))
@@ -253,7 +253,7 @@ SOURCES = {name: written.text for name, written in WRITTEN.items()}
 
 
 def together(names: Iterable[str]) -> str:
-    """Kernels of SOURCES in one file, each bound by its own name: one compile where ten would take minutes."""
+    """Return a file with these kernels of SOURCES, each bound by its name: ten compilations would take minutes."""
     headers: list[str] = []
     kernels, bindings = "", ""
     for name in names:

@@ -1,4 +1,4 @@
-"""Races in files of the published style are found without torch; delays reveal races of threads with little work."""
+"""Races in files of the published style are found without torch; delays make races visible in short calls."""
 
 import csv
 import re
@@ -84,7 +84,7 @@ def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: Captured) 
 
 @needs_tsan
 def test_views_of_temp_are_its_own_memory(tmp_path: Path) -> None:
-    """Each thread has its own row of temp: right. All use row 0: a race, though every view is a different tensor."""
+    """A file whose threads use different rows of temp is right. If all use row 0, it has a race, even through views."""
     apart = race.watch(ASSIGNMENT, PART, written(tmp_path, published.ROWS_OF_TEMP.text), SHAPE)
     assert apart.is_clean and apart.regions
     text = published.ONE_ROW_OF_TEMP.text
@@ -93,7 +93,7 @@ def test_views_of_temp_are_its_own_memory(tmp_path: Path) -> None:
     assert any(line_of(text, "row[j] = expf(") in found.lines for found in together.races)
 
 
-#: Thread 1 writes after thread 0, and both take views of one tensor in between. A relaxed flag orders no memory.
+#: Thread 1 writes after thread 0. In between, both take views of one tensor; a relaxed flag does not order memory.
 BESIDE_VIEWS = """
     std::vector<float> shared(1);
     std::atomic<bool> has_viewed(false);
@@ -118,7 +118,7 @@ def test_taking_views_of_one_tensor_orders_no_threads(tmp_path: Path) -> None:
 
 
 def sanitized(source: Path, function: str, threads: int) -> tuple[Ran, comparison.Comparison | None]:
-    """Make one call in a program with sanitizers. Compare its result, if there is one, with the oracle's."""
+    """Make a call in a program with sanitizers. Return the ended program, and a comparison of the result or None."""
     shape = {**SHAPE, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     request = binding.request(replace(PART, function=function), shape, inputs)
@@ -154,7 +154,7 @@ def test_sanitizers_see_where_a_view_of_temp_ends(tmp_path: Path) -> None:
     assert report.frames[0].line == line_of(text, wrong)
 
 
-# Two files with different ways to hold a row of temp, and the one with a race. In the fast tier, test_study.py calls
+# Two files with different ways to store a row of temp, and a file with a race. In the fast tier, test_study.py calls
 # cachegrind.
 @pytest.mark.full
 @needs_valgrind
@@ -208,7 +208,7 @@ Start = Callable[[Path, str], Session]
 
 @pytest.fixture(scope="module", params=["native", pytest.param("with torch", marks=pytest.mark.full)])
 def start(request: pytest.FixtureRequest) -> Iterator[Start]:
-    """Start a source on one core, so that threads switch only when the system makes them."""
+    """Yield a function that starts a source on one core, so that threads switch only when the system makes them."""
     how = {"threads": 8, "cpus": machine.usable_cpus()[:1], "call_timeout_s": 60}
     if request.param == "native":
         with NativeHost() as host:
@@ -220,7 +220,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 
 
 def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> int:
-    """Return how many of these calls with delays are right, after a first call that shows if threads share the work."""
+    """Make a call without delays, then `calls` calls with delays. Return how many of the latter are right."""
     part, shape = ASSIGNMENT.part(part_name), {**ASSIGNMENT.defaults, "N": n}
     inputs = make_inputs("random", shape, 1)
     expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
@@ -247,7 +247,7 @@ def test_delays_leave_right_answers_right(master: str, start: Start, tmp_path: P
 @needs_delays
 def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Path) -> None:
     with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
-        # Enough to outweigh idle threads of torch that still wait busily when the first call begins.
+        # So many calls that idle threads of torch, which use CPU time during the first call, do not matter.
         assert right_answers(session, "part2", SERIAL_CALLS, 128) == SERIAL_CALLS
         assert not session.shares_work
 
@@ -302,7 +302,7 @@ def test_initialisers_cannot_take_the_timer_away(tmp_path: Path) -> None:
 
 @needs_delays
 def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -> None:
-    """On one core a kernel with a race passes the timed calls, but not the delayed call of the same round."""
+    """The kernel has a race only at the timed size. On one core, only the delayed call of a timed round shows it."""
     racy = keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")
     racy = racy.replace("parallel for collapse(3)", f"parallel for collapse(3) if(N == {N})")
     assert f"if(N == {N})" in racy
@@ -325,8 +325,8 @@ def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -
 
 def test_a_delayed_call_has_any_place_and_other_programs_time_does_not_count() -> None:
     assert {TimedInputs(None, 149).place(count) for count in range(20)} == {0, 1, 2}  # type: ignore[arg-type]
-    # If eight programs share a core, calls of 10 ms last 80 ms. By elapsed time, a race that needs 100 ms to show would
-    # pass.
+    # If eight programs share a core, a call of 10 ms takes 80 ms. So CPU time counts, or the search for races would
+    # end too early.
     assert met_s(Call("ok", wall_s=0.08, cpu_s=0.01)) == 0.01
     assert met_s(Call("ok", wall_s=0.01, cpu_s=0.02)) == 0.01
     assert met_s(Call("ok", wall_s=0.08)) == 0.08

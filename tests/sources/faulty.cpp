@@ -1,4 +1,4 @@
-// Functions with one fault each, and one without, for tests/test_sanitize.py.
+// Functions with one fault each, and a right function, for tests/test_sanitize.py.
 inline float twoDimRead(std::vector<float> &t, int x, int y, int w) {
   return t[x * w + y];
 }

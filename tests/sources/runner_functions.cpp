@@ -1,4 +1,4 @@
-// Functions of many types, and those that throw or end, for tests/test_native_runner.py.
+// Functions of many types, and functions that throw or end the process, for tests/test_native_runner.py.
 torch::Tensor twice(torch::Tensor t, torch::Tensor space, int n, double factor) {
   float *out = space.data_ptr<float>();
   for (int k = 0; k < n; k++) out[k] += t.data_ptr<float>()[k] * factor;

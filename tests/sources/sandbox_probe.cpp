@@ -1,4 +1,4 @@
-// Attempts to find and reach what a sandbox hides, for tests/test_native_sandbox.py: a line for each.
+// Attempts to find and use what a sandbox hides, for tests/test_native_sandbox.py. Each attempt prints a line.
 extern char **environ;
 extern "C" {
 #define WEAK __attribute__((weak)) void

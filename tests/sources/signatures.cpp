@@ -1,4 +1,4 @@
-// One of every parameter and result that the interface knows, and some that it does not, for tests/test_build.py.
+// Functions with every known type of parameter and result, and with unknown types, for tests/test_build.py.
 #include <torch/extension.h>
 #include <stdexcept>
 torch::Tensor same(const torch::Tensor &t) { return t; }
@@ -13,7 +13,7 @@ void throws_torch(torch::Tensor t) { TORCH_CHECK(t.dim() == 7, "want 7 dimension
 void throws_int() { throw 3; }
 int strange(std::vector<std::string> v) { return v.size(); }
 int tile() { return TILE_SIZE; }
-// By value and with a different last type than the published one.
+// The parameters are passed by value, and the last has another type than in the published starter.
 void fourDimWrite(std::vector<float> &t, int x, int y, int z, int b, int sx, int sy, int sz, const float v) {
   t[((x * sx + y) * sy + z) * sz + b] = v;
 }

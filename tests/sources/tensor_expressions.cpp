@@ -1,11 +1,11 @@
-// Uses of tensors in kernel files. tests/test_plain_torch.py builds this file with torch and with the stand-in; each
+// Uses of tensors in kernel files. tests/test_sanitize.py builds this file with torch and with the stand-in; each
 // expression prints a line, and all lines have to be equal.
 //   VALUE  a tensor: its type, sizes, strides, whether it is contiguous, which of the tensors below it shares memory
 //          with and from which byte on, and its elements
 //   EFFECT statements, after which all of the tensors below are shown
 //   TEXT   what an expression prints
 // An exception is shown by its class and, where students see torch's message, by its first line. Elements are shown in
-// hexadecimal, since all digits must be equal.
+// hexadecimal, because all digits must be equal.
 #include <c10/util/irange.h>
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -75,8 +75,8 @@ static std::string first_line(const c10::Error &error) {
 
 using Body = void (*)(std::ostream &, Tensors &);
 
-// The line of what `body` prints, or the class of what it throws. No template: compiling it for each line took most of
-// the time.
+// Print a line with the text that `body` prints, or with the class of its exception. Not a template, because compiling
+// it for each line took most of the time.
 static void line_of(const char *kind, const char *text, Body body) {
     std::ostringstream said;
     try {

@@ -1,8 +1,8 @@
-"""The message for every bug of the table leads to its line, and to no wrong place.
+"""For every bug of the table, the message names the line of the mistake, and no wrong place.
 
-Bugs as students write them, each with the line of its mistake, in files that are otherwise right. The suspects were
-written from other bugs (tests/wrong, labs/*/known, tests/races). A bug is a set of named edits of the master source, or
-of a file in the published style (tests/honest/styles.py). The mark in an edit stands on the line of the mistake. If a
+The bugs are typical of students, in files that are otherwise right. They were not used when the suspects were written;
+those are tested in tests/wrong, labs/*/known and tests/races. A bug is a set of edits of the master source, or of a
+file in the published style (tests/honest/styles.py). A mark in an edit shows the line of the mistake. If a
 statement is missing, the mark stands on the loop where the statement belongs. Marks are removed before compiling.
 """
 
@@ -41,18 +41,18 @@ class Bug:
     codes: tuple[str, ...]
     said: str
     edits: tuple[Edit, ...]
-    #: Largest distance, in lines, from the mistake to the nearest line that is named: the place where it shows.
+    #: Largest allowed distance, in lines, from the mistake to the nearest line that the message names.
     within: int = 0
     base: Literal["master", "published", "softmax", "operators"] = "master"
 
 
 def bug(name: str, part: str, kind: str, codes: str, said: str, *edits: Edit, **more: Any) -> Bug:
-    """A row of the table; `codes` have spaces between them."""
+    """Return a row of the table. `codes` contains several codes with spaces between them."""
     return Bug(name, part, kind, tuple(codes.split()), said, edits, **more)
 
 
 def before(place: str, lines: str) -> Edit:
-    """Put lines in front of a place. They need no indentation."""
+    """Return an edit that puts lines in front of a text of the source. The lines need no indentation."""
     return place, f"{lines}\n{place}"
 
 
@@ -266,7 +266,7 @@ return sum;
 };
 """
 PAIRED = f"score += {READ_Q} * {READ_K};"
-#: Found by an edit that makes the function right (`grader.explain.repair`).
+#: Bugs that are found by trying edits that make the function right (`grader.explain.repair`).
 REPAIRED = [
     bug("arguments of a call swapped", "part1", "call", "", "i, j in place of j, i",
         before("for (int b = 0; b < B; b++) {", DOT), ("float score = 0.0f;", "float score = dot(b, h, j, i);  /*!*/"),
@@ -284,13 +284,13 @@ ADDR2LINE = shutil.which("addr2line") is not None
 WATCHED = race.has_thread_sanitizer(toolchain())
 #: Words for an access outside of an array, one to freed memory, and a division by zero.
 OUTSIDE = ("out of range", "beyond", "before an array", "freed", "out of bounds", "division by zero")
-#: N is larger than an array of 512 and the square root of a short.
+#: N is larger than 512, the size of a bug's array, and N * N does not fit into a short.
 SHAPE = {"N": 600, "Br": 64, "Bc": 64}
 IN_ONE_SOURCE = 12
 
 
 def groups() -> list[list[Bug]]:
-    """Group bugs that share a source: those of one base, races apart, because they need a different build."""
+    """Return groups of bugs that are judged in one source. Races are apart, because they need a different build."""
     found: list[list[Bug]] = []
     for base in ("softmax", "operators", "published", "master"):
         for racing in (False, True):
@@ -301,7 +301,7 @@ def groups() -> list[list[Bug]]:
 
 @cache
 def course_of(base: str) -> tuple[Assignment, str, dict[str, str]]:
-    """Return the assignment of a base, its correct file, and its functions by part."""
+    """Return the assignment of a base (see `Bug.base`), its correct file, and function names by part."""
     if base in ("softmax", "operators"):
         lab = loading.load(ROOT / f"labs/{base}/assignment.yaml")
         return lab, (ROOT / f"labs/{base}/{base}.cpp").read_text(), lab.lab.kernels().FUNCTIONS
@@ -328,7 +328,7 @@ def without_marks(text: str) -> tuple[str, list[int]]:
     one_of_each(groups(), key=lambda group: None, name=lambda group: f"{group[0].base}: {group[0].name}"),
 )
 def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge a file as in a student's own run, without times and the profiler's table."""
+    """Judge a file with a group of bugs as in a student's own run, without times and the profiler's table."""
     monkeypatch.chdir(tmp_path)
     course, correct, functions = course_of(group[0].base)
     made, file = [mutation(bug) for bug in group], tmp_path / "module.cpp"
@@ -341,7 +341,7 @@ def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch:
     failed = [flag for part in parts for flag in part.flags if flag.code == "explanation_failed"]
     assert not failed, failed
     for bug, start, end, part in zip(group, starts, [*starts[1:], 1 << 30], parts, strict=True):
-        # A damaged heap may also make free() wait for ever.
+        # If the heap is damaged, free() may never return, so "timeout" is accepted.
         assert part.verdict in ("wrong", "crash", "timeout") and part.diagnosis is not None, bug.name
         message = part.diagnosis.message
         shown = f"{bug.name}: {message}"
@@ -352,10 +352,10 @@ def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch:
         named = [int(line) for line in re.findall(r"\bmodule\.cpp:(\d+)", message)]
         distance = min((abs(a - b) for a in named for b in lines), default=9999)
         assert distance <= bug.within, f"named {named}, wrong {lines}: {shown}"
-        # A proved access outside of an array replaces the cause that was guessed from the numbers.
+        # A message about a proved access outside of an array may replace the expected cause.
         assert bug.said in message or message.startswith(closer_look.OUTSIDE), shown
         assert bug.kind not in ("outside", "crash") or any(words in message for words in OUTSIDE), shown
-        # Advice that would lead the student to the wrong place.
+        # Advice about threads would be wrong if the bug is not a race.
         assert bug.kind == "race" or "Do threads share" not in message, shown
         assert "Run again with --sanitize" not in message, shown
 

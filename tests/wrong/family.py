@@ -1,6 +1,6 @@
-"""Judge the family of wrong kernels and right variants, and print the result of each.
+"""Judge the wrong kernels and the right variants of the main assignment, and print the result of each.
 
-As a program, from the project's folder: `PYTHONPATH=.:tests python tests/wrong/family.py`.
+Call it from the project's folder: `PYTHONPATH=.:tests python tests/wrong/family.py`.
 """
 
 import functools
@@ -37,21 +37,21 @@ from labs.attention.oracle import ORACLES
 
 PLACES = unexplained(ORACLES["attention"].axes)
 Judged = list[tuple[Mutation, PartResult]]
-#: Small enough for a hundred kernels in minutes; the assignment's other cases keep their own shapes.
+#: Default sizes, small enough to judge a hundred kernels in minutes. Cases with a shape keep their shape.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
-#: Few compiles, and still enough sources to keep parallel workers busy to the end.
+#: Kernels in a source: few compilations, and still enough sources to keep parallel workers busy.
 IN_ONE_SOURCE = 14
 
 
 def groups(mutations: Sequence[Mutation]) -> list[list[Mutation]]:
-    """Mutations that share a source. A file with a type that the stand-in lacks goes to torch's runner."""
+    """Return groups of mutations that share a source. Those that need a runner with torch are in their own group."""
     needing = [each for each in mutations if "c10::" in f"{each.body}{each.edits}"]
     kinds = [[each for each in mutations if each not in needing], needing]
     return [some[at : at + IN_ONE_SOURCE] for some in kinds for at in range(0, len(some), IN_ONE_SOURCE)]
 
 
 def first_of_each_code(mutations: Sequence[Mutation]) -> list[Mutation]:
-    """The first mutation of each diagnosis code, and one without a promised code."""
+    """Return the first mutation of each expected diagnosis code, and one mutation without an expected code."""
     return list({mutation.codes[:1]: mutation for mutation in reversed(mutations)}.values())[::-1]
 
 
@@ -62,7 +62,7 @@ def write(group: Sequence[Mutation], folder: Path) -> Path:
 
 
 def judge(group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: bool = False) -> Judged:
-    """Judge the mutations of one source, without timing. Flags of the whole file are given to each of its parts."""
+    """Judge the mutations of one source without times. Each returned part also has the flags of the whole file."""
     course = loading.load(PUBLIC_CONFIG)
     options = Options(shape=SHAPE, timing=False, profile=profile)
     result = evaluate(course, write(group, folder), parts_of(course, group), options, zygote=zygote)
@@ -72,7 +72,7 @@ def judge(group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: b
 
 @dataclass(frozen=True)
 class Answer:
-    """Output of a kernel on one public input, right or wrong."""
+    """Output of a kernel on one public input; it may be right or wrong."""
 
     inputs: Mapping[str, Array]
     shape: Mapping[str, int]
@@ -88,9 +88,9 @@ Answers = list[tuple[Mutation, dict[str, Answer]]]
 
 
 def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
-    """Outputs of a group's attention kernels, by the name of the input, up to a crash.
+    """Return for each attention kernel of a group its outputs by name of the input, up to a crash.
 
-    Only public inputs of a shape of their own: the others have no remainders and separate fewer mistakes.
+    Only public inputs with a shape are used: the others have no incomplete tiles and distinguish fewer mistakes.
     """
     course, source = loading.load(PUBLIC_CONFIG), write(group, folder)
     options = Options(shape=SHAPE, timing=False)
@@ -117,7 +117,7 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
 
 
 def standing(mutation: Mutation, result: PartResult) -> str:
-    """Grade of the diagnosis: "exactly", "half" (another code, or also words of other bugs) or "not" (only a place)."""
+    """Return how well the bug is named: "exactly", "half" (another code, or further causes) or "not" (only a place)."""
     if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"
     exact = result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message

@@ -1,4 +1,4 @@
-"""Short forms for the rows of the tables. A kernel's name begins with its part: "p1 ..." is of part 1."""
+"""Functions for short rows in the tables of kernels. A kernel's name begins with its part: "p1 ..." is in part 1."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ DECLARE_ZERO = (HEADS, "int zero = 0;\n        " + HEADS)
 
 
 def head_of(b: str, h: str) -> tuple[Edit, ...]:
-    """Edits that read Q, K and V from a head other than the current one."""
+    """Return edits that read Q, K and V at other expressions for the batch and the head."""
     return tuple((f"fourDimRead({t}, b, h,", f"fourDimRead({t}, {b}, {h},") for t in "QKV")
 
 

@@ -1,4 +1,4 @@
-"""Right variants: other ways to write the same computation, each of which must be accepted."""
+"""Right variants: other ways to write the same computation. All must pass."""
 
 from family_rows import BATCHES, ROW_SUM
 from family_rows import RIGHT as RIGHT_OF

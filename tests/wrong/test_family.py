@@ -18,15 +18,16 @@ from grader.explain.comparison import Comparison, Expected, compare
 from labs.attention import kernels
 from labs.attention.oracle import CLUES, ORACLES
 
-#: Codes without lines: an accessor is one line, a checked build finds crashes, a wrong tensor has no loop.
+#: Codes whose messages name no lines by clues: accessors have one line, crashes are found by a checked build, and a
+#: wrong type or shape belongs to no loop.
 WITHOUT_LINES = {
     *("extra_write", "missing_factor", "missing_term", "swapped_indices", "wrong_strides", "wrong_value"),
     *("inputs_overwritten", "sigabrt", "sigsegv", "wrong_dtype", "wrong_shape"),
 }
-#: Wrong outputs of one kernel on which all suspects are tried; the first ones separate mistakes best.
+#: Number of wrong outputs of a kernel on which all suspects are tried. The first inputs distinguish mistakes best.
 MOST_TRIED = 2
 Group = list[Mutation]
-#: First one kernel for each code (these share sources), then all others.
+#: FIRST has one kernel for each code. These share sources, which come before all others.
 FIRST, SOME_RIGHT = first_of_each_code(WRONG), RIGHT[::10]
 QUICK = groups(FIRST)
 GROUPS = [*QUICK, *groups([mutation for mutation in WRONG if mutation not in FIRST])]
@@ -54,7 +55,7 @@ def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
 def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygote, tmp_path: Path) -> None:
-    """The message names every suspect that alone explains all explainable outputs."""
+    """The message names every suspect that explains all of a kernel's wrong outputs that any suspect explains."""
     for mutation, answered in answers(group, zygote, tmp_path):
         compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
         wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]
@@ -100,7 +101,7 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
 
 
 def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
-    """Return True if two wrong kernels agree, within the error budget, at every element where one of them is wrong."""
+    """Return True if two kernels' outputs agree, within the error budget, at each element where one is wrong."""
     pairs = [(some[name], others[name]) for name in some.keys() & others.keys()]
     wrong = [pair for pair in pairs if not all(answer.is_right for answer in pair)]
     expected = [Expected(a.output.astype(float), 2 * a.expected.tolerance) for a, _ in wrong]

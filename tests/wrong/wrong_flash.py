@@ -1,4 +1,4 @@
-"""Wrong kernels of part 4: the flash update, its sums, its blocks of rows and of keys."""
+"""Wrong kernels of part 4, with mistakes in the flash update, its sums, and its blocks of rows and keys."""
 
 from family_rows import BATCHES, DECLARE_ZERO, WRONG, head_of
 
@@ -40,8 +40,8 @@ FLASHED = [
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
-#: Accesses at the row within the tile, where the matrix's row is right. Li, Lij and Lnew may be stored there, because
-#: they are rewritten before each use.
+#: Statements whose index must be the row of the matrix, not the row of the tile. (In Li, Lij and Lnew a wrong row
+#: changes nothing, because they are rewritten before each use.)
 LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
 O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))
@@ -85,7 +85,7 @@ FLASHED += [
         (J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"), says="rounds down"),
 ]  # fmt: skip
 
-#: The other order of loops: for each block of queries all of keys, then a division. Sums begin at RESET_ROWS.
+#: The loops in the other order: for each block of queries all blocks of keys, then a division. RESET_ROWS clears sums.
 ROWS_OUTER_BODY = """
     RESET_ALL
     for (int b = 0; b < B; b++) {
@@ -125,7 +125,7 @@ PLACES = ("ALL", "BATCHES", "HEADS", "ROWS", "KEYS")
 
 
 def rows_outer(oi: str, li: str) -> str:
-    """The body with Oi set to zero at the place `oi` of PLACES, and Li at `li`."""
+    """Return the body that sets Oi to zero at the place `oi` of PLACES, and Li at the place `li`."""
     body = ROWS_OUTER_BODY
     for place in PLACES:
         reset = [t for t, at in (("Oi", oi), ("Li", li)) if at == place]

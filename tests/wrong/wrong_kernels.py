@@ -1,4 +1,4 @@
-"""Wrong kernels. Comments name those that the published kit accepts."""
+"""Wrong kernels of all parts. Comments name kernels that the published kit accepts."""
 
 from family_rows import DECLARE_ZERO, HEADS, ROW_SUM, head_of
 from family_rows import WRONG as WRONG_OF
@@ -22,7 +22,7 @@ HALF = "static_cast<float>(c10::Half(x))"
 
 
 def rounded(kind: str) -> tuple[tuple[str, str], ...]:
-    """Inputs rounded to a coarser type after they are read."""
+    """Return edits that round inputs to a coarser type after they are read."""
     read = {t: f"std::vector<float> {t} = formatTensor({t}Tensor);" for t in "QKV"}
     return tuple((text, f"{text}\n    for (float &x : {t}) {{ x = {kind}; }}") for t, text in read.items())
 
@@ -32,7 +32,7 @@ COPY_HEADS = """for (int b = 0; b < B; b++)
             for (int e = 0; e < N * d; e++) O[(b * H + h) * N * d + e] = O[b * H * N * d + e];
     """
 
-#: For parts 1 and 2 alike: mistakes in the formula, in an operand or in the output.
+#: Mistakes in the formula, an operand or the output, for parts 1 and 2.
 UNFUSED = [
     p1("empty", "not_written", body=""),
     p1("result not stored", "not_written", (RETURN, "return OTensor;")),
@@ -51,7 +51,7 @@ UNFUSED = [
     p1("Q and K swapped", "q_k_swapped", (READ_Q, READ_Q.replace("i,", "j,")), (READ_K, READ_K.replace("j", "i"))),
     p1("own value", "wrong_operand", (READ_V, READ_V.replace("j", "i"))),
     p2("K for V", "wrong_operand", (READ_V, READ_K)),
-    # these three: accepted by the published kit at all N
+    # the published kit accepts the next three at all N
     p1("one head copied", "heads_copied", (HEADS, HEADS.replace("h < H", "h < 1")), (RETURN, COPY_HEADS + RETURN)),
     p1("h ignored", "heads_copied", DECLARE_ZERO, *head_of("b", "zero")),
     p1("b ignored", "batches_copied heads_copied", DECLARE_ZERO, *head_of("zero", "h")),
@@ -93,7 +93,7 @@ NO_LEFTOVER = (HEADS, HEADS + "\n            std::fill(QK_t.begin(), QK_t.end(),
 
 BLOCKED = [
     p2("empty", "not_written", body=""),
-    # the remainders are left out: right if the tile divides N and d, as at the published shape
+    # remainders are left out, which is right if the tile divides N and d, as at the published shape
     p2("remainder rows", "remainder_tile", (LAST_I, LAST_I.replace(I_TILES, FULL_I))),
     p2("remainder columns", "remainder_tile", (LAST_I, LAST_I.replace(K_TILES, FULL_K))),
     p2("remainder keys in PV", "remainder_keys", (LAST_J, LAST_J.replace(J_TILES, FULL_J))),
@@ -146,12 +146,12 @@ FUSED = [
     p3("whole numbers", "", (SCORE, "int score = 0;")),
 ]  # fmt: skip
 
-#: Wrong accessors: offsets of another formula, nothing done, too much done.
+#: Wrong accessors: another formula of the offset, an accessor that does nothing, one that does too much.
 OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 ACCESSORS = [
     Mutation("read not written", "4Dread", body="    return 0.0f;", codes=("not_written",)),
     Mutation("write not written", "4Dwrite", body="    return;", codes=("not_written",)),
-    # A write outside the vector may damage the heap, and end in a crash.
+    # A write outside of the vector may damage the heap, so a crash is accepted.
     *[Mutation(f"{verb} {name}", f"4D{verb}", ((OFFSET, formula),), (code, *others))
         for name, formula, code in (
             ("y and z swapped", "((x * sizeX + z) * sizeY + y) * sizeZ + b", "swapped_indices"),

@@ -109,7 +109,7 @@ READ_PV = "value += twoDimRead(QK_t, i, j, N)"
 WRITE_SCORE = "twoDimWrite(QK_t, i, j, N, score)"
 
 RESET = (BATCHES, f"{BATCHES}\n        {ROW_SUM}")
-#: d and N exchanged in strides of the workspace, Q, K and V. (In O's stride, they would damage the heap.)
+#: d and N are exchanged in strides of the workspace, Q, K and V. (In O's stride, this would damage the heap.)
 STRIDES = [
     *[p("weights read with stride d", "wrong_stride", (READ_PV, READ_PV.replace("j, N", "j, d")), says="product with V")
         for p in (p1, p2)],
@@ -121,7 +121,7 @@ STRIDES = [
         (f"({place}, k, H, N, d", f"({place}, k, H, d, N")) for place in ("Q, b, h, i", "K, b, h, j", "V, b, h, j")],
 ]  # fmt: skip
 
-#: Only N / T full tiles: the integer division rounds down.
+#: Loops over N / T tiles: the division of integers rounds down, so an incomplete tile is left out.
 COUNTED = [
     p2(f"{size} / T tiles of {what}", codes, (f"for (int {v}0 = 0; {v}0 < {size}; {v}0 += T) {{",
         f"for (int {v}t = 0; {v}t < {size} / T; {v}t++) {{\nint {v}0 = {v}t * T;", 2), says="rounds down")
@@ -132,7 +132,7 @@ COUNTED = [
     )
 ]  # fmt: skip
 
-#: One row of the workspace for all rows: the weights of the last one are left when V is multiplied.
+#: All rows share one row of the workspace, so V is multiplied by the weights of the last row.
 WEIGHTS_OF_ROW = SCORES_OF_ROW.replace("START", "0") + SOFTMAX_OF_ROW
 LAST_ROW = both("\n    int row = 0;" + (rows(WEIGHTS_OF_ROW) + PRODUCT).replace("(QK_t, i,", "(temp, row,"))
 

@@ -1,6 +1,6 @@
-"""A lab unlike attention: matrices (R, C), several outputs of one to three dimensions, in place, integers, floats.
+"""A lab for tests, unlike attention: matrices (R, C), several outputs of one to three axes, in place, int and float.
 
-One size may be 0. The master is the reference, too.
+The size `pad` may be 0. The master is also the reference.
 """
 
 from __future__ import annotations

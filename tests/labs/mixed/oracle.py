@@ -35,7 +35,7 @@ def near(value: Array, steps: int) -> Expected:
 
 
 class Formula(Oracle):
-    """Expected values by a function of the inputs, in float64, and the shape."""
+    """An oracle whose expected values are a function of the float64 inputs and the shape."""
 
     def __init__(self, formula: Callable[[Inputs, Shape], Expected | Mapping[str, Expected]]) -> None:
         self.formula = formula
@@ -60,7 +60,7 @@ def moments(inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
 
 
 def outer(inputs: Inputs, shape: Shape) -> Expected:
-    """X[r, c] * y[e], padded in the middle by `pad` zeros: three dimensions."""
+    """Return X[r, c] * y[e] with axes r, c, e, and `pad` zeros appended along c."""
     return near(np.pad(inputs["X"][:, :, None] * inputs["y"], ((0, 0), (0, shape["pad"]), (0, 0))), 2)
 
 
