@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.assignment.mutations import Mutation, edited, in_one_file
+from grader.assignment.mutations import Mutation, in_one_file
 from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
 from grader.backends.native.toolchain import ABSENT
@@ -26,7 +26,7 @@ from grader.core import machine, prebuilt
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis, PartResult
 from grader.explain.comparison import compare
-from grader.explain.diagnose import SAME_OUTPUT, diagnose
+from grader.explain.diagnose import diagnose
 from grader.judge import case_order, correctness
 from grader.report import student
 from grader.staff.release import contents, making
@@ -231,19 +231,6 @@ def test_numbers_that_are_none_are_explained_by_what_the_part_computes(found: di
         assert "exponential" in student.numberless(found[name].message)
     of_mse = found["no number: mse"]
     assert of_mse.code == "not_finite" and "exp(" not in of_mse.message
-
-
-@pytest.mark.full  # In the fast tests, softmax and attention name two such mistakes without a compiler.
-def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:
-    """If the only input with a border has stride 2 and border 1, two mistakes give the same output."""
-    part = ASSIGNMENT.part("conv2d")
-    alike = next(case for case in part.cases if case.name == "a step of 2 and a border")
-    wrong = next(m for m in kernels.WRONG if m.name == "border times stride")
-    course = replace(ASSIGNMENT, parts=(replace(part, cases=(alike,)),))
-    source = write(tmp_path, edited(MASTER, wrong, kernels), "operators.cpp")
-    (result,) = results_alone(course, source, course.parts).parts
-    assert result.diagnosis is not None
-    assert SAME_OUTPUT in result.diagnosis.message and "multiplied by the stride" in result.diagnosis.message
 
 
 def test_cases_are_called_on_threads_of_their_own() -> None:

@@ -154,19 +154,6 @@ def test_sanitizers_see_where_a_view_of_temp_ends(tmp_path: Path) -> None:
     assert report.frames[0].line == line_of(text, wrong)
 
 
-# Two files with different ways to store a row of temp, and a file with a race. In the fast tier, test_study.py calls
-# cachegrind.
-@pytest.mark.full
-@needs_valgrind
-@pytest.mark.parametrize("name", ["starter", "parallel_for", "race"])
-def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
-    assert study("cache", tmp_path, published.SOURCES[name], "-N", "24", "-d", "8", *CACHEGRIND) == 0
-    (row,) = rows(tmp_path / "cache.csv")
-    # K and V do not fit into the cache and are read again for each row. An access fetches at most one line.
-    once, accesses = 2 * 24 * 8 // 16, 8 * 24 * 24 * 8
-    assert 6 * once < int(row["fetched by cachegrind"]) < accesses
-
-
 MESSAGES = """at::Tensor P = QTensor.matmul(KTensor); -> calls Tensor::matmul: that is torch's own work;
 at::Tensor P = at::softmax(QTensor, -1); -> calls at::softmax: that is torch's own work;
 at::Tensor P = QTensor * KTensor; -> calls operator*: that is torch's own work;
