@@ -192,8 +192,8 @@ def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path
     parts = ("mse_backward", "linear_backward", "mul_backward", "relu_backward")
     found = judge(text, [ASSIGNMENT.part(name) for name in parts], tmp_path)
     messages = [part.diagnosis.message for part in found]  # type: ignore[union-attr]
-    assert "The factor 2 is missing" in messages[0] and "Your own mseForward says so too" in messages[0]
-    assert "It does agree with your own linearForward" in messages[1] and "db[" in messages[1]
+    assert "The factor 2 is missing" in messages[0] and "your own mseForward confirms this" in messages[0]
+    assert "difference of your own linearForward agrees" in messages[1] and "db[" in messages[1]
     assert "Look at the forward function as well" in messages[2] and "own mulForward" in messages[2]
     assert "All of dO is added" in messages[3] and "reluForward" not in messages[3]
     assert {part.verdict for part in found} == {"wrong"}
@@ -218,7 +218,7 @@ def test_a_crash_says_what_the_answers_before_it_show(part: str, found: dict[str
     diagnosis, (first, second) = found[f"exchanged: {part}"], EXCHANGED[part].upper()
     assert diagnosis.code.startswith("sig")
     assert "Before that, the result was wrong on '" in diagnosis.message
-    assert f"d{first} gets what belongs into d{second}" in diagnosis.message
+    assert f"d{first} gets the gradient of d{second}" in diagnosis.message
 
 
 def test_numbers_that_are_none_are_explained_by_what_the_part_computes(found: dict[str, Diagnosis]) -> None:
@@ -299,9 +299,9 @@ def test_ratios_are_those_of_a_round_and_the_longer_limit_binds() -> None:
     assert rows["limit: multiply-adds"][1] == 2.0
     assert rows[YOURS][7] == pytest.approx(100 * 2 / 11.5, rel=0.01)
     assert rows[PYTORCH][1:] == (*[None] * 7, "not here: this Python has no torch")
-    assert "the operations bind" in made_up(1.0).caption()
+    assert "for operations, is the limit" in made_up(1.0).caption()
     other = made_up(4.0)
-    assert other.table().rows[-1][:2] == ("limit: a copy", 4.0) and "the bytes bind" in other.caption()
+    assert other.table().rows[-1][:2] == ("limit: a copy", 4.0) and "for bytes, is the" in other.caption()
 
 
 def run(out: Path, source: Path, *more: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -339,7 +339,7 @@ def test_a_part_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixt
         assert float(rows[name]["ms q1"]) <= float(rows[name]["ms"]) <= float(rows[name]["ms q3"])
         assert float(rows[name]["time / yours"]) > 0
     assert float(rows[YOURS]["time / yours"]) == 1
-    assert "bind" in capsys.readouterr().out and FAST in writeup.read_text()
+    assert "is the limit" in capsys.readouterr().out and FAST in writeup.read_text()
     assert (tmp_path / "ladder-matmul.png").stat().st_size > 10_000
 
 

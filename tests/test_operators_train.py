@@ -170,7 +170,7 @@ def test_a_wrong_operator_is_named_by_its_place(train: Train, names: str, place:
     assert (found.step, str(found.place), found.tensors) == (1, place, (tensor,))
     assert found.function == re.findall(r"(\w+)=", names)[-1]
     assert found.factor == (pytest.approx(16.0, rel=1e-3) if "lossOfSum" in names else None)
-    assert f"step 1, {place}, {tensor}: {found.function} left PyTorch" in found.line()
+    assert f"step 1, {place}, {tensor}: {found.function} differs from PyTorch" in found.line()
     assert "\n" not in found.line() and found.wrong <= found.total
 
 
@@ -188,7 +188,7 @@ def test_a_function_that_gives_no_answer_is_named(train: Train) -> None:
 
 
 def test_numbers_that_leave_float32_are_the_rates_fault_or_the_functions(train: Train) -> None:
-    refused(r"with --rate 1e\+30 .* PyTorch's as well", train, "cnn", rate=1e30)
+    refused(r"with --rate 1e\+30 .* also PyTorch's", train, "cnn", rate=1e30)
     refused("the loss is", train, "mlp", "sgdStep=stepUpwards", of=Stopped, rate=2.0, epochs=40, lockstep=0)
 
 
@@ -208,7 +208,7 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     found = scaling.Scaling((curve,), 4, 3, "here", True)
     # The serial share, computed by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t), divided by sum of (1 - 1/t)^2.
     assert "fits mlp with a serial share of 0.2000" in found.law()
-    assert "fit with one of 0.1027." in found.law()
+    assert "fit with a serial share of 0.1027." in found.law()
     rows = found.table().rows
     assert [row[1] for row in rows] == [1, 2, 4, 8]
     assert rows[3][-1] == "not measured: 4 cores" and rows[3][2] is None
@@ -256,8 +256,8 @@ def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
         "--writeup none.md": "does not exist",
     }
     lines |= {"--images 5": "--images takes a whole number from 120", "--data none": "--data takes a folder"}
-    lines["--data nowhere --images 500"] = "--images is how many digits are drawn"
-    lines["--model mlp --images 120 --batch 101"] = "--batch 101 is more than the 100 images"
+    lines["--data nowhere --images 500"] = "but --data reads images"
+    lines["--model mlp --images 120 --batch 101"] = "--batch 101 is larger than the training set of 100"
     for arguments, words in lines.items():
         refused(words, run, tmp_path, *arguments.split())
 
@@ -340,21 +340,25 @@ def test_files_come_back_as_they_were_written(folder: Path) -> None:
     ("name", "spoil", "words"),
     [
         (IMAGES, lambda data: data[:-5], "cut short: its header says 9408 bytes, only 9403 follow"),
-        *((IMAGES, lambda data, n=n: data[:n], "fewer than the header") for n in (9, 0)),
+        *((IMAGES, lambda data, n=n: data[:n], "are too few for a header") for n in (9, 0)),
         (IMAGES, lambda data: b"\0\0\x08\x01" + data[4:], "begins with 2049, not with 2051"),
-        (LABELS, lambda data: b"%PDF" + data[4:], "no IDX file of labels"),
+        (LABELS, lambda data: b"%PDF" + data[4:], "not an IDX file of labels"),
         (IMAGES, lambda data: HUGE + data[16:], "its header claims 1,605,632 MiB"),
         (IMAGES, lambda data: data + b"\0", "more bytes follow"),
         (IMAGES, lambda data: struct.pack(">4I", 2051, 12, 14, 56) + data[16:], "images of 14 x 56 pixels"),
         (IMAGES, lambda data: struct.pack(">4I", 2051, 0, 28, 28), "it is empty"),
-        (LABELS, lambda data: struct.pack(">2I", 2049, 11) + data[8:-1], f"has 12 images and {LABELS} 11"),
-        (LABELS, lambda data: data[:-1] + b"\x0a", "label 10 of image 11"),
+        (
+            LABELS,
+            lambda data: struct.pack(">2I", 2049, 11) + data[8:-1],
+            f"has 12 images, but {LABELS} has 11",
+        ),
+        (LABELS, lambda data: data[:-1] + b"\x0a", "image 11 has label 10"),
         (LABELS, lambda data: None, "has no train-labels-idx1-ubyte"),
         (PACKED, lambda data: data[:-5], "damaged or cut short"),
         (PACKED, lambda data: data[:30] + bytes(20) + data[50:], "damaged or cut short"),
         # The header has the right sizes, but a thousand times as many bytes follow.
         (PACKED, lambda data: gzip.compress(gzip.decompress(data) + bytes(4 << 20)), "more bytes follow"),
-        (PACKED, lambda data: gzip.compress(b"no images"), "fewer than the header"),
+        (PACKED, lambda data: gzip.compress(b"no images"), "are too few for a header"),
     ],
 )
 def test_a_spoiled_file_is_reported_in_one_line(folder: Path, name: str, spoil: Spoil, words: str) -> None:

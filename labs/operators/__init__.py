@@ -1,7 +1,7 @@
 """Operators of a neural network, forward and backward: element by element, matrix products, images, losses, SGD.
 
-Backward functions add to the gradients that they receive. The name of a distribution lists its tensors. A kind comes
-before them if the numbers are not uniform in [-2, 2], or if the gradients are 0 before the call.
+Backward functions add to the gradients that they receive. A distribution is named after its tensors, such as "images".
+A kind such as "negative" or "fresh" before this name changes the numbers: see `cases`.
 """
 
 from __future__ import annotations
@@ -66,35 +66,35 @@ class _Operators(Lab):
         "O": ("-O", "columns of Y in linear"),
         "classes": ("--classes", "columns of X in cross_entropy"),
         "images": ("--images", "images in conv2d"),
-        "channels": ("--channels", "their channels"),
-        "height": ("--height", "their rows"),
-        "width": ("--width", "their columns"),
+        "channels": ("--channels", "channels of an image in conv2d"),
+        "height": ("--height", "rows of an image in conv2d"),
+        "width": ("--width", "columns of an image in conv2d"),
         "filters": ("--filters", "filters in conv2d"),
-        "kernel": ("--kernel", "their rows, and columns"),
-        "stride": ("--stride", "of conv2d"),
-        "pad": ("--pad", "of conv2d"),
+        "kernel": ("--kernel", "rows and columns of a filter"),
+        "stride": ("--stride", "stride of conv2d"),
+        "pad": ("--pad", "padding of conv2d"),
         "maps": ("--maps", "images in maxpool2d"),
-        "planes": ("--planes", "their channels"),
-        "rows": ("--rows", "their rows"),
-        "columns": ("--columns", "their columns"),
-        "side": ("--side", "rows, and columns, of a window in maxpool2d"),
+        "planes": ("--planes", "channels of an image in maxpool2d"),
+        "rows": ("--rows", "rows of an image in maxpool2d"),
+        "columns": ("--columns", "columns of an image in maxpool2d"),
+        "side": ("--side", "rows and columns of a window in maxpool2d"),
         "step": ("--step", "stride of maxpool2d"),
     }
     staff: ClassVar = ("known",)
     studies: ClassVar = {
-        "train": (".train.command", "two networks learn to read digits on your operators, beside PyTorch's"),
+        "train": (".train.command", "two networks learn digits with your operators, and with PyTorch's"),
         "ladder": (
             ".studies.ladder",
-            "a part between the reference, fast kernels, PyTorch's and the machine's limit",
+            "a part's time beside the reference, fast kernels, PyTorch and the machine's limit",
         ),
     }
-    #: Sizes for finding races: several iterations in every loop that a kernel may parallelise (images, rows, taps).
+    #: Sizes for the search for data races: each loop that threads may share has several iterations.
     watched_sizes: ClassVar = {
         "R": 13, "C": 7, "RB": 1, "CB": 7, "n": 101, "M": 11, "K": 7, "N": 5, "batch": 11, "I": 7, "O": 5,
         "classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3,
         "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2,
     }  # fmt: skip
-    #: Memory studies vary the side of a filter: the columns of im2col grow with its square.
+    #: Memory studies vary a filter's side, because the memory of im2col grows with its square.
     growth: ClassVar = ("kernel", (1, 3, 5, 7))
 
     def oracle(self, name: str) -> Oracle:

@@ -1,7 +1,7 @@
 """The operators and their gradients in NumPy, in the type of their inputs: float64 for expected values.
 
-`Taps` has the indices of the image's rows and columns that a convolution reads. Mistakes in indices are other taps
-(`labs.operators.suspects.pictures`).
+`Taps` has the indices of the image's rows and columns that a convolution reads. A suspect of a mistake in indices uses
+other taps (`labs.operators.suspects.pictures`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Shape = Mapping[str, int]
 
 
 def summed_to(x: Array, rows: int, columns: int) -> Array:
-    """Sum a gradient (R, C) over the broadcast uses of an operand (rows, columns), whose sizes are 1 or as in x."""
+    """Sum the gradient x (R, C) over the uses of a broadcast operand (rows, columns), whose sizes are 1 or as in x."""
     x = x.sum(0, keepdims=True) if rows == 1 else x
     return x.sum(1, keepdims=True) if columns == 1 else x
 
@@ -25,8 +25,8 @@ def summed_to(x: Array, rows: int, columns: int) -> Array:
 
 @dataclass(frozen=True)
 class Taps:
-    """Indices in the image that a convolution reads: `rows` int (OH, K), one for each output row and filter row, and
-    `columns` int (OW, K) likewise. At indices outside of the image, the value read is 0."""
+    """Indices in the image that a convolution reads. `rows` int (OH, K) has one for each output row and filter row,
+    `columns` int (OW, K) one for each output column and filter column. Outside of the image, the value read is 0."""
 
     rows: Array
     columns: Array
@@ -37,8 +37,8 @@ def usual_taps(s: Shape) -> Taps:
 
 
 def taps(s: Shape, stride: int, pad: int, flipped: bool = False) -> Taps:
-    """Return the taps of a convolution with this stride and padding, for the right output size. `flipped`: the filter's
-    rows and columns are reversed.
+    """Return the taps of a convolution with this stride and padding. The output has the size that `s` gives. `flipped`:
+    the filter's rows and columns are reversed.
     """
     along = np.arange(s["kernel"])
     along = along[::-1] if flipped else along
@@ -70,16 +70,16 @@ def convolved(x: Array, w: Array, t: Taps) -> Array:
 
 
 def filter_gradient(dy: Array, x: Array, t: Taps) -> Array:
-    """Return the filters' gradient (F, C, K, K): the data at each place times dy (N, F, OH, OW) there."""
+    """Return the filters' gradient (F, C, K, K): the sum over places of dy (N, F, OH, OW) times the data read there."""
     return np.tensordot(dy, seen(x, t), ([0, 2, 3], [0, 1, 2]))
 
 
 def image_gradient(dy: Array, w: Array, t: Taps, height: int, width: int) -> Array:
-    """Return the images' gradient (N, C, height, width): w times dy, added up at the element that each tap read."""
+    """Return the images' gradient (N, C, height, width): each product w * dy is added to the element that w read."""
     given = np.tensordot(dy, w, ([1], [0])).transpose(0, 3, 1, 2, 4, 5)  # (N, C, OH, OW, K, K)
     total = np.zeros((*given.shape[:2], height, width), dy.dtype)
     for kh, kw in np.ndindex(*w.shape[2:]):
-        # One filter element (kh, kw) reads each element of the image at most once, so plain += is right.
+        # A filter element (kh, kw) reads each element of the image at most once. So += on an array adds correctly.
         rows, columns = t.rows[:, kh], t.columns[:, kw]
         down, right = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
         at = (slice(None), slice(None), rows[down][:, None], columns[right])
@@ -98,7 +98,7 @@ def pooling_windows(x: Array, s: Shape) -> Array:
 
 
 def pooled(x: Array, s: Shape) -> tuple[Array, Array]:
-    """Return the maximum of each window, (N, C, OH, OW), and the index in its plane of the first one, int64."""
+    """Return the maximum of each window, (N, C, OH, OW), and its index in the plane, int64; of several, the first."""
     windows = pooling_windows(x, s)
     first = windows.argmax(4)
     return np.take_along_axis(windows, first[..., None], 4)[..., 0], place_in_plane(first, s)

@@ -1,7 +1,8 @@
 """Inputs of the operators. The same distribution, sizes and seed give the same bits on any machine.
 
-A distribution is `OPERANDS` or `KIND_OPERANDS`. Operands name the tensors, the kind names the distribution of their
-numbers. Before the call, gradients (dA, dX, ...) hold numbers that the call must add to, except in the kind `fresh`.
+A distribution's name is OPERANDS or KIND_OPERANDS, such as `images` or `equal_images`. OPERANDS, a key of `_MAKERS`,
+stands for the tensors, KIND for their numbers. Before the call, gradients (dA, dX, ...) hold numbers that the call must
+add to; with the kind `fresh` they hold 0.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from . import arithmetic
 Shape = Mapping[str, int]
 
 BOUND = 2.0
-"""Numbers are uniform in [-BOUND, BOUND] unless their kind differs."""
+"""Limit of numbers, which are uniform in [-BOUND, BOUND] unless a kind changes them."""
 LARGE = 1000.0
-"""Size of logits whose exponentials overflow a float by far."""
+"""Limit of logits of the kind `large`, whose exp() overflows a float by far."""
 LEVELS = 3
-"""Number of different values in inputs with ties."""
+"""Number of different values in inputs of the kind `tied`."""
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
@@ -32,7 +33,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
 
 
 class _Drawing:
-    """Draws random tensors of one kind: `equal`, `negative`, `tied`, `sparse`, `large`, `fresh`, or else uniform."""
+    """Draws random tensors of one kind: `equal`, `negative`, `tied`, `sparse`, `large`; for `fresh` and "" uniform."""
 
     def __init__(self, draws: Draws, kind: str) -> None:
         self.draws, self.kind = draws, kind
@@ -54,7 +55,7 @@ class _Drawing:
         return x
 
     def upstream(self, *size: int) -> Array:
-        """Return the gradient of the loss with respect to an operator's result, uniform for each kind."""
+        """Return a gradient of the loss with respect to an operator's result. It is uniform for every kind."""
         return self.draws.uniform(size, -BOUND, BOUND)
 
     def gradient(self, *size: int) -> Array:
@@ -97,7 +98,7 @@ def _layers(draw: _Drawing, s: Shape) -> dict[str, Array]:
     return {
         "X": draw.operand(n, i),
         "W": draw.operand(i, o),
-        # The biases differ in every kind of input, so that the output shows which one was added.
+        # Biases differ from each other in every kind of input, so that the output shows which bias was added.
         "b": draw.upstream(o),
         "dY": draw.upstream(n, o),
         "dX": draw.gradient(n, i),
@@ -134,7 +135,7 @@ def _maps(draw: _Drawing, s: Shape) -> dict[str, Array]:
 
 
 def _windows(size: int, window: int, step: int, pad: int) -> int:
-    """Return the number of places of a window along one side of an image."""
+    """Return the number of places of a window along one side of an image. Raises UsageError if it does not fit."""
     if window > size + 2 * pad:
         raise UsageError(f"a window of {window} does not fit into {size} with a border of {pad}")
     return (size + 2 * pad - window) // step + 1

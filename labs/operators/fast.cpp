@@ -7,7 +7,7 @@
 // pass over each tensor.
 //
 // This file compiles with the flags of any submission. It is faster with the flags of a wider instruction set (-mavx2
-// -mfma, -mavx512f), since the compiler chooses the width of the vectors.
+// -mfma, -mavx512f), because these choose the width of the vectors.
 #include <torch/extension.h>
 
 #include <omp.h>
@@ -26,11 +26,11 @@ namespace {
 // ----------------------------------------------------------------------------------------------------------
 
 constexpr long kLine = 64;
-// With fewer operations than this, one thread is faster than a team, which takes time to wake.
+// With fewer operations than this, one thread is faster than several, because it takes time to wake them.
 constexpr long kWorthThreads = 1 << 16;
 
-// Workspace that is kept between calls, since fresh pages take as long as the work in them. It is always written before
-// it is read.
+// Workspace that is kept between calls, because new memory takes as long as the work in it. Each call writes a number
+// before it reads it.
 struct Room {
     float *at = nullptr;
     long size = 0;
@@ -74,7 +74,7 @@ typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_
 typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
 typedef int64_t Places __attribute__((vector_size(8 * kLanes), aligned(8), may_alias));
 
-// Picks every other number of two loaded vectors, of which the second begins at the last number of the first.
+// Shuffle that picks every other number of two loaded vectors. The second vector begins at the first one's last number.
 constexpr Integers kEveryOther = EVERY_OTHER;
 
 // Element (i, j) is at[i * row + j * column]. With `row` and `column` exchanged it is the transposed matrix.
@@ -128,8 +128,8 @@ void tile(const float *a, const float *b, long depth, float *c, long step, long 
         for (long j = 0; j < columns; j++) c[i * step + j] = (add ? c[i * step + j] : 0) + kept[i][j];
 }
 
-// Stores the product of A (m, k) and B (k, n) in C (m, n), row-major, or adds it with `add`. Threads share blocks of C,
-// so that each element is written by one thread. Called inside of a team, one thread does all of the work.
+// Stores the product of A (m, k) and B (k, n) in C (m, n), row-major, or adds it with `add`. Threads share the blocks of
+// C, so that one thread writes each element. If it is called in a parallel region, one thread does all of the work.
 void multiply(Matrix a, Matrix b, float *c, long m, long n, long k, bool add) {
     const long panels = blocks(n, kTileColumns);
     float *packedB = roomOfB.of(kDepth * panels * kTileColumns);
@@ -168,7 +168,7 @@ void multiply(Matrix a, Matrix b, float *c, long m, long n, long k, bool add) {
 // Sums and products of elements
 // ----------------------------------------------------------------------------------------------------------
 
-// Combines each element (i, j) of the (R, C) matrix `a` with the element of B that is used for it.
+// Combines each element (i, j) of the (R, C) matrix `a` with the element of B at the same place after broadcasting.
 template <class Combine>
 void broadcast(const float *b, float *o, const float *a, long R, long C, long RB, long CB, Combine combine) {
 #pragma omp parallel for if (R * C > kWorthThreads)
@@ -260,7 +260,7 @@ void im2col(const float *x, const Window &s, float *columns) {
     }
 }
 
-// Adds each number of such a matrix to the element of the image that im2col would read for it.
+// Adds each number of a matrix like im2col's to the element of the image that im2col would read for it.
 void col2im(const float *columns, const Window &s, float *gx) {
     for (long t = 0; t < s.taps(); t++) {
         const long c = t / (s.K * s.K), kh = t / s.K % s.K, kw = t % s.K;
@@ -280,8 +280,8 @@ Window window(int C, int H, int Wd, int K, int stride, int pad) {
     return {C, H, Wd, K, stride, pad, (H + 2 * pad - K) / stride + 1, (Wd + 2 * pad - K) / stride + 1};
 }
 
-// Loads kLanes numbers that are `step` apart. If kStep, the step known to the compiler, is not 0, whole vectors are
-// loaded. Nothing after the last number is read.
+// Loads kLanes numbers that are `step` apart. If kStep, the step as a constant, is 1 or 2, it loads whole vectors. It
+// reads nothing after the last number.
 template <int kStep>
 Vector apart(const float *from, long step) {
     if (kStep == 1) return *reinterpret_cast<const Unaligned *>(from);
@@ -295,8 +295,8 @@ Vector apart(const float *from, long step) {
     return made;
 }
 
-// Computes the maxima of one plane. kLanes neighbouring windows are computed together: their largest numbers so far,
-// and the indices of these, stay in registers.
+// Computes the maxima of one plane. kLanes neighbouring windows are computed together: their largest numbers so far and
+// the indices of these numbers stay in registers.
 template <int kStep>
 void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stride, int OH, int OW) {
     const int step = kStep ? kStep : stride;
@@ -308,7 +308,7 @@ void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stri
         int64_t *places = index + (long)oh * OW;
         int done = 0;
         while (OW >= kLanes && done < OW) {
-            // The last vector overlaps the one before, so that it is full.
+            // The last vector overlaps the previous one, so that it is full.
             const int ow = std::min(done, OW - kLanes), left = top + ow * step;
             Vector best = apart<kStep>(from + left, step);
             Integers where = {};
@@ -448,7 +448,7 @@ torch::Tensor reluForward(torch::Tensor X, int n) {
 void reluBackward(torch::Tensor dO, torch::Tensor X, torch::Tensor dX, int n) {
     const float *go = dO.data_ptr<float>(), *x = X.data_ptr<float>();
     float *gx = dX.data_ptr<float>();
-    // Adds 0 where x <= 0, since a condition on the store would prevent vectorisation.
+    // Adds 0 where x <= 0, because a condition on the store would prevent vectorisation.
 #pragma omp parallel for simd if (n > kWorthThreads)
     for (int i = 0; i < n; i++) gx[i] += x[i] > 0 ? go[i] : 0;
 }
@@ -506,8 +506,8 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     const float *gy = dY.data_ptr<float>(), *x = X.data_ptr<float>(), *w = W.data_ptr<float>();
     float *gx = dX.data_ptr<float>(), *gw = dW.data_ptr<float>(), *gb = db.data_ptr<float>();
     const long taps = s.taps(), places = s.places();
-    // Each image of dX belongs to one thread. All threads add to dW and db: first to their own buffers, which are added
-    // at the end.
+    // One thread computes each image of dX. All threads add to dW and db: each first to its own buffers, which are added
+    // up at the end.
 #pragma omp parallel if (N > 1)
     {
         float *columns = roomOfColumns.of(taps * places), *ownW = roomOfGradient.of(F * taps + F), *ownB = ownW + F * taps;

@@ -1,7 +1,7 @@
 """Kernels with known verdicts: the master with one named edit. Only for the staff; a handout lacks this file.
 
-`python -m grader selftest --lab operators` judges them all. Each kernel of WRONG has the code of its expected
-diagnosis. Kernels of RIGHT are correct ways to write the same; they must pass, in time too.
+`python -m grader selftest --lab operators` judges them all. Each kernel of WRONG has the codes of its expected
+diagnosis. Kernels of RIGHT are correct variants: they must pass, and be fast enough.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 // The operators of a small neural network, each with its gradient. handout.md describes all parts and how they are
 // judged.
 //
-// You write the bodies. Do not change names, arguments and their order: the tests, and the network that is trained,
-// call these functions through the table at the end of this file. Add helper functions and standard headers as you
-// like.
+// You write the bodies. Do not change names, arguments and their order: the tests and `train` call these functions
+// through the table at the end of this file. Add helper functions and standard headers as you like.
 //
 // All tensors are contiguous, in row-major order, and float32; only labels and indices are int64. Element (i, j) of a
 // matrix with N columns is number i * N + j of its data. Element (n, c, h, w) of a tensor (N, C, H, W) is number
@@ -11,7 +10,7 @@
 //
 // A forward function returns a new tensor. A backward function gets the gradient of the loss with respect to the
 // operator's result (dO, dY). It ADDS the gradients with respect to the operands to the numbers that are already in dA,
-// dB, dX ..., since a tensor may be an operand of several operators.
+// dB, dX ..., because a tensor may be an operand of several operators.
 #include <torch/extension.h>
 
 #include <omp.h>
@@ -52,7 +51,7 @@ void addBackward(torch::Tensor dO, torch::Tensor dA, torch::Tensor dB, int R, in
     // BEGIN SOLUTION
     const float *go = dO.data_ptr<float>();
     float *ga = dA.data_ptr<float>(), *gb = dB.data_ptr<float>();
-    // Rows may share the elements of dB, so rows cannot be shared by threads.
+    // Several rows may add to the same element of dB, so threads cannot share the rows.
     for (int i = 0; i < R; i++) {
         float *row = gb + (RB == 1 ? 0 : i) * CB;
         for (int j = 0; j < C; j++) {
@@ -99,7 +98,7 @@ void mulBackward(torch::Tensor dO, torch::Tensor A, torch::Tensor B, torch::Tens
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The activation
+// Activation
 // ----------------------------------------------------------------------------------------------------------
 
 // O = max(X, 0), for n numbers.
@@ -116,7 +115,7 @@ torch::Tensor reluForward(torch::Tensor X, int n) {
     return O;
 }
 
-// The gradient at x = 0 counts as 0.
+// dX += dO where x > 0. At x = 0 the gradient counts as 0.
 void reluBackward(torch::Tensor dO, torch::Tensor X, torch::Tensor dX, int n) {
     // BEGIN STARTER
     // // YOUR CODE HERE
@@ -294,7 +293,7 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     for (int f = 0; f < F; f++)
         for (int n = 0; n < N; n++)
             for (int p = 0; p < places; p++) gb[f] += gy[(n * F + f) * places + p];
-    // Threads share the taps. Each element of dW has one tap, so only one thread adds to it.
+    // Threads share the taps t, the numbers of a filter. So only one thread adds to each element of dW.
 #pragma omp parallel for
     for (int t = 0; t < taps; t++) {
         const int c = t / (K * K), kh = t / K % K, kw = t % K;
@@ -315,7 +314,7 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
             }
         }
     }
-    // Places overlap within an image of dX, so threads share the images.
+    // Several places add to the same element of an image of dX, so threads share the images.
 #pragma omp parallel for
     for (int n = 0; n < N; n++) {
         std::vector<float> column(places);
@@ -389,7 +388,7 @@ void maxpool2dBackward(torch::Tensor dY, torch::Tensor index, torch::Tensor dX, 
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Losses, each a tensor of one number
+// Losses. Each is a tensor of one number
 // ----------------------------------------------------------------------------------------------------------
 
 // The mean of (X - T)^2 over n numbers.
@@ -422,8 +421,8 @@ void mseBackward(torch::Tensor X, torch::Tensor T, torch::Tensor dX, int n) {
     // END SOLUTION
 }
 
-// The mean over the rows of X (N, C) of -log(p[label]), where p is the softmax of the row: exp(x[c]) over the sum of all
-// exp(x). The numbers may be large, and exp(89) is infinite as a float.
+// The mean over the rows of X (N, C) of -log(p[label]), where p is the softmax of the row: exp(x[c]) divided by the sum
+// of all exp(x). The numbers may be large, and exp(89) is infinite as a float.
 torch::Tensor crossEntropyForward(torch::Tensor X, torch::Tensor labels, int N, int C) {
     torch::Tensor loss = at::zeros({1}, at::kFloat);
     // BEGIN STARTER
@@ -439,7 +438,7 @@ torch::Tensor crossEntropyForward(torch::Tensor X, torch::Tensor labels, int N, 
         const float most = *std::max_element(row, row + C);
         float sum = 0;
         for (int c = 0; c < C; c++) sum += std::exp(row[c] - most);
-        // This is -log(exp(x - most) / sum), without a quotient that may become 0.
+        // Equal to -log(exp(x - most) / sum), but without a quotient that may become 0.
         total += std::log(sum) + most - row[label[n]];
     }
     loss.data_ptr<float>()[0] = total / N;
@@ -447,7 +446,7 @@ torch::Tensor crossEntropyForward(torch::Tensor X, torch::Tensor labels, int N, 
     return loss;
 }
 
-// Adds (p - 1 at the label) / N to dX (N, C).
+// Adds p / N to dX (N, C), and (p - 1) / N at each row's label.
 void crossEntropyBackward(torch::Tensor X, torch::Tensor labels, torch::Tensor dX, int N, int C) {
     // BEGIN STARTER
     // // YOUR CODE HERE

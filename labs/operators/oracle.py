@@ -1,4 +1,4 @@
-"""Expected results of each operator, in float64 with an error budget, and its known mistakes.
+"""Expected results of each operator in float64, the tolerance (error budget) of each, and known mistakes.
 
 An operator that is linear in each operand is a sum of products. A float32 kernel adds n of them. Its error is at most n
 rounding errors, each relative to the sum of the magnitudes, in any order (Higham 2002). If the errors have random
@@ -6,16 +6,16 @@ signs, they add up only to a multiple of sqrt(n) of them (Higham and Mary 2019).
 
 Each rounding error is relative to the partial sum. Most of the numbers are random, and the order of additions does not
 depend on them. So a partial sum exceeds the whole sum at most by a few times the root of the sum of the terms' squares.
-For a gradient, the value that it holds before the call is one more term.
+For a gradient, its value before the call is one more term.
 
 Sources: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1. Higham and Mary, A new approach to
 probabilistic rounding error analysis, 2019.
 
-Comparison of a wrong gradient with the slope of the student's own forward function.
+A wrong gradient is also compared with the slope of the student's own forward function.
 The loss is L = sum of dO * forward(X), or forward(X) itself if this is a loss. Its slope along one element x is
 (L(x + h) - L(x - h)) / 2h, from two calls of the student's forward function. The slope is compared with the gradient
-that the student's backward function added, and with the right one. If forward is linear or quadratic in x, any h is
-right; otherwise h is smaller. An element is skipped if its slope in float64 differs from the
+that the student's backward function added, and with the right gradient. If forward is linear or quadratic in x, the
+slope is exact for any h; for other functions h is small. An element is skipped if its slope in float64 differs from the
 right gradient: at a tie of maxima, or at x = 0 in ReLU.
 """
 
@@ -35,7 +35,7 @@ from grader.explain.suspect import Suspect
 from . import arithmetic
 from .suspects import elements, gradients, layers, losses, pictures, windows
 
-#: Number of elements to examine: those with the largest errors of the gradient.
+#: Number of elements whose slopes are computed: those with the largest errors of the gradient.
 TRIED = 3
 #: Two numbers agree if they differ by at most this share of the larger one, besides rounding.
 AGREEING = 0.05
@@ -47,7 +47,7 @@ Forward = Callable[[Inputs], Array]
 
 @dataclass(frozen=True)
 class Point:
-    """An element of a gradient: its index, the number that was added to it, and the right number."""
+    """An element of a gradient: its index, the number that the student's function added, and the right number."""
 
     at: tuple[int, ...]
     added: float
@@ -72,8 +72,8 @@ class Slopes:
         actual: Mapping[str, Array],
         right_forward: Forward,
     ) -> Inquiry | None:
-        """Return the calls of the forward function that give the slope at a few elements of the first wrong gradient,
-        or None. `right_forward` is the right forward function in float64."""
+        """Return the calls of the forward function that give the slopes along a few elements of the first wrong
+        gradient; None without any. `right_forward` is the right forward function in float64."""
         wrong = [name for name in self.operands if not compare(expected[name], actual[name]).ok]
         if not wrong:
             return None
@@ -119,7 +119,7 @@ class Slopes:
         at: tuple[int, ...],
         results: Sequence[Array],
     ) -> tuple[float, float]:
-        """Return the slope from two results of a forward function, and the largest error of the slope."""
+        """Return the slope from the two results of a forward function for `moved`, and the slope's largest error."""
         above, below = results
         run = float(moved[0][operand][at]) - float(moved[1][operand][at])
         weight = inputs[self.upstream].astype(np.float64) if self.upstream else np.ones(1)
@@ -134,7 +134,7 @@ class Slopes:
 
 
 def _furthest(held: Array, expected: Expected, actual: Array) -> list[Point]:
-    """Return the finite elements with the largest errors, at most TRIED. `held`: the gradient before the call."""
+    """Return the finite elements with the largest errors, at most TRIED. `held` is the gradient before the call."""
     error = np.where(np.isfinite(actual), abs(actual - expected.value), -1.0)
     found = []
     for place in np.argsort(error, axis=None)[::-1][:TRIED]:
@@ -164,17 +164,17 @@ def _sentence(
     place = f"{name}[{', '.join(map(str, point.at))}]"
     if all(as_right):
         return (
-            f"Your own {function} says so too: by a finite difference of it, {place} should get {slope:.4g}, and "
-            f"{point.added:.4g} was added. It is this backward function that is wrong."
+            f"A finite difference of your own {function} confirms this: {place} should get {slope:.4g}, and "
+            f"{point.added:.4g} was added. So this backward function is wrong."
         )
     if all(as_added):
         return (
-            f"It does agree with your own {function}: by a finite difference of that, {place} should get {slope:.4g}, "
-            f"but the right gradient is {point.right:.4g}. Look at the forward function first."
+            f"A finite difference of your own {function} agrees with your gradient: {place} should get {slope:.4g} by "
+            f"it, but the right gradient is {point.right:.4g}. Look at the forward function first."
         )
     if not any(as_right) and not any(as_added):
         return (
-            f"By a finite difference of your own {function}, {place} should get {slope:.4g}; the right gradient is "
+            f"By a finite difference of your own {function}, {place} should get {slope:.4g}. The right gradient is "
             f"{point.right:.4g}, and {point.added:.4g} was added. Look at the forward function as well."
         )
     return ""
@@ -187,13 +187,13 @@ RESULT = ""
 _TINY = 1e-30
 #: Sizes at which a wrong kernel is called again, to find the smallest that fails.
 _TRIED = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33)
-#: Roundings besides those of the sum: of products and of intermediate values.
+#: Number of roundings allowed besides those of the sum: of products and of intermediate values.
 _MORE = 8
-#: n roundings exceed this multiple of sqrt(n) with a probability below 2 n exp(-32).
+#: The error of n roundings exceeds this multiple of sqrt(n) roundings with a probability below 2 n exp(-32).
 _LAMBDA = 8
-#: Largest partial sum of random numbers, in units of the root of the sum of their squares.
+#: Allowed partial sum of random numbers, in units of the root of the sum of their squares.
 _SPREAD = 6
-#: Names of the axes of pictures and filters.
+#: Axes of images and filters.
 _PICTURES = (
     Axis("image", "images", "n", listed=True),
     Axis("channel", "channels", "c", listed=True),
@@ -203,14 +203,14 @@ _PICTURES = (
 
 
 def imprecise(seen: Deviation) -> simple.Found | None:
-    """Explain small errors as imprecision if most elements have them. In a few elements, a missing step is likelier."""
+    """Explain small errors as imprecision if most elements have them. Else another cause is likelier."""
     return simple.imprecise(seen) if seen.wrong.mean() > 0.5 else None
 
 
 class Operator(Oracle):
-    """Oracle of an operator's forward or backward function. For the latter, `of` has the settings of its slopes."""
+    """Oracle of a forward or backward function. `of`: settings of finite differences for a backward function."""
 
-    #: Sizes on which no other size depends.
+    #: Values to try for the sizes on which no other size depends.
     probes: ClassVar = dict.fromkeys(
         ("n", "M", "K", "N", "batch", "I", "O", "classes", "images", "channels", "filters", "maps", "planes"),
         _TRIED,
@@ -230,9 +230,8 @@ class Operator(Oracle):
         *(simple.constant_factor, imprecise),
     )
     race_advice = (
-        "Do several threads add to the same element? Share out what is written, not what is read, or give each thread "
-        "a buffer of its own and add these up (critical, atomic, reduction). A variable of the loop's body has to be "
-        "declared in it."
+        "Do several threads add to the same element? Let each thread write its own elements, or give each thread a "
+        "buffer and add the buffers up (critical, atomic, reduction). Declare variables of the loop's body inside it."
     )
 
     def __init__(
@@ -245,9 +244,9 @@ class Operator(Oracle):
 
         Args:
             mistakes: suspects, simpler ones first.
-            values: function that returns the right outputs by name, of gradients only the number to add.
-            terms: function that returns the number of terms in the sum of each output.
-            budget: function that returns expected values and budgets, if the rule for sums does not apply.
+            values: function that returns the right outputs by name; of gradients the numbers to add.
+            terms: function that returns by name the number of terms that an element of the output sums.
+            budget: function that returns expected values and tolerances, if the rule for sums does not apply.
         """
         self.mistakes, self.values, self.output, self.of = mistakes, values, output, of
         self._terms, self._flops, self._budget = terms, flops, budget
@@ -285,10 +284,10 @@ class Operator(Oracle):
 
 class OfLogits(Operator):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
-        # The advice has no number: sentences with numbers are not shown to students if there are hidden tests.
+        # The only number here is 0, because students do not see sentences with other numbers from hidden tests.
         return "not_finite", (
-            f"NaN or infinity in {amount}. exp() of a large logit is infinite as a float, and log() of 0 is too: take "
-            "each row's maximum away before the exponential, and use log(exp(x) / sum) = x - log(sum)."
+            f"NaN or infinity in {amount}. As a float, exp() of a large logit is infinite, and so is log() of 0: "
+            "subtract each row's maximum before the exponential, and use log(exp(x) / sum) = x - log(sum)."
         )
 
 
@@ -305,7 +304,7 @@ def in_double(inputs: Inputs) -> Values:
     return {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in inputs.items()}
 
 
-# ---- expected values of outputs to which the rule for sums does not apply
+# ---- expected values and tolerances of outputs for which the rule for sums does not hold
 
 
 def _relu_backward(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
@@ -318,7 +317,7 @@ def _exact(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
 
 
 def _added(x: Inputs, s: Shape, added: Values) -> Mapping[str, Expected]:
-    """Return the gradients' old values plus `added`. The budget allows some roundings of both numbers."""
+    """Return the gradients' old values plus `added`. The tolerance allows some roundings of both numbers."""
     return {
         name: Expected(x[name] + change, _TINY + UNIT_ROUNDOFF * _MORE * (abs(change) + abs(x[name])))
         for name, change in added.items()
@@ -333,8 +332,8 @@ def _mse(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
 
 def _cross_entropy(x: Inputs, s: Shape, values: Values) -> Mapping[str, Expected]:
     value = values[RESULT]
-    # A row's loss is computed from numbers as large as its logits, and from a logarithm. An absolute error of exp()'s
-    # argument becomes a relative error of the logarithm's argument.
+    # A row's loss is the logarithm of a sum minus a logit. An absolute error of exp()'s argument is a relative error of
+    # the sum, and so an absolute error of the logarithm.
     size = 1 + 4 * float(abs(x["X"]).max()) + float(value[0])
     return {RESULT: Expected(value, UNIT_ROUNDOFF * roundings(s["batch"] + s["classes"]) * size)}
 

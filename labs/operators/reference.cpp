@@ -1,5 +1,5 @@
-// Reference for times: each operator as its formula is written, one sum after the other, with the outer loop shared by
-// threads. Students get it compiled.
+// Reference for times: each operator has its loops in the order of the formula, and threads share the outer loop.
+// Students get it compiled.
 #include <torch/extension.h>
 
 #include <omp.h>
@@ -79,7 +79,7 @@ void linearBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     }
 }
 
-// Writes the numbers of image n that the filters use: a row for each tap, a column for each place.
+// Writes a matrix of the numbers of image n under the filters: a row for each filter element, a column for each place.
 static void im2col(const float *x, float *columns, int n, int C, int H, int Wd, int K, int stride, int pad, int OH,
                    int OW) {
     for (int oh = 0; oh < OH; oh++)

@@ -1,4 +1,4 @@
-"""Right kernels in other styles than the master's."""
+"""Right kernels that are written in other ways than the master's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong kernels as edits of the master, each with the code of its expected diagnosis."""
+"""Wrong kernels as edits of the master, each with the codes of its expected diagnosis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TO_DB = "for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];"
 _TO_DW = "gw[i * O + o] += factor * gy[n * O + o];"
 _BIAS = "for (int o = 0; o < O; o++) y[n * O + o] = bias[o];"
 
-#: A matrix product with a sum for each element. The sum's variable is declared at one of {0}, {1} and {2}.
+#: A matrix product with a sum for each element. The declaration of the sum goes into one of {0}, {1} and {2}.
 _SUMS = """    const float *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
     float *o = O.data_ptr<float>();
     {0}
@@ -28,7 +28,7 @@ _SUMS = """    const float *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
 
 
 def exchanged(left: str, right: str, sizes: tuple[str, str], letters: str) -> tuple[Edit, ...]:
-    """Return an edit that computes two gradients correctly and then adds each to the other's tensor."""
+    """Return edits with which a function computes two gradients correctly and then adds each to the other's tensor."""
     of_left, of_right = f"g{letters[0]}", f"g{letters[1]}"
     stored = (
         f"    for (int e = 0; e < std::min({sizes[0]}, {sizes[1]}); e++)\n"
@@ -293,7 +293,7 @@ _SEEN = "        for (int n = 0; n < N; n++) {\n            for (int oh"
 
 
 def _placed(place: str) -> tuple[tuple[str, str], ...]:
-    """Return an edit of conv2dForward that reads the image at other indices."""
+    """Return an edit of conv2dForward that reads the image at the indices `place`."""
     return ((_PLACE, place),)
 
 

@@ -1,1 +1,1 @@
-"""Studies of this lab, besides the kit's general ones."""
+"""Studies of the lab operators, besides the kit's general ones and `train`."""

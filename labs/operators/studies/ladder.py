@@ -1,20 +1,20 @@
 """`ladder PART`: compares a part's kernel with the reference, fast C++, PyTorch's operator and the machine's limit.
 
-Theory of operation. All kernels are called by the same protocol, with the same sizes and threads, each in its own
-process. The student's file, reference.cpp and fast.cpp are programs without torch; PyTorch's operator runs in a process
-with torch. A kernel is timed only if it is right in every case of the part. Before each of its times it is checked once
-more, with fresh inputs.
+Theory of operation. All kernels are called with the same protocol, sizes and threads, each in its own process. The
+student's file, reference.cpp and fast.cpp are programs without torch; PyTorch's operator runs in a process with torch.
+A kernel is timed only if it is right in every case of the part. Before each timing it is checked again, with fresh
+inputs.
 
-In each round all kernels are measured twice, in some order and then in the reverse order (`grader.study.laboratory`). A
-transfer of tensors takes longer than many kernels. So two requests are timed, one with a single call and one with many
-calls on the same tensors. A time is their difference, divided by the number of additional calls. The time of a call
-that computes nothing is subtracted. Data that fits into a cache is therefore cached. With a wall clock the best of
-three measurements counts.
+In each round all kernels are measured twice, in some order and then in the reverse order (`grader.study.laboratory`).
+Sending the tensors takes longer than many kernels. So two requests are timed, one with a single call and one with many
+calls on the same tensors. The time of a call is their difference divided by the number of additional calls, minus the
+time of a call that computes nothing. Because of the repeated calls, data that fits into a cache is cached. With a wall
+clock the best of three measurements counts.
 
-The limit is the longer of two times (`labs.operators.studies.sources`): that of the part's operations at the measured
-peak of multiply-adds, and that of its bytes. The latter is measured with a loop that moves as many bytes and
-computes almost nothing. It runs in the same rounds and in the same way, caches included. The loop is a copy, or a += b
-for a part that only adds to its input.
+The limit is the longer of two times (`labs.operators.studies.sources`): the time of the part's operations at the
+measured peak of multiply-adds, and the time to move its bytes. A loop that moves as many bytes and computes almost
+nothing measures the second, in the same rounds and in the same way. The loop is a copy, or a += b for a part that only
+adds to its input.
 """
 
 from __future__ import annotations
@@ -63,20 +63,19 @@ from .sources import Work
 REFERENCE, YOURS, PYTORCH, FAST = "course reference", "yours", "PyTorch", "fast C++"
 COLUMNS = ("kernel", "ms", "ms q1", "ms q3", "time / yours", "q1", "q3", "% of the limit", "note")
 BUILD_TIMEOUT_S = 600.0
-"""Time limit for a build: PyTorch's headers take a minute on a busy machine."""
+"""Time limit for a build. PyTorch's headers take a minute on a busy machine."""
 LONG_ENOUGH_S, MOST_REPEATS = 0.01, 1 << 14
-"""Least time of a series of calls, in seconds, and the most calls in it."""
+"""Minimum time of a series of calls in seconds, and limit on the number of its calls."""
 MOST_REPEATED_S = 30.0
 SHORTEST_SHARE = 0.2
-"""Least time of a kernel, as a share of the time of an empty call, which is subtracted. Below it, the difference of two
-nearly equal times is mostly noise."""
+"""Minimum time of a kernel, as a share of an empty call's time, which is subtracted. A shorter time is mostly noise."""
 MOVING = "moving"
 NOTHING_WITH_TORCH = f"{sources.NOTHING} with torch"
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One kernel. `net_ms` has the time of a call in each round. If it is (), `trouble` says why."""
+    """One kernel. `net_ms` has the time of a call in each round, in ms. If it is (), `trouble` is the reason."""
 
     name: str
     net_ms: tuple[float, ...] = ()
@@ -86,8 +85,8 @@ class Rung:
 
 @dataclass(frozen=True)
 class Limit:
-    """Shortest possible times of a part on this machine: that of its operations at the peak, and `moved_ms`, that of a
-    loop which moves its bytes, in each round."""
+    """Shortest possible times of a part on this machine: for its operations at the peak, and for its bytes. `moved_ms`
+    has the times of a loop that moves as many bytes, one for each round."""
 
     work: Work
     peak_flops_per_s: float
@@ -99,12 +98,12 @@ class Limit:
 
     @property
     def binds(self) -> str:
-        """Return "operations" or "bytes", the one that takes longer and so limits the part."""
+        """Return "operations" or "bytes": the one that takes longer limits the part."""
         return "operations" if self.operations_ms >= median(self.moved_ms) else "bytes"
 
     @property
     def loop(self) -> str:
-        """Return words for the loop that moves the bytes."""
+        """Return the name of the loop that moves the bytes, for captions."""
         return "a += b" if self.work.in_place else "a copy"
 
     def rung(self) -> Rung:
@@ -117,7 +116,7 @@ class Limit:
         return (
             f"The limit: {work.operations} operations at {self.peak_flops_per_s / 1e9:.3g} GFLOP/s take "
             f"{shown(self.operations_ms)} ms, {work.moved_bytes} bytes at the speed of "
-            f"{self.loop} {shown(median(self.moved_ms))} ms; the {self.binds} bind."
+            f"{self.loop} {shown(median(self.moved_ms))} ms; the longer time, for {self.binds}, is the limit."
         )
 
 
@@ -171,7 +170,7 @@ class Ladder:
         if self.limit is not None:
             sentences.append(self.limit.words())
         if self.yours.trouble:
-            sentences.append("Yours was not measured, since it is not right; so there are no ratios to it.")
+            sentences.append("Yours was not measured, because it is not right, so ratios to it are missing.")
         return " ".join(sentences)
 
     def figures(self) -> tuple[Figure, ...]:
@@ -213,7 +212,7 @@ def quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel before its measurement: its part and bench. If `bench` is None, `trouble` says why."""
+    """A kernel before its measurement. `bench` builds and calls it; if it is None, `trouble` is the reason."""
 
     name: str
     part: Part
@@ -227,7 +226,7 @@ class Candidate:
 
     @property
     def nothing(self) -> str:
-        """Return the name of the empty function whose time is subtracted, in the same kind of process."""
+        """Return the name of the empty function, in the same kind of process, whose time is subtracted."""
         return NOTHING_WITH_TORCH if self.with_torch else sources.NOTHING
 
 
@@ -240,7 +239,7 @@ def candidates(laboratory: Laboratory, part: Part, speed: Speed) -> list[Candida
 
     def course() -> tuple[Bench, str]:
         if part.reference is None:
-            raise KitError("the course has none, since this part is not timed")
+            raise KitError("this part is not timed, so the course has no reference for it")
         return _of_program(laboratory, mine, laboratory.assignment.lab.reference().program()), ""
 
     def faster() -> tuple[Bench, str]:
@@ -289,7 +288,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     speed = facts.measure()
     show_progress("Building and checking the kernels")
     found = candidates(laboratory, part, speed)
-    # As in every study, cases use at most the assignment's default sizes. Results at the timed sizes are checked later.
+    # Like in every study, cases use at most the assignment's default sizes. The timed sizes are checked later.
     defaults = settings.assignment.defaults
     usual = {name: min(size, defaults[name]) for name, size in settings.sizes.items()}
     checked = []
@@ -335,8 +334,8 @@ class _Rounds:
         self.call_ms: dict[str, float] = {}
 
     def measured(self, rounds: int) -> dict[str, tuple[float, ...]]:
-        """Return the time in ms of each kernel in each round, by name. Raises KitError if a kernel of the kit fails,
-        and UsageError if the student's kernel is wrong only at the timed sizes."""
+        """Return the times in ms of each kernel by name, one for each round. Raises KitError if a kernel of the kit
+        fails, and UsageError if the student's kernel is wrong only at the timed sizes."""
         callers = self._callers()
         names = list(callers)
         by_number = {k: callers[name] for k, name in enumerate(names)}
@@ -346,7 +345,7 @@ class _Rounds:
             samples, broken = one_round(by_number, max(number, 0), once=number < 0)
             if broken:
                 (k, why), *_ = broken.items()
-                raise UsageError(f"{names[k]} was right on every case, and not in a timed call: {why}")
+                raise UsageError(f"{names[k]} was right on every case, but wrong in a timed call: {why}")
             for k, name in enumerate(names):
                 if number >= 0:
                     found[name].append(1e3 * math.sqrt(math.prod(self._seconds(each) for each in samples[k])))
@@ -367,9 +366,9 @@ class _Rounds:
         }
 
     def doubt(self, kernel: Candidate, net_ms: tuple[float, ...]) -> str:
-        """Return the reason why a kernel's time is unreliable, or ""."""
+        """Return the reason why a kernel's time is unreliable; "" if it is reliable."""
         if median(net_ms) < SHORTEST_SHARE * self.call_ms[kernel.nothing]:
-            return "calling it takes longer than what it does: choose larger sizes"
+            return "calling it takes longer than its work: choose larger sizes"
         return ""
 
     def _seconds(self, sample: Sample) -> float:
@@ -420,8 +419,7 @@ class _Rounds:
         return call
 
     def _repeated(self, session: Session, asked: Request) -> Callable[[], Sample]:
-        """Return a function that measures the time of one call, from a request with many calls and one with a single
-        call."""
+        """Return a function that measures the time of one call, by a request with many calls and one with one call."""
         repeats = 0
 
         def once() -> Sample:
@@ -443,7 +441,7 @@ class _Rounds:
 
 
 def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
-    """Return the clock and the number of threads for a part: those of its judged times, but no more threads than cores.
+    """Return the clock and the number of threads that judge a part's time, but no more threads than cores.
 
     A part that is not judged by time is measured on one thread by CPU time, unless the command line sets threads.
     """
@@ -456,7 +454,8 @@ def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
 
 
 def _calls(session: Session, asked: Request, times: int) -> Sample:
-    """Make `times` calls with the same tensors in one request, as a table with a row for each call. Ignore results."""
+    """Make `times` calls with the same tensors in one request, and return the total time. Results are ignored."""
+    # The request is a table with a row for each call.
     from grader.core.arrays import np
 
     rows = np.zeros((times, 1))
@@ -471,9 +470,9 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments,
         "ladder",
-        "A part's kernel between the course's reference, fast C++, PyTorch's operator and the machine's limit.",
+        "Time of a part's kernel beside the course's reference, fast C++, PyTorch's operator and the machine's limit.",
     )
-    parse.add_argument("part", metavar="PART", help="any part, as matmul or conv2d_backward_threads")
+    parse.add_argument("part", metavar="PART", help="any part, such as matmul or conv2d_backward_threads")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     parts = {part.id: part for part in settings.assignment.parts}

@@ -1,7 +1,7 @@
-"""Programs that the ladder compares a part with: their sources or builds, and the counted work of each part.
+"""Programs with which the ladder compares a part: their sources or builds, and the counted work of each part.
 
-One program has PyTorch's operators in the form of a student's file, the other a plain copy of memory. They are texts in
-a module, because a handout contains no C++ files besides its starter.
+One program has PyTorch's operators in the form of a student's file, the other a plain copy of memory. Their sources are
+strings in this module, because a handout has no C++ file besides the starter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from grader.core import wholefile
 
 from .. import arithmetic
 
-#: Function that both `PYTORCH` and `MACHINE` bind: it computes nothing, so its time is that of a call.
+#: Function in both `PYTORCH` and `MACHINE`. It computes nothing, so its time is the time to make a call.
 NOTHING = "nothing"
 COPY, UPDATE = "copied", "updated"
 
@@ -75,7 +75,7 @@ Tensor maxpool2dForward(Tensor X, Tensor index, int, int, int, int, int K, int s
     return std::get<0>(made);
 }
 void maxpool2dBackward(Tensor dY, Tensor index, Tensor dX, int, int, int, int, int K, int stride) {
-    // Of its input it only wants the size.
+    // The second argument is the input, of which only the size is used: dX has the same size.
     dX.add_(at::max_pool2d_with_indices_backward(dY, dX, {K, K}, {stride, stride}, {0, 0}, {1, 1}, false, index));
 }
 
@@ -105,7 +105,7 @@ MACHINE = r"""
 
 torch::Tensor nothing(int elements) { return at::empty({elements}, at::kFloat); }
 
-// Two arrays of so many floats, the same from call to call.
+// Two arrays, which are kept from call to call if their size does not change.
 static std::vector<float> from, to;
 
 static void resize(int floats) {
@@ -114,7 +114,7 @@ static void resize(int floats) {
     to.assign(floats, 0.0f);
 }
 
-// Gives each thread its own share of them.
+// Calls `work` in each thread, with the thread's own share of both arrays.
 template <class Work>
 static void shared(int floats, Work work) {
     resize(floats);
@@ -127,12 +127,12 @@ static void shared(int floats, Work work) {
     }
 }
 
-// Reads one number and writes another.
+// Copies an array: reads one number for each number that it writes.
 void copied(int floats) {
     shared(floats, [](float *a, const float *b, long n) { std::memcpy(a, b, n * sizeof(float)); });
 }
 
-// Reads two numbers and writes one of them.
+// Adds an array to the other: reads two numbers for each number that it writes.
 void updated(int floats) {
     shared(floats, [](float *a, const float *b, long n) {
 #pragma omp simd
@@ -143,15 +143,15 @@ void updated(int floats) {
 
 
 def with_bindings(text: str) -> str:
-    """Return C++ text with bindings of its functions that are not static."""
+    """Return the C++ text with a binding table for its functions that are not static."""
     names = re.findall(r"^(?:torch::)?(?:Tensor|void) (\w+)\(", text, re.MULTILINE)
     bound = "".join(f'    m.def("{name}", &{name});\n' for name in names)
     return f"{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{bound}}}\n"
 
 
 def written(name: str, text: str) -> Path:
-    """Write NAME.cpp with this text and its bindings into the cache and return its path. Raises KitError if it cannot
-    be written."""
+    """Write the text with its binding table as NAME.cpp into the cache, and return the path. Raises KitError if that
+    fails."""
     text = with_bindings(text)
     folder = cache_root() / "ladder" / hashlib.sha256(text.encode()).hexdigest()[:16]
     path = folder / f"{name}.cpp"
@@ -164,8 +164,8 @@ def written(name: str, text: str) -> Path:
 # ---- the least work of a part: operations and bytes
 # An addition, a product, a quotient, a comparison, exp() and log() are one operation each; a multiply-add is two.
 # Matrix products and convolutions are counted by their definition, without the products with a border of zeros.
-# Strassen's or Winograd's algorithms need fewer. Each tensor's bytes count once as read or as written, and as both
-# for a gradient that is added to. A kernel may move more bytes, because it may read some of them twice.
+# Strassen's or Winograd's algorithms need fewer. The bytes of each tensor count once as read or as written, and as both
+# if the function adds to it. A kernel may move more bytes, because it may read some of them twice.
 
 Shape = Mapping[str, int]
 
@@ -177,7 +177,7 @@ WHOLE = frozenset({"labels", "indices", "index"})
 @dataclass(frozen=True)
 class Work:
     """Least work of one call: `operations`, counted as in the comment above, and the bytes to read and to write.
-    `in_place`: all written bytes were read before, as for a gradient that is added to.
+    `in_place`: the function only adds to its inputs, so it reads all bytes that it writes.
     """
 
     operations: int
@@ -244,7 +244,7 @@ def _logits(s: Shape) -> int:
     return s["batch"] * s["classes"]
 
 
-#: By the name of a part's oracle.
+#: Functions that return the number of operations, by the name of a part's oracle.
 OPERATIONS: Mapping[str, Callable[[Shape], int]] = {
     "add": _elements,
     "add_backward": lambda s: 2 * _elements(s),
@@ -273,13 +273,12 @@ OPERATIONS: Mapping[str, Callable[[Shape], int]] = {
 
 FAST = "fast.cpp"
 _AVX2 = ("-mavx2", "-mfma")
-#: Compiler flags to add to the assignment's own, by the instruction set's name in `grader.study.facts`; the widest
-#: last.
+#: Compiler flags to add to the assignment's, by the instruction set's name in `grader.study.facts`; the widest last.
 LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=512")}
 
 
 def fast_kernels(folder: Path, level: str = "") -> SourceReference:
-    """Return the fast kernels, built for one of LEVELS, or with only the assignment's flags for ""."""
+    """Return the fast kernels, built for `level`, one of LEVELS; for "" with only the assignment's flags."""
     return SourceReference(folder, FAST, level=level, flags=level_flags(level))
 
 
@@ -289,7 +288,7 @@ def level_flags(level: str) -> tuple[str, ...]:
 
 
 def all_levels(folder: Path) -> tuple[SourceReference, ...]:
-    """Return the builds that a handout contains: one for each of LEVELS; on processors other than x86-64 only one."""
+    """Return the builds of the fast kernels for a handout: one for each of LEVELS; without x86-64 only one."""
     levels = LEVELS if platform.machine().lower() in X86 else ("",)
     return tuple(fast_kernels(folder, level) for level in levels)
 

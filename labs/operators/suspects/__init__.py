@@ -1,2 +1,2 @@
-"""Suspects of the lab, a module for each kind of operator. Each predicts the whole output of a kernel with one
-mistake."""
+"""Suspects of the lab, possible mistakes, in a module for each kind of operator. Each has words for students and
+predicts the whole output of a kernel with this mistake."""

@@ -1,4 +1,4 @@
-"""Mistakes in elementwise sums and products with broadcast, and in ReLU."""
+"""Suspects of elementwise sums and products with broadcast, and of ReLU."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Combine = Callable[[Array, Array], Array]
 
 
 def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
-    """Return B as read with the wrong index: a single row by the index i, or a single column by j; NaN beyond its end.
+    """Return B as read with the wrong index: a single row at the row's index i, or a single column at j.
 
-    None if B has both axes or only one element.
+    Elements beyond B's end are NaN. Return None if B has both axes or only one element.
     """
     if b.shape == (1, columns) and columns > 1 and rows > 1:
         return beyond(b.ravel(), rows)[:, None]
@@ -26,12 +26,12 @@ def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
 
 
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
-    """Register mistakes of O = `combine`(A, B)."""
+    """Register mistakes of O = `combine`(A, B), such as returning `other`(A, B). The names are used in words."""
 
     @mistakes.gives(
         "broadcast_wrong_axis",
-        "B is read with the row's index where it has columns, or with the column's where it has rows. Of a B (1, C) "
-        "each row of A meets the same row, of (R, 1) each column the same column.",
+        "B is read at the wrong index. If B is (1, C), use its only row for all rows of A, at the column's index; if B "
+        "is (R, 1), use its only column for all columns, at the row's index.",
     )
     def wrong_axis(s: Situation) -> Array | None:
         b = _other_axis(s.inputs["B"], s.sizes["R"], s.sizes["C"])
@@ -39,14 +39,14 @@ def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, ot
 
     mistakes.gives_each(
         ("first_row", "broadcast_too_much",
-         "Only the first row of B is used: its row's index is left out where B has R rows.",
+         "Only the first row of B is used: the row's index is left out although B has R rows.",
          lambda s: combine(s.inputs["A"], s.inputs["B"][:1])),
         ("first_column", "broadcast_too_much",
-         "Only the first column of B is used: its column's index is left out where B has C columns.",
+         "Only the first column of B is used: the column's index is left out although B has C columns.",
          lambda s: combine(s.inputs["A"], s.inputs["B"][:, :1])),
         ("first_number", "broadcast_too_much", "Only the first number of B is used.",
          lambda s: combine(s.inputs["A"], s.inputs["B"][:1, :1])),
-        ("other_operator", "wrong_operator", f"The {other_name} is returned and not the {name}.",
+        ("other_operator", "wrong_operator", f"The {other_name} is returned, not the {name}.",
          lambda s: other(s.inputs["A"], s.inputs["B"])),
         ("difference", "wrong_operator", "A - B is returned.", lambda s: s.inputs["A"] - s.inputs["B"]),
         ("only_a", "operand_missing", "The output is a copy of A: B is left out.", lambda s: s.inputs["A"]),
@@ -55,7 +55,7 @@ def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, ot
 
 
 def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]) -> None:
-    """Register mistakes of dB. `terms` returns (R, C): for each use of an element of B, the number added to dB."""
+    """Register mistakes of dB. `terms` returns (R, C): for each use of an element of B, the number to add to dB."""
 
     def shared(s: Situation) -> bool:
         return s.sizes["R"] * s.sizes["C"] > s.sizes["RB"] * s.sizes["CB"]
@@ -66,8 +66,8 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
         ]
 
     not_summed = (
-        "Each element of B was used for a whole row or column (or for all of A), and dB gets the gradient of a single "
-        "one of these uses. Add up all of them."
+        "Each element of B is used for a whole row or column (or for all of A), but dB gets the gradient of only one "
+        "use. Add up the gradients of all uses."
     )
 
     mistakes.adds_each("dB",
@@ -80,8 +80,8 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
     @mistakes.adds(
         "dB",
         "broadcast_wrong_index",
-        "All of it is added to the first element of dB: the index of dB is always 0. For a B (1, C) it is the column, "
-        "for (R, 1) the row.",
+        "All gradients are added to the first element of dB: its index is always 0. If B is (1, C) it has to be the "
+        "column's index, if B is (R, 1) the row's.",
     )
     def all_in_first(s: Situation) -> Array | None:
         if s.sizes["RB"] * s.sizes["CB"] == 1:
@@ -95,7 +95,7 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
     @mistakes.adds(
         "dB",
         "broadcast_wrong_axis",
-        "The gradients are summed over the wrong axis: for a B (1, C) add up each column of them, for (R, 1) each row.",
+        "The gradients are summed over the wrong axis: if B is (1, C) add up each column, if B is (R, 1) each row.",
     )
     def wrong_axis(s: Situation) -> Array | None:
         r, c, rows, columns = s.sizes["R"], s.sizes["C"], s.sizes["RB"], s.sizes["CB"]
@@ -112,7 +112,7 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
 
 
 def _all_of(s: Situation, x: Array) -> Array:
-    """Return dB (RB, CB) as the sum of x, the number that each use adds."""
+    """Return dB (RB, CB): x, the number that each use adds, summed over all uses."""
     full = np.broadcast_to(x, (s.sizes["R"], s.sizes["C"]))
     return arithmetic.summed_to(full, s.sizes["RB"], s.sizes["CB"])
 
@@ -184,14 +184,14 @@ _RELU = Mistakes()
 
 _RELU.gives_each(
     ("negatives_kept", "relu_sign",
-     "The negative numbers are kept and the positive ones are 0: the comparison is the wrong way round.",
+     "The negative numbers are kept and the positive numbers become 0: the comparison is reversed.",
      lambda s: np.minimum(s.inputs["X"], 0)),
     ("absolute", "relu_sign", "The output is |x|: negative numbers should become 0.", lambda s: abs(s.inputs["X"])),
     ("copied", "relu_missing", "The output is a copy of X: negative numbers should become 0.",
      lambda s: s.inputs["X"]),
-    ("step", "relu_step", "The output is 1 where x is positive. That is the slope of relu; its value is x.",
+    ("step", "relu_step", "The output is 1 where x is positive. That is the slope of ReLU; its value is x.",
      lambda s: (s.inputs["X"] > 0).astype(np.float64)),
-    ("leaky", "relu_leaky", "Negative numbers give 0.01 * x, and should give 0.",
+    ("leaky", "relu_leaky", "Negative numbers give 0.01 * x, but should give 0.",
      lambda s: np.where(s.inputs["X"] > 0, s.inputs["X"], 0.01 * s.inputs["X"])),
 )  # fmt: skip
 
@@ -203,20 +203,20 @@ common(_RELU_BACKWARD, "dX")
 
 
 _RELU_BACKWARD.adds_each("dX",
-    ("at_zero", "relu_at_zero", "The gradient at x = 0 is 0 here: compare with >, and not with >=.",
+    ("at_zero", "relu_at_zero", "The gradient at x = 0 has to be 0: compare with >, not with >=.",
      lambda s: s.inputs["dO"] * (s.inputs["X"] >= 0)),
     ("by_upstream", "relu_wrong_sign",
-     "dO is passed on where dO is positive: the sign of X has to decide, not that of dO.",
+     "dO is added where dO is positive: the sign of X has to decide, not the sign of dO.",
      lambda s: np.maximum(s.inputs["dO"], 0)),
-    ("inverted", "relu_wrong_sign", "dO is passed on where x is negative: the comparison is the wrong way round.",
+    ("inverted", "relu_wrong_sign", "dO is added where x is negative: the comparison is reversed.",
      lambda s: s.inputs["dO"] * (s.inputs["X"] < 0)),
-    ("by_gradient", "relu_wrong_sign", "dO is passed on where dX is positive: the sign of X has to decide.",
+    ("by_gradient", "relu_wrong_sign", "dO is added where dX is positive: the sign of X has to decide.",
      lambda s: s.inputs["dO"] * (s.inputs["dX"] > 0)),
     ("everywhere", "relu_missing", "All of dO is added: add nothing where x is not positive.",
      lambda s: s.inputs["dO"]),
     ("slope_alone", "upstream_ignored", "1 is added where x is positive: add dO.",
      lambda s: (s.inputs["X"] > 0).astype(np.float64)),
-    ("times_value", "relu_value", "dO * relu(x) is added: the slope is 1 where x is positive, and not x.",
+    ("times_value", "relu_value", "dO * relu(x) is added: the slope is 1 where x is positive, not x.",
      lambda s: s.inputs["dO"] * np.maximum(s.inputs["X"], 0)),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Mistakes that any gradient can have, and mistakes in the update step."""
+"""Suspects that any gradient can have, suspects of the update step, and a class with which to register suspects."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class Mistakes:
         return tuple(self._known)
 
     def gives(self, code: str, words: str, output: str = "") -> Callable[[Predictor], Predictor]:
-        """Return a decorator for a function that predicts an output: the one called `output`, or the returned
-        tensor."""
+        """Return a decorator for a function that predicts the output called `output`; for "", the returned tensor."""
 
         def register(predict: Predictor) -> Predictor:
             def of_output(s: Situation) -> Array | None:
@@ -35,17 +34,17 @@ class Mistakes:
         return register
 
     def gives_each(self, *rows: tuple[str, str, str, Predictor], output: str = "") -> None:
-        """Add a suspect for each row of name, code, message and prediction, as the decorator `gives` adds one."""
+        """Add a suspect for each row of name, code, words and prediction, like the decorator `gives`."""
         for name, code, words, predict in rows:
             self.gives(code, words, output)(named(name, predict))
 
     def adds_each(self, output: str, *rows: tuple[str, str, str, Predictor]) -> None:
-        """Add a suspect for each row of name, code, message and prediction, as the decorator `adds` adds one."""
+        """Add a suspect for each row of name, code, words and prediction, like the decorator `adds`."""
         for name, code, words, predict in rows:
             self.adds(output, code, words)(named(name, predict))
 
     def adds(self, output: str, code: str, words: str) -> Callable[[Predictor], Predictor]:
-        """Return a decorator for a function that predicts the number added to each element of the gradient `output`."""
+        """Return a decorator for a function that predicts the numbers added to the gradient `output`."""
 
         def register(predict: Predictor) -> Predictor:
             def held_and_more(s: Situation) -> Array | None:
@@ -67,7 +66,7 @@ def named(name: str, predict: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def added(s: Situation) -> Array:
-    """Return the right numbers to add to the gradient that is compared."""
+    """Return the right numbers to add to the gradient `s.output`."""
     return s.expected - s.inputs[s.output]
 
 
@@ -91,23 +90,21 @@ def without(x: Array, *at: slice | int) -> Array:
 
 
 def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
-    """Register mistakes that any function can make which adds to the gradients `names`.
+    """Register mistakes that any function can make that adds to the gradients `names`.
 
-    `loops` are the sizes whose loops such a function has.
+    `loops` names the sizes over which such a function has loops.
     """
     for name in names:
         for size in loops:
-            words = (
-                f"{name} gets {size} times its gradient: it is added anew in each step of a loop over {size}."
-            )
+            words = f"{name} gets {size} times its gradient: each step of a loop over {size} adds it again."
             mistakes.adds(name, "gradient_added_often", words)(
                 named(f"times_{size}", lambda s, n=size: s.sizes[n] * added(s) if s.sizes[n] > 1 else None)
             )
 
         @mistakes.gives(
             "gradient_overwritten",
-            f"{name} holds this operator's gradient alone: it is written with = in place of +=. What other uses of "
-            "the operand had added is lost.",
+            f"{name} contains only this operator's gradient: it is written with = in place of +=. The gradients of "
+            "the operand's other uses are lost.",
             name,
         )
         def overwritten(s: Situation) -> Array:
@@ -129,7 +126,7 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
 
         @mistakes.gives(
             "gradient_added_twice",
-            f"What {name} held before the call is counted twice: the sum begins with it and is then added to it.",
+            f"The old value of {name} counts twice: the sum begins with it and is then added to it.",
             name,
         )
         def held_twice(s: Situation) -> Array:
@@ -139,8 +136,8 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
 def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
     """Add mistakes in which a gradient is stored as if its rows had another length than `length`.
 
-    Gradients that are stored at one place are added up. `others` maps the letter of each wrong length to the name of
-    this size of the call.
+    Gradients that go to the same place are added up. `others` maps the letter of each wrong length, for words, to the
+    name of this size.
     """
     for letter, other in others.items():
 
@@ -158,12 +155,12 @@ def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, 
 
 
 def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
-    """Add the mistake that a gradient is divided by the size called `size`: a mean in place of a sum."""
+    """Add the mistake that a gradient is divided by `size`, as in a mean. `what` is the name of the size in words."""
 
     mistakes.adds_each(name,
         ("mean", "gradient_mean",
-         f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken in place of the sum. The loss "
-         "alone divides by the batch.",
+         f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken in place of the sum. Only the loss "
+         "divides by the batch.",
          lambda s: added(s) / s.sizes[size] if s.sizes[size] > 1 else None),
     )  # fmt: skip
 
@@ -171,16 +168,17 @@ def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
 def exchanged(
     mistakes: Mistakes, first: str, second: str, gradient: Callable[[Situation, str], Array]
 ) -> None:
-    """Add mistakes in which two outputs get each other's gradient, number by number in memory order. `gradient` returns
-    the right gradient of a name. If one output is longer, the end of its gradient is lost and nothing is added to its
-    end.
+    """Add mistakes in which two outputs get each other's gradient, number by number in memory order.
+
+    `gradient` returns the right gradient for a name. If one output is longer, its gradient's end is lost, and nothing
+    is added to its own end.
     """
     for name, other in ((first, second), (second, first)):
 
         @mistakes.adds(
             name,
             "gradients_swapped",
-            f"{name} gets what belongs into {other}: check which one each result is written to.",
+            f"{name} gets the gradient of {other}: check to which tensor each result is added.",
         )
         def others(s: Situation, other: str = other) -> Array | None:
             made = gradient(s, other).ravel()[: s.expected.size]
@@ -193,18 +191,18 @@ _SGD = Mistakes()
 
 
 _SGD.gives_each(
-    ("uphill", "step_uphill", "The step goes uphill: rate * G is added to P and has to be subtracted.",
+    ("uphill", "step_uphill", "The step goes uphill: rate * G is added to P, but has to be subtracted.",
      lambda s: 2 * s.inputs["P"] - s.expected),
     ("without_rate", "rate_ignored", "P - G is stored: the rate is not used.",
      lambda s: s.inputs["P"] - s.inputs["G"]),
-    ("rate_twice", "rate_ignored", "The rate is multiplied in twice.",
+    ("rate_twice", "rate_ignored", "The step is multiplied by the rate twice.",
      lambda s: s.inputs["P"] + (s.expected - s.inputs["P"]) * _rate(s)),
     ("step_alone", "step_replaces",
-     "P holds -rate * G alone: the step replaces the parameters in place of moving them.",
+     "P contains only -rate * G: the step replaces the parameters. Subtract it from them.",
      lambda s: s.expected - s.inputs["P"]),
-    ("decayed", "rate_of_parameters", "The rate scales the parameters: P is (1 - rate) * P or rate * P less G.",
+    ("decayed", "rate_of_parameters", "The rate multiplies the parameters: it has to multiply G.",
      lambda s: s.inputs["P"] * _rate(s) - s.inputs["G"]),
-    ("mean_step", "step_divided", "The step is divided by n: G is the whole gradient already.",
+    ("mean_step", "step_divided", "The step is divided by n: subtract rate * G without a division.",
      lambda s: s.inputs["P"] + (s.expected - s.inputs["P"]) / s.sizes["n"] if s.sizes["n"] > 1 else None),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Mistakes in matrix products, and in a layer of neurons: a matrix product plus a bias."""
+"""Suspects of matrix products, and of a layer of neurons, which is a matrix product plus a bias."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .gradients import Mistakes, beyond, common, divided, exchanged, named, only
 
 
 def other_layout(x: Array) -> Array:
-    """Return a matrix as read by a kernel that takes its memory for that of the transposed matrix."""
+    """Return a matrix as a kernel reads it that assumes the memory of the transposed matrix."""
     memory = x.ravel(order="K")
     return memory.reshape(x.shape[::-1]).T if x.flags.c_contiguous else memory.reshape(x.shape)
 
 
 def stored_transposed(x: Array) -> Array:
-    """Return the matrix as read row by row after its element (i, j) was stored at j * rows + i."""
+    """Return the matrix that is read row by row if element (i, j) was stored at j * rows + i."""
     return x.T.reshape(x.shape)
 
 
@@ -34,11 +34,10 @@ def _products(
     sum_of: str,
     more: Callable[[Situation], Array | float] = lambda s: 0.0,
 ) -> None:
-    """Register mistakes of a product (rows, terms) x (terms, columns). It is added to `output`, or returned if this is
-    "".
+    """Register mistakes of a product (rows, terms) x (terms, columns), which is added to `output`; for "", returned.
 
-    `left` and `right` are the operands' names, `sum_of` is the name of the summed index. `more` returns what is added
-    to the product, such as a bias.
+    `left` and `right` are the operands' names, `sum_of` is the name of the summed index. `more` returns a term that is
+    added to the product, such as a bias.
     """
 
     def register(code: str, words: str) -> Callable[[Callable[[Array, Array], Array | None]], None]:
@@ -61,28 +60,28 @@ def _products(
          f"{left} and {right} are both read as if rows and columns were exchanged.",
          lambda x, y: other_layout(x) @ other_layout(y)),
         ("output_transposed", "transposed_output",
-         f"The values of {output or 'the output'} are stored with rows and columns exchanged: check the index that is "
-         "written.",
+         f"The values of {output or 'the output'} are stored with rows and columns exchanged: check the index at which "
+         "they are written.",
          lambda x, y: stored_transposed(x @ y)),
         ("last_missing", "term_missing", f"The last term of each sum over {sum_of} is left out.",
          lambda x, y: x[:, :-1] @ y[:-1] if len(y) > 1 else None),
         ("first_missing", "term_missing", f"The first term of each sum over {sum_of} is left out.",
          lambda x, y: x[:, 1:] @ y[1:] if len(y) > 1 else None),
         ("last_term", "not_summed",
-         f"Only the last term of the sum over {sum_of} is there: use += in place of =.",
+         f"Only the last term of the sum over {sum_of} counts: use += in place of =.",
          lambda x, y: x[:, -1:] @ y[-1:] if len(y) > 1 else None),
-        ("first_term", "not_summed", f"Only the first term of the sum over {sum_of} is there.",
+        ("first_term", "not_summed", f"Only the first term of the sum over {sum_of} counts.",
          lambda x, y: x[:, :1] @ y[:1] if len(y) > 1 else None),
         *((f"blocks_of_{width}", "terms_left_out",
-           f"Terms are missing at the end of each sum over {sum_of}: what is left of it beyond the last full block "
-           "of an unrolled, vector or blocked loop.",
+           f"Terms are missing at the end of each sum over {sum_of}: those beyond the last full block of an unrolled, "
+           "vector or blocked loop.",
            lambda x, y, w=width: x[:, :len(y) // w * w] @ y[:len(y) // w * w] if len(y) % w and len(y) > w else None)
           for width in (2, 4, 8, 16, 32, 64, 128, 256)),
     ):  # fmt: skip
         register(code, words)(named(name, compute))
 
     @register(
-        "sum_carried_on", f"The sum over {sum_of} goes on from one element to the next: set it to 0 for each."
+        "sum_carried_on", f"The sum over {sum_of} goes on from element to element: set it to 0 for each."
     )
     def carried(x: Array, y: Array) -> Array:
         made = x @ y
@@ -92,7 +91,7 @@ def _products(
         ("carried_in_row", "sum_carried_on",
          f"The sum over {sum_of} goes on along each row of the result: set it to 0 for each element.",
          lambda x, y: (x @ y).cumsum(1)),
-        ("added", "operands_added", f"{left} and {right} are added where they should be multiplied.",
+        ("added", "operands_added", f"Elements of {left} and {right} are added, not multiplied.",
          lambda x, y: x.sum(1)[:, None] + y.sum(0)),
     ):  # fmt: skip
         register(code, words)(named(name, compute))
@@ -112,12 +111,12 @@ other_rows(_MATMUL_BACKWARD, "dB", "N", {"K": "K", "M": "M"})
 
 @_MATMUL_BACKWARD.gives(
     "not_summed",
-    "dA holds the last term of the sum over j alone: each term replaces the one before: use += in place of =.",
+    "dA contains only the last term of the sum over j: each term replaces the previous one. Use += in place of =.",
     "dA",
 )
 @_MATMUL_BACKWARD.gives(
     "not_summed",
-    "dB holds the last term of the sum over i alone: each term replaces the one before: use += in place of =.",
+    "dB contains only the last term of the sum over i: each term replaces the previous one. Use += in place of =.",
     "dB",
 )
 def last_product(s: Situation) -> Array:
@@ -125,8 +124,8 @@ def last_product(s: Situation) -> Array:
     return do[:, -1:] @ b[:, -1:].T if s.output == "dA" else a[-1:].T @ do[-1:]
 
 
-@_MATMUL_BACKWARD.adds("dA", "wrong_operand", "dA gets dO transpose(A): the gradient of A is made with B.")
-@_MATMUL_BACKWARD.adds("dB", "wrong_operand", "dB gets transpose(B) dO: the gradient of B is made with A.")
+@_MATMUL_BACKWARD.adds("dA", "wrong_operand", "dA gets dO transpose(A): it has to be dO transpose(B).")
+@_MATMUL_BACKWARD.adds("dB", "wrong_operand", "dB gets transpose(B) dO: it has to be transpose(A) dO.")
 def own_operand(s: Situation) -> Array | None:
     do, a, b = (s.inputs[name] for name in ("dO", "A", "B"))
     if not do.shape == a.shape == b.shape:
@@ -155,13 +154,13 @@ def _product(s: Situation) -> Array:
 
 _LINEAR.gives_each(
     ("without_bias", "bias_missing", "The bias is not added.", lambda s: _product(s)),
-    ("bias_of_row", "bias_wrong_index", "The bias is added by the row of the batch: b[o] belongs to column o of Y.",
+    ("bias_of_row", "bias_wrong_index", "The bias's index is the row of the batch: b[o] belongs to column o of Y.",
      lambda s: _product(s) + beyond(s.inputs["b"], s.sizes["batch"])[:, None] if s.sizes["batch"] > 1 else None),
     ("first_bias", "bias_wrong_index", "The first bias is added to all columns: b[o] belongs to column o of Y.",
      lambda s: _product(s) + s.inputs["b"][0]),
     ("bias_often", "bias_added_often", "The bias is added once for each term of the sum: add it once.",
      lambda s: _product(s) + s.sizes["I"] * s.inputs["b"]),
-    ("bias_once", "bias_first_row", "The bias is added to the first row of Y alone: each row of the batch gets it.",
+    ("bias_once", "bias_first_row", "The bias is added only to the first row of Y: add it to each row of the batch.",
      lambda s: _product(s) + only(np.broadcast_to(s.inputs["b"], s.expected.shape), 0)),
     ("bias_subtracted", "bias_sign", "The bias is subtracted.", lambda s: _product(s) - s.inputs["b"]),
     ("bias_alone", "bias_alone", "The output is the bias alone: XW is missing.",
@@ -182,17 +181,17 @@ for _name in ("dX", "dW", "db"):
 
 @_LINEAR_BACKWARD.gives(
     "not_summed",
-    "dX holds the last term of the sum over o alone: each term replaces the one before: use += in place of =.",
+    "dX contains only the last term of the sum over o: each term replaces the previous one. Use += in place of =.",
     "dX",
 )
 @_LINEAR_BACKWARD.gives(
     "batch_not_summed",
-    "dW holds the gradient of the last row of the batch alone: each row replaces the one before: use += in place of =.",
+    "dW contains only the gradient of the batch's last row: each row replaces the previous one. Use += in place of =.",
     "dW",
 )
 @_LINEAR_BACKWARD.gives(
     "batch_not_summed",
-    "db holds the gradient of the last row of the batch alone: each row replaces the one before: use += in place of =.",
+    "db contains only the gradient of the batch's last row: each row replaces the previous one. Use += in place of =.",
     "db",
 )
 def last_alone(s: Situation) -> Array:
@@ -205,12 +204,12 @@ def last_alone(s: Situation) -> Array:
 @_LINEAR_BACKWARD.adds(
     "dW",
     "batch_not_summed",
-    "dW gets the gradient of the first row of the batch alone: add up those of all rows.",
+    "dW gets the gradient of only the first row of the batch: add up the gradients of all rows.",
 )
 @_LINEAR_BACKWARD.adds(
     "db",
     "batch_not_summed",
-    "db gets the gradient of the first row of the batch alone: add up those of all rows.",
+    "db gets the gradient of only the first row of the batch: add up the gradients of all rows.",
 )
 def first_of_batch(s: Situation) -> Array | None:
     dy, x = s.inputs["dY"], s.inputs["X"]
@@ -221,12 +220,12 @@ def first_of_batch(s: Situation) -> Array | None:
 
 _LINEAR_BACKWARD.adds_each("db",
     ("last_of_batch", "batch_not_summed",
-     "db gets the gradient of the last row of the batch alone: add up those of all rows.",
+     "db gets the gradient of only the last row of the batch: add up the gradients of all rows.",
      lambda s: s.inputs["dY"][-1] if s.sizes["batch"] > 1 else None),
     ("over_neurons", "bias_wrong_axis",
-     "db gets sums over the neurons: for each neuron add up the rows of the batch.",
+     "db gets sums over the neurons: for each neuron add up dY over the rows of the batch.",
      lambda s: beyond(s.inputs["dY"].sum(1), s.sizes["O"], 0.0) if s.sizes["O"] > 1 else None),
-    ("over_all", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own column.",
+    ("over_all", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up only its column.",
      lambda s: s.inputs["dY"].sum(keepdims=True)[0] if s.sizes["O"] > 1 else None),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Mistakes in the two losses and in their gradients."""
+"""Suspects of the two losses and of their gradients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _MSE_BACKWARD.adds_each("dX",
      lambda s: -added(s)),
     ("without_factor", "factor_missing", "The factor 2 is missing: the square's slope is 2 (X - T).",
      lambda s: added(s) / 2),
-    ("of_sum", "mean_missing", "The gradient of the sum is added: divide it by n to get that of the mean.",
+    ("of_sum", "mean_missing", "The gradient of the sum is added: divide it by n to get the gradient of the mean.",
      lambda s: added(s) * s.sizes["n"] if s.sizes["n"] > 1 else None),
     ("of_mean_twice", "mean_twice", "The mean is taken twice: divide the gradient by n once.",
      lambda s: added(s) / s.sizes["n"] if s.sizes["n"] > 1 else None),
@@ -69,7 +69,7 @@ _CROSS_ENTROPY = Mistakes()
 
 
 def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
-    """Return the mean of -logs at the labels moved by `shift` in memory; None for a single class."""
+    """Return the mean of -logs `shift` places after each label in memory; None for a single class."""
     labels = s.inputs["labels"] + shift
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
@@ -80,7 +80,7 @@ def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
 
 
 def _of_labels_around(s: Situation, shift: int) -> Array | None:
-    """Return the same as `_of_labels`, but moved labels that leave their row go on at its other end."""
+    """Return the mean of -log(p) `shift` classes after each label; class 0 follows the last. None for one class."""
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
         return None
@@ -101,24 +101,24 @@ _CROSS_ENTROPY.gives_each(
     ("divided_by_classes", "mean_over_classes", "The sum is divided by C: the mean is over the batch, N.",
      lambda s: s.expected * s.sizes["batch"] / s.sizes["classes"]),
     ("negated_loss", "loss_negated", "The loss has the wrong sign: it should be -log(p).", lambda s: -s.expected),
-    ("label_behind", "label_off_by_one", "Each row's class is the one after its label: labels count from 0.",
+    ("label_behind", "label_off_by_one", "The class after each label is used: labels count from 0.",
      lambda s: _of_labels(s, _logs(s), 1)),
-    ("label_before", "label_off_by_one", "Each row's class is the one before its label: labels count from 0.",
+    ("label_before", "label_off_by_one", "The class before each label is used: labels count from 0.",
      lambda s: _of_labels(s, _logs(s), -1)),
     ("label_behind_or_first", "label_off_by_one",
-     "Each row's class is the one after its label: labels count from 0.",
+     "The class after each label is used: labels count from 0.",
      lambda s: _of_labels_around(s, 1)),
-    ("label_before_or_last", "label_off_by_one", "Each row's class is the one before its label: labels count from 0.",
+    ("label_before_or_last", "label_off_by_one", "The class before each label is used: labels count from 0.",
      lambda s: _of_labels_around(s, -1)),
-    ("first_class", "label_ignored", "The class 0 is taken for every row's label.",
+    ("first_class", "label_ignored", "Class 0 is used as the label of every row.",
      lambda s: -_logs(s)[:, 0].mean(keepdims=True) if s.sizes["classes"] > 1 else None),
-    ("best_class", "label_ignored", "The loss of the largest p is taken: that of the label is asked for.",
+    ("best_class", "label_ignored", "-log of the largest p is used: use the p at the label.",
      lambda s: -_logs(s).max(1).mean(keepdims=True)),
     ("of_chance", "log_missing", "The mean of 1 - p or of p is returned: the loss should be -log(p).",
      lambda s: np.exp(_logs(s))[np.arange(s.sizes["batch"]), s.inputs["labels"]].mean(keepdims=True)),
-    ("base_two", "wrong_base", "The logarithm has the base 2: std::log is the natural one.",
+    ("base_two", "wrong_base", "The logarithm has the base 2: use std::log, the natural logarithm.",
      lambda s: s.expected / np.log(2)),
-    ("base_ten", "wrong_base", "The logarithm has the base 10: std::log is the natural one.",
+    ("base_ten", "wrong_base", "The logarithm has the base 10: use std::log, the natural logarithm.",
      lambda s: s.expected / np.log(10)),
 )  # fmt: skip
 
@@ -136,7 +136,7 @@ def without_most(s: Situation) -> Array:
 _CROSS_ENTROPY.gives_each(
     ("logit_alone", "sum_missing", "The mean of -x[label] is returned: the logarithm of the sum is left out.",
      lambda s: -s.inputs["X"][np.arange(s.sizes["batch"]), s.inputs["labels"]].mean(keepdims=True)),
-    ("down_columns", "wrong_axis", "The softmax goes down the columns: each row has one of its own.",
+    ("down_columns", "wrong_axis", "The softmax goes down the columns: compute it for each row.",
      lambda s: _of_labels(s, arithmetic.log_softmax(s.inputs["X"].T).T) if s.sizes["batch"] > 1 else None),
 )  # fmt: skip
 
@@ -155,7 +155,7 @@ def _shifted(s: Situation) -> Array:
 
 
 def _hot(s: Situation, shift: int = 0) -> Array:
-    """Return (batch, classes) with 1 at each label moved by `shift` in memory, else 0."""
+    """Return (batch, classes) with 1 at `shift` places after each label in memory, else 0."""
     batch, classes = s.sizes["batch"], s.sizes["classes"]
     hot = np.zeros(batch * classes)
     places = np.arange(batch) * classes + s.inputs["labels"] + shift
@@ -173,9 +173,9 @@ _CROSS_ENTROPY_BACKWARD.adds_each("dX",
     ("of_sum_of_losses", "mean_missing", "The gradient of the sum over the batch is added: divide it by N.",
      lambda s: added(s) * s.sizes["batch"] if s.sizes["batch"] > 1 else None),
     ("half_divided", "mean_missing",
-     "p - 1 / N is added at the label, and p elsewhere; it has to be (p - 1) / N.",
+     "p - 1 / N is added at the label, and p elsewhere: divide both p and 1 by N.",
      lambda s: _chances(s) - _hot(s) / s.sizes["batch"] if s.sizes["batch"] > 1 else None),
-    ("hot_not_divided", "mean_missing", "p / N - 1 is added at the label; it has to be (p - 1) / N.",
+    ("hot_not_divided", "mean_missing", "p / N - 1 is added at the label: it has to be (p - 1) / N.",
      lambda s: _chances(s) / s.sizes["batch"] - _hot(s) if s.sizes["batch"] > 1 else None),
     ("of_losses_divided_twice", "mean_twice", "The mean is taken twice: divide the gradient by N once.",
      lambda s: added(s) / s.sizes["batch"] if s.sizes["batch"] > 1 else None),
@@ -218,7 +218,7 @@ _CROSS_ENTROPY_BACKWARD.adds_each("dX",
 
 
 @_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "wrong_axis", "The softmax goes down the columns: each row has one of its own."
+    "dX", "wrong_axis", "The softmax goes down the columns: compute it for each row."
 )
 def chances_down_columns(s: Situation) -> Array | None:
     if s.sizes["batch"] == 1:
@@ -230,7 +230,7 @@ def chances_down_columns(s: Situation) -> Array | None:
 @_CROSS_ENTROPY_BACKWARD.adds(
     "dX",
     "sum_not_reset",
-    "The sum of a row holds those of the rows before it: set it to 0 at the beginning of each row.",
+    "The sum of a row also contains the sums of earlier rows: set it to 0 at the beginning of each row.",
 )
 def sum_of_rows_before(s: Situation) -> Array | None:
     if s.sizes["batch"] == 1:

@@ -1,4 +1,4 @@
-"""Mistakes in a convolution's forward and backward function."""
+"""Suspects of a convolution's forward and backward function."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .. import arithmetic
 from ..arithmetic import Taps
 from .gradients import Mistakes, beyond, common, divided, exchanged, only, without
 
-#: Rows: code, words for students, and a function that returns the mistake's taps, or None if they are the right ones.
+#: Rows: code, words for students, and a function that returns the mistake's taps, or None where these taps are right.
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "padding_ignored",
-        "The border is left out: the image's row is oh * stride + kh - pad, and pad is not subtracted.",
+        "The border is left out: the image's row has to be oh * stride + kh - pad, but pad is not subtracted.",
         lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], 0) if s.sizes["pad"] else None,
     ),
     (
         "padding_off_by_one",
-        "The image is read one row and one column too early: the border counts as one wider than it is.",
+        "The image is read one row and one column too early, as if the border were wider by 1.",
         lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] + 1),
     ),
     (
         "padding_off_by_one",
-        "The image is read one row and one column too late: the border counts as one narrower than it is.",
+        "The image is read one row and one column too late, as if the border were narrower by 1.",
         lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] - 1),
     ),
     (
@@ -36,7 +36,7 @@ TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     ),
     (
         "stride_of_border",
-        "The border is multiplied by the stride: the row is oh * stride + kh - pad, and not (oh - pad) * stride + kh.",
+        "The border is multiplied by the stride: the row is oh * stride + kh - pad, not (oh - pad) * stride + kh.",
         lambda s: (
             arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] * s.sizes["stride"])
             if s.sizes["stride"] > 1 and s.sizes["pad"]
@@ -45,12 +45,12 @@ TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     ),
     (
         "kernel_flipped",
-        "The filter is turned by 180 degrees: W[kh, kw] meets the row oh * stride + kh - pad.",
+        "The filter is turned by 180 degrees: W[kh, kw] has to multiply row oh * stride + kh - pad of the image.",
         lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"], flipped=True),
     ),
     (
         "border_repeated",
-        "Beyond the image its outermost numbers are read: use zeros there.",
+        "Outside of the image, its outermost numbers are read: use zeros there.",
         lambda s: _clamped(s) if s.sizes["pad"] else None,
     ),
 )
@@ -69,8 +69,8 @@ def _clamped(s: Situation) -> Taps:
 WEIGHTS: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
     (
         "im2col_order",
-        "W and the columns have their taps in different orders: W's lie as (c, kh, kw), and the columns' as "
-        "(kh, kw, c). Tap t is c * K * K + kh * K + kw.",
+        "W and the columns have different orders: W has (c, kh, kw), but the columns have (kh, kw, c). Use row "
+        "c * K * K + kh * K + kw of the columns.",
         lambda w: w.reshape(len(w), *w.shape[2:], w.shape[1]).transpose(0, 3, 1, 2),
     ),
     (
@@ -85,7 +85,7 @@ WEIGHTS: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
     ),
     (
         "one_filter",
-        "All filters are the first one: the index f of W is left out.",
+        "The first filter is used for all: the index f of W is left out.",
         lambda w: np.broadcast_to(w[:1], w.shape),
     ),
 )
@@ -105,12 +105,12 @@ def _places(s: Situation) -> int:
 
 
 def _turned(x: Array) -> Array:
-    """Return the images (N, C, H, W) as read with rows and columns exchanged."""
+    """Return the images (N, C, H, W) as a kernel reads them that exchanges rows and columns."""
     return x.reshape(*x.shape[:2], x.shape[3], x.shape[2]).swapaxes(2, 3)
 
 
 def _rows_of_height(s: Situation) -> Array | None:
-    """Return the images read as if a row had H numbers, NaN beyond their planes; None if a row has H numbers."""
+    """Return the images as read with rows of H numbers, NaN beyond their planes; None if rows have H numbers."""
     x, (h, w) = s.inputs["X"], (s.sizes["height"], s.sizes["width"])
     if h == w:
         return None
@@ -129,9 +129,9 @@ _CONV2D.gives_each(
     ("first_bias", "bias_wrong_index", "The first bias is added to all filters: b[f] belongs to filter f.",
      lambda s: _conv(s) + s.inputs["b"][0]),
     ("bias_of_place", "bias_wrong_index",
-     "The bias is added by the place in the picture: b[f] belongs to filter f.",
+     "The bias's index is the place in the image: b[f] belongs to filter f.",
      lambda s: _conv(s) + beyond(s.inputs["b"], _places(s)).reshape(s.expected.shape[2:]) if _places(s) > 1 else None),
-    ("bias_of_image", "bias_wrong_index", "The bias is added by the image of the batch: b[f] belongs to filter f.",
+    ("bias_of_image", "bias_wrong_index", "The bias's index is the image of the batch: b[f] belongs to filter f.",
      lambda s:
          _conv(s) + beyond(s.inputs["b"], s.sizes["images"])[:, None, None, None] if s.sizes["images"] > 1 else None),
     ("bias_of_channels", "bias_added_often", "The bias is added once for each channel: add it once for each place.",
@@ -139,13 +139,13 @@ _CONV2D.gives_each(
     ("bias_of_taps", "bias_added_often",
      "The bias is added once for each term of the sum: add it once for each place.",
      lambda s: _conv(s) + (s.sizes["channels"] * s.sizes["kernel"] ** 2) * s.inputs["b"][:, None, None]),
-    ("first_image", "image_ignored", "All outputs are of the first image: the index n of X is left out.",
+    ("first_image", "image_ignored", "All outputs are computed from the first image: the index n of X is left out.",
      lambda s: np.broadcast_to(s.expected[:1], s.expected.shape)),
     ("first_channel", "channels_missing", "Only the first channel of the images is used: add up all channels.",
      lambda s:
          _with_bias(s, _conv(s, x=only(s.inputs["X"], _ALL, 0))) if s.sizes["channels"] > 1 else None),
     ("last_channel", "channels_missing",
-     "Only the last channel of the images is used: each channel replaces the one before: use += in place of =.",
+     "Only the last channel of the images is used: each replaces the previous one. Use += in place of =.",
      lambda s:
          _with_bias(s, _conv(s, x=only(s.inputs["X"], _ALL, -1))) if s.sizes["channels"] > 1 else None),
     ("image_transposed", "sizes_exchanged",
@@ -158,12 +158,12 @@ _CONV2D.gives_each(
          _with_bias(s, _conv(s, w=without(without(s.inputs["W"], _ALL, _ALL, -1), _ALL, _ALL, _ALL, -1)))
          if s.sizes["kernel"] > 1 else None),
     ("last_term", "not_summed",
-     "Only the last term of each sum is there: use += in place of =.",
+     "Only the last term of each sum counts: use += in place of =.",
      lambda s:
          _conv(s, w=only(s.inputs["W"], _ALL, -1, -1, -1)) if s.sizes["kernel"] * s.sizes["channels"] > 1 else None),
     *(
         (f"without {edge}", "image_edge",
-         f"The {edge} of the image counts as border: from 0 to before H (and Wd) an index is inside.",
+         f"The {edge} of the image counts as border: rows 0 to H - 1 and columns 0 to Wd - 1 are inside.",
          lambda s, at=at: _with_bias(s, _conv(s, x=without(s.inputs["X"], _ALL, _ALL, *at))))
         for edge, at in (
             ("first row", (0,)), ("last row", (-1,)), ("first column", (_ALL, 0)), ("last column", (_ALL, -1)),
@@ -224,7 +224,7 @@ def _filters_of_tables() -> None:
 
         def filters_by(s: Situation, taken=taken) -> Array:
             right = arithmetic.filter_gradient(s.inputs["dY"], s.inputs["X"], arithmetic.usual_taps(s.sizes))
-            # `numbers` holds the index from which each element of W is read; its gradient is stored at the same index.
+            # `numbers` has the index from which each element of W is read. Its gradient is stored at the same index.
             numbers = taken(np.arange(right.size).reshape(right.shape)).ravel()
             return np.bincount(numbers, right.ravel(), right.size).reshape(right.shape)
 
@@ -248,8 +248,8 @@ exchanged(
     lambda s, name: _image(s, s.inputs["W"]) if name == "dX" else _filters(s, slice(None)),
 )
 
-_FIRST = "gets the gradient of the first image of the batch alone: add up those of all images."
-_LAST = "gets the gradient of the last image of the batch alone: add up those of all images."
+_FIRST = "gets the gradient of only the first image of the batch: add up the gradients of all images."
+_LAST = "gets the gradient of only the last image of the batch: add up the gradients of all images."
 
 
 _CONV2D_BACKWARD.adds_each("dW",
@@ -262,7 +262,7 @@ _CONV2D_BACKWARD.adds_each("dW",
 
 _CONV2D_BACKWARD.gives_each(
     ("filters_of_last_alone", "batch_not_summed",
-     "dW holds the gradient of the last image alone: each image replaces the one before: use += in place of =.",
+     "dW contains only the gradient of the last image: each replaces the previous one. Use += in place of =.",
      lambda s: _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None),
     output="dW",
 )  # fmt: skip
@@ -278,7 +278,7 @@ _CONV2D_BACKWARD.adds_each("db",
 
 _CONV2D_BACKWARD.gives_each(
     ("bias_of_last_alone", "batch_not_summed",
-     "db holds the gradient of the last image alone: each image replaces the one before: use += in place of =.",
+     "db contains only the gradient of the last image: each replaces the previous one. Use += in place of =.",
      lambda s: s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None),
     output="db",
 )  # fmt: skip
@@ -286,10 +286,10 @@ _CONV2D_BACKWARD.gives_each(
 
 _CONV2D_BACKWARD.adds_each("db",
     ("bias_of_first_place", "places_not_summed",
-     "db gets the gradient of one place of each image: add up those of all places.",
+     "db gets the gradient of one place of each image: add up the gradients of all places.",
      lambda s: s.inputs["dY"][:, :, 0, 0].sum(0) if s.inputs["dY"].shape[2] * s.inputs["dY"].shape[3] > 1 else None),
     ("bias_of_last_place", "places_not_summed",
-     "db gets the gradient of the last place of each image: add up those of all places.",
+     "db gets the gradient of the last place of each image: add up the gradients of all places.",
      lambda s:
          s.inputs["dY"][:, :, -1, -1].sum(0) if s.inputs["dY"].shape[2] * s.inputs["dY"].shape[3] > 1 else None),
     ("bias_of_mean", "gradient_mean", "db gets the mean over all places of the batch: take the sum.",
@@ -297,24 +297,24 @@ _CONV2D_BACKWARD.adds_each("db",
     ("bias_of_mean_place", "gradient_mean",
      "db gets the sum over the batch of the means over the places: take the sum over both.",
      lambda s: s.inputs["dY"].mean((2, 3)).sum(0)),
-    ("bias_of_all", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own filter's.",
+    ("bias_of_all", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up only its filter's.",
      lambda s: np.full(s.sizes["filters"], s.inputs["dY"].sum()) if s.sizes["filters"] > 1 else None),
 )  # fmt: skip
 
 
 _CONV2D_BACKWARD.adds_each("dX",
     ("image_of_last_filter", "filters_not_summed",
-     "dX gets what the last filter made of it alone: add up what all filters make.",
+     "dX gets the gradient of only the last filter: add up the gradients of all filters.",
      lambda s: _image(s, only(s.inputs["W"], -1)) if s.sizes["filters"] > 1 else None),
     ("image_of_first_filter", "filters_not_summed",
-     "dX gets what the first filter made of it alone: add up what all filters make.",
+     "dX gets the gradient of only the first filter: add up the gradients of all filters.",
      lambda s: _image(s, only(s.inputs["W"], 0)) if s.sizes["filters"] > 1 else None),
 )  # fmt: skip
 
 
 @_CONV2D_BACKWARD.gives(
     "overlap_overwritten",
-    "Where places overlap, dX holds the share of the last place alone: use += in place of =.",
+    "Where places overlap, dX contains only the gradient of the last place: use += in place of =.",
     "dX",
 )
 def last_tap_alone(s: Situation) -> Array:
@@ -324,7 +324,7 @@ def last_tap_alone(s: Situation) -> Array:
     for kh, kw in np.ndindex(*w.shape[2:]):
         one = np.zeros_like(w)
         one[:, :, kh, kw] = w[:, :, kh, kw]
-        # Count the reads of each element of the image by this filter element; give it the gradient where it is read.
+        # Count how often this filter element reads each element of the image, and store the gradient where it does.
         seen = arithmetic.image_gradient(
             np.ones_like(dy[:1, :1]), np.ones_like(one[:1, :1]) * (one[:1, :1] != 0), t, *held.shape[2:]
         )
@@ -334,7 +334,7 @@ def last_tap_alone(s: Situation) -> Array:
 
 _CONV2D_BACKWARD.adds_each("dX",
     ("first_channel_for_all", "channels_exchanged",
-     "All channels of dX get what belongs to the first one: the index c of W is left out.",
+     "All channels of dX get the gradient of the first channel: the index c of W is left out.",
      lambda s: _image(s, np.broadcast_to(s.inputs["W"][:, :1], s.inputs["W"].shape))
          if s.sizes["channels"] > 1
          else None),

@@ -1,4 +1,4 @@
-"""Mistakes in the maximum of windows and in its gradient."""
+"""Suspects of the maximum of windows and of its gradient."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _sizes(s: Situation, **changed: int) -> Mapping[str, int]:
 
 _MAXPOOL2D.gives_each(
     ("from_zero", "maximum_from_zero",
-     "The maximum begins at 0, so that windows of negative numbers give 0: begin with the window's first number.",
+     "The maximum begins at 0, so windows of negative numbers give 0: begin with the window's first number.",
      lambda s: np.maximum(s.expected, 0)),
-    ("smallest", "minimum", "Each window gives its smallest number: the comparison is the wrong way round.",
+    ("smallest", "minimum", "Each window gives its smallest number: the comparison is reversed.",
      lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes).min(4)),
     ("mean", "mean_of_window", "Each window gives the mean of its numbers: take the largest one.",
      lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes).mean(4)),
-    ("first", "first_of_window", "Each window gives its first number: the others are ignored.",
+    ("first", "first_of_window", "Each window gives its first number: take the largest number.",
      lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., 0]),
-    ("last", "last_of_window", "Each window gives its last number, whatever the others are.",
+    ("last", "last_of_window", "Each window gives its last number: take the largest number.",
      lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., -1]),
     output="Y",
 )  # fmt: skip
@@ -43,7 +43,7 @@ def smaller_window(s: Situation) -> Array | None:
 
 
 def _stepped(s: Situation, step: int) -> Array | None:
-    """Return the output if windows are `step` apart, or None if that is the right stride. NaN beyond the plane."""
+    """Return the output if windows are `step` apart, with NaN for windows beyond the plane. None if `step` is right."""
     if step == s.sizes["step"]:
         return None
     rows, columns = s.expected.shape[2:]
@@ -53,20 +53,20 @@ def _stepped(s: Situation, step: int) -> Array | None:
 
 
 _MAXPOOL2D.gives_each(
-    ("steps_of_one", "stride_ignored", "The windows go on in steps of 1: window oh begins at row oh * stride.",
+    ("steps_of_one", "stride_ignored", "The windows are 1 apart: window oh has to begin at row oh * stride.",
      lambda s: _stepped(s, 1)),
     ("steps_of_window", "stride_is_window",
-     "The windows go on in steps of K: window oh begins at row oh * stride, and stride is not K.",
+     "The windows are K apart: window oh has to begin at row oh * stride, not at oh * K.",
      lambda s: _stepped(s, s.sizes["side"])),
-    ("first_plane", "plane_ignored", "All outputs are of the first plane: the indices n and c of X are left out.",
+    ("first_plane", "plane_ignored", "All outputs are maxima of the first plane: use the indices n and c of X.",
      lambda s: np.broadcast_to(s.expected[:1, :1], s.expected.shape)),
     output="Y",
 )  # fmt: skip
 
 
 _FROM_PLANE = (
-    "The search begins at the first number of the plane, which wins wherever it is larger than the whole window: begin "
-    "at the window's own first number."
+    "The search begins with the first number of the plane. If this is larger than the whole window, it is the result: "
+    "begin with the first number of the window."
 )
 
 
@@ -103,26 +103,26 @@ def _indexed(s: Situation, row_length: int) -> Array:
 
 _MAXPOOL2D.gives_each(
     ("place_in_window", "index_in_window",
-     "index is kh * K + kw, the place in the window: store h * Wd + w, the place in the plane.",
+     "index is kh * K + kw, the index in the window: store h * Wd + w, the index in the plane.",
      lambda s: _in_window(s)),
     ("place_in_tensor", "index_in_tensor",
-     "index counts from the beginning of the tensor: store h * Wd + w, the place in its own plane.",
+     "index counts from the beginning of the tensor: store h * Wd + w, the index in the plane.",
      lambda s: s.expected + _starts(s, s.sizes["maps"] * s.sizes["planes"]).reshape(*s.expected.shape[:2], 1, 1)),
     ("place_in_image", "index_in_tensor",
-     "index counts from the beginning of the image: store h * Wd + w, without c.",
+     "index counts from the beginning of the image: store h * Wd + w, the index in the plane, without c.",
      lambda s: s.expected + _starts(s, s.sizes["planes"])[:, None, None]),
-    ("transposed", "index_transposed", "index is w * H + h: in row-major order the place is h * Wd + w.",
+    ("transposed", "index_transposed", "index is w * H + h: in row-major order it is h * Wd + w.",
      lambda s: s.expected % s.sizes["columns"] * s.sizes["rows"] + s.expected // s.sizes["columns"]),
     ("row_of_height", "index_row_length", "index is h * H + w: a row of the plane has Wd numbers.",
      lambda s: _indexed(s, s.sizes["rows"])),
     ("row_of_output", "index_row_length", "index is h * OW + w: a row of the plane has Wd numbers.",
      lambda s: _indexed(s, s.expected.shape[3])),
-    ("row_alone", "index_row", "index is the row h alone: store h * Wd + w.",
+    ("row_alone", "index_row", "index is only the row h: store h * Wd + w.",
      lambda s: s.expected // s.sizes["columns"]),
-    ("column_alone", "index_row", "index is the column w alone: store h * Wd + w.",
+    ("column_alone", "index_row", "index is only the column w: store h * Wd + w.",
      lambda s: s.expected % s.sizes["columns"]),
     ("place_in_output", "index_of_output",
-     "index is the place in the output, oh * OW + ow: store where the maximum was.",
+     "index is oh * OW + ow, the index in the output: store the maximum's index in the plane, h * Wd + w.",
      lambda s:
          np.broadcast_to(
              np.arange(s.expected[0, 0].size).reshape(s.expected.shape[2:]), s.expected.shape)),
@@ -132,7 +132,7 @@ _MAXPOOL2D.gives_each(
 
 @_MAXPOOL2D.gives(
     "last_of_equal",
-    "Of several equal maxima, index is that of the last one: store the first one's, by comparing with >.",
+    "If there are several equal maxima, index belongs to the last one: compare with > to store the first one's.",
     "index",
 )
 def last_of_equal(s: Situation) -> Array:
@@ -142,7 +142,8 @@ def last_of_equal(s: Situation) -> Array:
 
 @_MAXPOOL2D.gives(
     "first_by_columns",
-    "Of several equal maxima index is the first one's by columns: row-major order has kh outside of kw.",
+    "If there are several equal maxima, index belongs to the first one in column-major order: put the loop over kw "
+    "inside the loop over kh.",
     "index",
 )
 def first_by_columns(s: Situation) -> Array:
@@ -160,15 +161,15 @@ common(_MAXPOOL2D_BACKWARD, "dX")
 
 
 def _flat(s: Situation) -> tuple[Array, Array]:
-    """Return dY and the indices, with a row for each plane."""
+    """Return dY and the indices as matrices with a row for each plane."""
     planes = s.sizes["maps"] * s.sizes["planes"]
     return s.inputs["dY"].reshape(planes, -1), s.inputs["indices"].reshape(planes, -1)
 
 
 @_MAXPOOL2D_BACKWARD.gives(
     "overlap_overwritten",
-    "dX holds the gradient of the last window alone wherever a maximum was: use += in place of =, since "
-    "windows may share a maximum.",
+    "At each maximum, dX contains only the gradient of the last window: use += in place of =, because windows may "
+    "share a maximum.",
     "dX",
 )
 def written(s: Situation) -> Array:
@@ -181,7 +182,7 @@ def written(s: Situation) -> Array:
 @_MAXPOOL2D_BACKWARD.adds(
     "dX",
     "plane_ignored",
-    "All gradients go into the first plane: the place counts from the beginning of its own plane.",
+    "All gradients are added to the first plane: the index counts from the beginning of each plane.",
 )
 def into_first_plane(s: Situation) -> Array | None:
     dy, index = _flat(s)
@@ -195,10 +196,10 @@ def into_first_plane(s: Situation) -> Array | None:
 
 _MAXPOOL2D_BACKWARD.adds_each("dX",
     ("whole_window", "whole_window",
-     "Each number of a window gets the gradient; only the one that was the maximum does.",
+     "Each number of a window gets the gradient: give it only to the maximum.",
      lambda s: _over_windows(s, np.ones(s.sizes["side"] ** 2))),
     ("shared_out", "whole_window",
-     "The gradient is shared out over the window, as that of a mean; the maximum alone gets it.",
+     "Each number of a window gets a share of the gradient, as for a mean: give all of it to the maximum.",
      lambda s: _over_windows(s, np.full(s.sizes["side"] ** 2, s.sizes["side"] ** -2.0))),
     ("into_first", "first_of_window",
      "The first number of each window gets the gradient: give it to the number at index.",
@@ -219,7 +220,7 @@ def _over_windows(s: Situation, shares: Array) -> Array:
 @_MAXPOOL2D_BACKWARD.adds(
     "dX",
     "index_as_window",
-    "index is taken for the place in the window: it is the place in the plane already.",
+    "index is used as an index in the window: it is the index in the plane.",
 )
 def index_in_window(s: Situation) -> Array | None:
     dy, indices = s.inputs["dY"], s.inputs["indices"]
@@ -229,7 +230,7 @@ def index_in_window(s: Situation) -> Array | None:
     return arithmetic.scattered(dy * inside, moved * inside, s.expected.shape)
 
 
-@_MAXPOOL2D_BACKWARD.adds("dX", "upstream_ignored", "1 goes to each maximum: dY is left out.")
+@_MAXPOOL2D_BACKWARD.adds("dX", "upstream_ignored", "1 is added at each maximum: add dY.")
 def ones(s: Situation) -> Array:
     return arithmetic.scattered(np.ones_like(s.inputs["dY"]), s.inputs["indices"], s.expected.shape)
 

@@ -1,4 +1,4 @@
-"""`python gpt149.py lab operators train`: options, and the steps from a student's file to a trained network."""
+"""`python gpt149.py lab operators train`: reads options, builds the student's file, trains and prints results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def progress(title: str) -> Callable[[int, int], None]:
-    """Return a function that shows on the terminal how much is finished (done, total), and the time left."""
+    """Return a function of the finished and the total number of steps, which shows them and the remaining time."""
     began_s, shown_s = time.monotonic(), 0.0
 
     def show(done: int, total: int) -> None:
@@ -46,18 +46,18 @@ BETWEEN_S = 0.25
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
 HELD_OUT_SHARE = 6
-"""Number of drawn digits of which one is held out for testing."""
+"""One of so many drawn digits is held out for testing."""
 DEFAULT_SEED, DEFAULT_BATCH, DEFAULT_LOCKSTEP = 1, 128, 200
 MOST_EPOCHS, MOST_BATCH, MOST_LOCKSTEP, MOST_THREADS = 1000, 4096, 1_000_000, 1024
 LARGEST_RATE = 100.0
 MOST_PRINTED = 20
-"""Most lines shown of the output that the student's functions print."""
+"""Limit on the lines that are shown of what the student's functions print."""
 
 
 def parser() -> Parser:
     parse = Parser(
         prog=f"{STUDENT_PROGRAM} lab operators train",
-        description="A network learns to read digits, every operator of it yours and in your runner, beside PyTorch's.",
+        description="Train a network that reads digits with your operators, and compare each step with PyTorch.",
     )
     files = parse.add_argument_group("files")
     files.add_argument(
@@ -80,15 +80,15 @@ def parser() -> Parser:
         ("--model", "mlp|cnn|both", "which network (both)"),
         ("--epochs", "n", "passes through all images (mlp 10, cnn 8)"),
         ("--batch", "n", f"images in a step ({DEFAULT_BATCH})"),
-        ("--rate", "x", "learning rate (mlp 0.2, cnn 0.05; a fifth of it in its first 200 steps)"),
+        ("--rate", "x", "learning rate (mlp 0.2; cnn 0.05, a fifth of it in the first 200 steps)"),
         ("--seed", "n", f"seed of the digits, the first weights and the order ({DEFAULT_SEED})"),
-        ("--images", "n", f"digits drawn, a sixth of them held out ({DEFAULT_IMAGES})"),
+        ("--images", "n", f"number of digits to draw, a sixth of them for testing ({DEFAULT_IMAGES})"),
         ("--lockstep", "n", f"steps in which every call is compared with PyTorch ({DEFAULT_LOCKSTEP})"),
-        ("--threads", "n,n,...", "OpenMP threads (1); with several, a table and figure of the speed-up, too"),
-        ("--rounds", "n", f"rounds; each times every number of threads twice ({options.DEFAULT_ROUNDS})"),
+        ("--threads", "n,n,...", "OpenMP threads (1); several numbers also give a table of the speed-up"),
+        ("--rounds", "n", f"rounds of timing for --threads ({options.DEFAULT_ROUNDS})"),
     ):
         group.add_argument(flag, metavar=name, help=what)
-    group.add_argument("--go-on", action="store_true", help="go on after an operator differs from PyTorch")
+    group.add_argument("--go-on", action="store_true", help="continue after a result differs from PyTorch's")
     shown = parse.add_argument_group("pictures")
     shown.add_argument(
         "--plot", action="store_true", help="draw loss, accuracy and the wrongly read digits as PNG"
@@ -98,14 +98,14 @@ def parser() -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Train, print the results and return the exit code. Raises UsageError and KitError."""
+    """Train and print the results. Return 1 if the student's file is at fault, else 0. Raises UsageError, KitError."""
     given = parser().parse_args(arguments)
     models = _models(given.model)
     wishes = [_wishes(given, model) for model in models]
     rounds = _whole(given.rounds, "--rounds", options.DEFAULT_ROUNDS, 1, options.MOST_ROUNDS)
     images = _whole(given.images, "--images", DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES)
     if given.data is not None and given.images is not None:
-        raise UsageError("--images is how many digits are drawn, and --data has its own")
+        raise UsageError("--images is the number of digits to draw, but --data reads images: give only one")
     asked = options.numbers(given.threads or "1", "--threads", 1, MOST_THREADS)
     given.rounds, given.seed = str(rounds), None
     settings = options.settings(given)
@@ -162,7 +162,7 @@ def _require_torch() -> None:
 
     if torch_version() == ABSENT:
         raise KitError(
-            "training goes side by side with PyTorch, and this Python has no torch: pip install torch"
+            "train compares each step with PyTorch, and this Python has no torch: pip install torch"
         )
 
 
@@ -179,7 +179,7 @@ class _Study:
         self.about = options.about({})
 
     def cap(self) -> str:
-        """Return one line about numbers of threads that exceed the number of cores; "" if none do."""
+        """Return one line on the requested numbers of threads above the number of cores; "" if none is."""
         beyond = [str(count) for count in self.asked if count > self.cores]
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
         return f"This machine has {cores}: {' and '.join(beyond)} threads are left out" if beyond else ""

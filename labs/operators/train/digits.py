@@ -1,15 +1,15 @@
 """Digits drawn by the kit: images of 28 x 28 pixels in MNIST's style, determined by a seed alone.
 
-Theory of operation. Each digit has several shapes. A shape is one to three strokes, and a stroke is a chain of straight
-lines and arcs, along which points lie at equal distances. For each image a shape is drawn at random, bent by a slow
+Theory of operation. Each digit has several shapes. A shape is one to three strokes. A stroke is a chain of straight
+lines and arcs, with points at equal distances along it. For each image a shape is chosen at random, bent by a slow
 wave, turned, sheared, stretched and moved. The ink at pixel (r, c) is a sum of Gaussians of the distances to all
 points:
 
     ink(r, c) = w * sum over p of exp(-(r - y_p)^2 / 2 s^2) exp(-(c - x_p)^2 / 2 s^2)
 
-For each image this is a product of two matrices, (28, P) and (P, 28). It is faster than a loop over all points for each
-pixel. Neighbouring points have the distance h, and w = h / (s sqrt(2 pi)). So the sum is 1 on a straight line, at
-any density of points. Sums above 1, full ink, are cut to 1. Then blots, gaps and noise are added.
+Here s is the width of the pen. For each image this is a product of two matrices, (28, P) and (P, 28). That is faster
+than a loop over all points for each pixel. Neighbouring points have the distance h, and w = h / (s sqrt(2 pi)). So the
+sum is 1 on a straight line, at any density of points. Sums are cut to 1, full ink. Blots, gaps and noise are added.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from grader.core.arrays import Array, np
 from grader.core.errors import UsageError
 
 SIDE = 28
-"""Pixels of an image's side."""
+"""Number of pixels along an image's side."""
 CLASSES = 10
 POINTS = 72
 """Number of points on all strokes of a digit together."""
 BLOCK = 512
-"""Images that are drawn at a time: their data stays in the cache."""
-#: How much images vary: standard deviations, or bounds "from, to".
+"""Number of images that are drawn at a time, so that their data stays in the cache."""
+#: Variation of images: standard deviations, or bounds (from, to).
 TURN_RADIANS, SHEAR, SHIFT_PIXELS, WAVE = 0.14, 0.18, 1.15, 0.04
 HEIGHT_PIXELS, WIDTH_SHARE, PEN_PIXELS = (15.5, 21.0), (0.6, 1.0), (0.65, 1.5)
 CONTRAST, NOISE, BLOTS = (0.75, 1.6), (0.0, 0.14), 0.5
@@ -44,8 +44,7 @@ Line = tuple[tuple[float, float], ...]
 def arc(
     x: float, y: float, rx: float, ry: float, start: float, end: float, corners: int = 24
 ) -> tuple[tuple[float, float], ...]:
-    """Return a part of an ellipse around (x, y) as a chain of points. Angles are in degrees from the right,
-    clockwise."""
+    """Return part of an ellipse around (x, y) as a chain of points. Angles are in degrees, clockwise from the right."""
     angles = [math.radians(start + (end - start) * k / corners) for k in range(corners + 1)]
     return tuple((x + rx * math.cos(a), y + ry * math.sin(a)) for a in angles)
 
@@ -106,7 +105,7 @@ SHAPES: tuple[tuple[tuple[Line, ...], ...], ...] = (
 
 @dataclass(frozen=True)
 class Digits:
-    """Images (n, 28, 28), uint8, 255 is full ink; labels (n), int64."""
+    """Images (n, 28, 28), uint8 with 255 for full ink, and their labels (n), int64."""
 
     images: Array
     labels: Array
@@ -116,7 +115,7 @@ class Digits:
 
 
 def draw(count: int, seed: int) -> Digits:
-    """Draw `count` digits from a seed in random order. The numbers of images of each digit differ by 1 at most.
+    """Draw `count` digits from a seed in random order. Each digit occurs equally often, up to one image.
 
     The same seed gives the same images, but a pixel may differ by 1 on a processor that rounds exp() differently.
     """
@@ -148,8 +147,8 @@ def _bells(distance: Array, pen: Array) -> Array:
 
 
 def _placed(path: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Map points (n, P, 2) of the unit square to columns and rows of an image. Also return the length of the unit
-    square's side in pixels, on average over directions."""
+    """Map points (n, P, 2) of the unit square to columns (n, P) and rows (n, P) of an image. The third result (n,) is
+    the length of the square's side in pixels, the geometric mean of height and width."""
     n = len(path)
     path = path - 0.5
     wave = random.normal(0, WAVE, (n, 2, 1)).astype(np.float32)
@@ -168,7 +167,7 @@ def _placed(path: Array, random: np.random.Generator) -> tuple[Array, Array, Arr
 
 
 def _aged(ink: Array, random: np.random.Generator) -> Array:
-    """Imitate paper and scanner: cut off ink where it is full, add a blot or a gap to some images, and noise to all."""
+    """Imitate paper and scanner: cut ink to 1, add a blot or a gap to some images and noise to all. Return uint8."""
     n = len(ink)
     pixels = np.arange(SIDE, dtype=np.float32)[:, None]
     place = random.uniform(2, SIDE - 3, (n, 2, 1, 1)).astype(np.float32)
@@ -186,8 +185,7 @@ def _aged(ink: Array, random: np.random.Generator) -> Array:
 
 
 def _paths(shape: Sequence[Line]) -> tuple[Array, float]:
-    """Return POINTS points on the strokes of a shape, shared in proportion to length, and the distance of
-    neighbours."""
+    """Return POINTS points (P, 2) on a shape's strokes, in proportion to their lengths, and the distance of points."""
     lines = [np.array(stroke, np.float64) for stroke in shape]
     steps = [np.hypot(*np.diff(line, axis=0).T) for line in lines]
     total = sum(step.sum() for step in steps)
@@ -208,12 +206,12 @@ _VARIANTS = np.array([len(digit) for digit in SHAPES])
 _FIRST = np.cumsum([0, *_VARIANTS[:-1]])
 
 
-# ---- options and data of a training, checked before torch is imported
+# ---- options and data of a training, which need no torch
 
 
 @dataclass(frozen=True)
 class Data:
-    """Training set and test set of a network; `source` names their origin in words."""
+    """Training set and test set (`held_out`) of a network; `source` describes them in words."""
 
     training: Digits
     held_out: Digits
@@ -239,12 +237,12 @@ class Wishes:
 # Files may be compressed by gzip.
 # A file is a header of big-endian 32-bit numbers, followed by bytes. For labels the header is the magic number 2049
 # and their count. For images it is 2051, their count, rows and columns, and each pixel is one byte. A header is not
-# trusted: its sizes are checked before memory is allocated, only as many bytes as they require are decompressed, and
-# the file has to end after these.
+# trusted: its sizes are checked before memory is allocated. Only as many bytes as they need are decompressed, and the
+# file has to end after these bytes.
 
 IMAGES_MAGIC, LABELS_MAGIC = 2051, 2049
 MOST_BYTES = 256 << 20
-"""Size limit of one file, decompressed: MNIST's largest has 47 million bytes."""
+"""Size limit of one decompressed file. MNIST's largest has 47 million bytes."""
 TRAINING, HELD_OUT = "train", "t10k"
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -258,12 +256,12 @@ class Header(NamedTuple):
 
 
 def load(folder: Path) -> tuple[Digits, Digits]:
-    """Return the training set and the held-out set from a folder with MNIST's four files, which may end in ".gz".
+    """Return the training set and the test set from a folder with MNIST's four files, which may end in ".gz".
 
-    Raises UsageError, in one line, for a file that is missing, malformed, or does not fit its partner.
+    Raises UsageError for a missing or malformed file, or for files of images and labels that do not belong together.
     """
     if not folder.is_dir():
-        raise UsageError(f"--data takes a folder with MNIST's files, and {folder} is not a folder")
+        raise UsageError(f"--data takes a folder with MNIST's files, but {folder} is not a folder")
     return _part(folder, TRAINING), _part(folder, HELD_OUT)
 
 
@@ -276,12 +274,12 @@ def _part(folder: Path, name: str) -> Digits:
         raise UsageError(f"{images_path}: images of {size} pixels; the networks take {SIDE} x {SIDE}")
     if len(images) != len(labels):
         raise UsageError(
-            f"{images_path.name} has {len(images)} images and {labels_path.name} {len(labels)} labels"
+            f"{images_path.name} has {len(images)} images, but {labels_path.name} has {len(labels)} labels"
         )
     if int(labels.max()) >= CLASSES:
         place = int((labels >= CLASSES).argmax())
         raise UsageError(
-            f"{labels_path}: label {labels[place]} of image {place}; labels go from 0 to {CLASSES - 1}"
+            f"{labels_path}: image {place} has label {labels[place]}, but labels go from 0 to {CLASSES - 1}"
         )
     return Digits(images, labels.astype(np.int64))
 
@@ -293,7 +291,7 @@ def _found(folder: Path, stem: str, kind: str) -> Path:
             if path.is_file():
                 return path
     raise UsageError(
-        f"{folder} has no {stem}-{kind}, with or without .gz (MNIST's four files have to be there)"
+        f"{folder} has no {stem}-{kind}, with or without .gz: --data needs all four files of MNIST"
     )
 
 
@@ -318,7 +316,7 @@ def _content(path: Path, file: IO[bytes], magic: int) -> Array:
     wanted = header.entries * header.rows * header.columns
     if wanted > MOST_BYTES:
         raise UsageError(
-            f"{path}: its header claims {wanted / (1 << 20):,.0f} MiB; at most {MOST_BYTES >> 20} MiB are read"
+            f"{path}: its header claims {wanted / (1 << 20):,.0f} MiB; the limit is {MOST_BYTES >> 20} MiB"
         )
     if not wanted:
         raise UsageError(f"{path}: it is empty: its header says {header.entries} entries")
@@ -336,8 +334,8 @@ def _header(path: Path, file: IO[bytes], magic: int) -> Header:
     words = struct.Struct(">4I" if magic == IMAGES_MAGIC else ">2I")
     start = file.read(words.size)
     if len(start) < words.size:
-        raise UsageError(f"{path}: no IDX file: {len(start)} bytes, fewer than the header of {what} has")
+        raise UsageError(f"{path}: not an IDX file: {len(start)} bytes are too few for a header of {what}")
     found, *sizes = words.unpack(start)
     if found != magic:
-        raise UsageError(f"{path}: no IDX file of {what}: it begins with {found}, not with {magic}")
+        raise UsageError(f"{path}: not an IDX file of {what}: it begins with {found}, not with {magic}")
     return Header(*sizes)

@@ -1,8 +1,8 @@
-"""The two networks trained side by side: the student's, whose operators are calls to the runner, and PyTorch's own.
+"""The two networks that are trained for comparison: the student's, which calls the student's functions, and PyTorch's.
 
 The student's layers are `torch.autograd.Function`s. PyTorch only records their order and calls their backward functions
 in reverse order. The student's file computes everything, including the update of the parameters. All parameters of a
-network are in one array, so that a step needs one call of sgdStep.
+network are in one array, so that a step needs only one call of sgdStep.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Context = Any
 
 @dataclass(frozen=True)
 class Signature:
-    """Names of an operator's tensors. `inputs` are those of its forward function, which the backward function gets
-    `again` in part. `upstream` is the gradient of the result, "" for a loss, which gets none."""
+    """Names of an operator's tensors: `inputs` of the forward function, and those that the backward function gets
+    `again`. `upstream` is the gradient of the result that the backward function gets; "" for a loss."""
 
     inputs: tuple[str, ...]
     upstream: str
@@ -50,7 +50,7 @@ def _arrays(names: Sequence[str], tensors: Sequence[Tensor]) -> dict[str, Array]
 
 
 class _Operator(torch.autograd.Function):
-    """Calls of the student's functions for one operator: forward and backward. Its gradients begin at 0."""
+    """Calls of the student's forward and backward function of one operator. Gradients are 0 before the call."""
 
     @staticmethod
     def forward(
@@ -93,7 +93,7 @@ class _Trained(ABC):
         self.parameters = [torch.from_numpy(view).requires_grad_() for view in views]
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (n, classes) of images (n, 28, 28), float32."""
+        """Return the logits (n, classes) of images (n, 28, 28), float32."""
         x, parameters = images.view(-1, *self.network.input), iter(self.parameters)
         for place, layer in self.network.places():
             x = x.flatten(1) if layer.kind == "linear" else x
@@ -119,7 +119,7 @@ class StudentNetwork(_Trained):
         return made
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
-        """Make one step of gradient descent. Return the loss before it and the number of correctly read images."""
+        """Make one step of gradient descent. Return the loss before it and the number of images read correctly."""
         logits = self.forward(images)
         sizes = {"batch": len(logits), "classes": logits.shape[1]}
         loss = _Operator.apply(self.call, LOSS, "cross_entropy", sizes, logits, labels)
@@ -148,7 +148,7 @@ class TorchNetwork(_Trained):
         return F.conv2d(x, w, b, layer.sizes["stride"], layer.sizes["pad"])
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
-        """Make one training step, as `StudentNetwork.step` does."""
+        """Make one step of gradient descent, with the same results as `StudentNetwork.step`."""
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.zero_grad()
         logits = self.forward(images)

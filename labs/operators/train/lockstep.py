@@ -1,10 +1,10 @@
 """Comparison of the first training steps with PyTorch, call by call.
 
-`Watch` receives every call (`operations.Made`) in order. The part's oracle computes its result again in float64 from
-the same inputs, and gives float32's error budget (`labs.operators.oracle`). If a result exceeds its budget, this
-function is wrong, not an earlier one, because its inputs were the same. The first such result is a deviation, with its
-step, layer and tensor. `Watch` also compares the losses of both networks, which start from the same weights and get the
-same batches.
+`Watch` receives every call (`operations.Made`) in order. The part's oracle computes the result again in float64 from
+the same inputs, and gives its tolerance, the error budget of float32 (`labs.operators.oracle`). If a result exceeds the
+budget, this function is wrong, not an earlier one, because the inputs were the same. The first such result is a
+deviation, reported with step, layer and tensor. `Watch` also compares the losses of both networks, which start from the
+same weights and get the same batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def expected(made: Made) -> dict[str, Expected]:
     """Return the expected results of the call by name, each in the shape of the student's result."""
     tensors = dict(made.tensors)
     if made.rate:
-        # The oracle uses the assignment's learning rate only.
+        # The oracle knows only the assignment's learning rate, so scale the gradient instead.
         tensors["G"] = tensors["G"].astype(np.float64) * (float(np.float32(made.rate)) / SGD_RATE)
     found = ORACLES[made.part.oracle].expected(tensors, made.sizes)
     return {
@@ -39,18 +39,18 @@ def expected(made: Made) -> dict[str, Expected]:
 
 LOSS_LIMIT = 1e-4
 """Limit of the relative difference of the two losses. Rounding errors differ, and training amplifies them in every
-step. Over 200 steps a difference below 1e-5 was measured."""
+step. After 200 steps a difference below 1e-5 was measured."""
 MOST_SHOWN = 1e9
-"""Larger ratios of an error to its budget are not shown: they only mean that the budget was nearly 0."""
+"""Larger ratios of an error to its budget are not shown, because they only mean that the budget was nearly 0."""
 SAME_FACTOR = 1e-3
-"""A spread of ratios, relative to their median, below which all elements are wrong by one factor."""
+"""Limit of the spread of ratios, relative to their median, for which all elements are wrong by the same factor."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first result beyond its budget. `tensors` names all wrong tensors of this call; the other fields are about
+    """The first result beyond its budget. `tensors` names all wrong tensors of this call; the other fields describe
     the first of them. `wrong` of `total` elements exceed their budgets, by a factor of at most `worst`. If all elements
-    are the same multiple of PyTorch's, `factor` is this multiple."""
+    are the same multiple of the right ones, `factor` is this multiple."""
 
     step: int
     place: Place
@@ -69,7 +69,7 @@ class Deviation:
         also = f" (and {', '.join(self.tensors[1:])})" if self.tensors[1:] else ""
         beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_SHOWN else ""
         text = (
-            f"step {self.step}, {self.place}, {self.tensors[0]}{also}: {self.function} left PyTorch. "
+            f"step {self.step}, {self.place}, {self.tensors[0]}{also}: {self.function} differs from PyTorch. "
             f"Element {_shown(self.index)} is {self.got:.6g}, PyTorch's is {self.wanted:.6g}; "
             f"{self.wrong} of {self.total} elements are off{beyond}"
         )
@@ -106,12 +106,12 @@ class Agreement:
             return f"{self.steps} steps in lockstep: {calls}, and {losses}"
         return (
             f"{self.steps} steps in lockstep: {calls}, but {losses}, beyond {LOSS_LIMIT:.0e}, first in step "
-            f"{self.loss_step}: roundings have grown; a smaller --rate keeps them down"
+            f"{self.loss_step}: training has amplified rounding errors; try a smaller --rate"
         )
 
 
 class Watch:
-    """Compares calls and losses until the first deviation. `step` is the step of the next calls, from 1."""
+    """Compares calls and losses until the first deviation. `step` is the number of the current step, from 1."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -122,8 +122,8 @@ class Watch:
         self.losses: list[tuple[float, float]] = []
 
     def __call__(self, made: Made) -> None:
-        """Compare one call with PyTorch: the callback of `StudentOperators`."""
-        # Skip calls whose inputs are NaN or infinite: an earlier function caused these.
+        """Compare one call with the oracle. This is the callback of `StudentOperators`."""
+        # Skip calls with NaN or infinity in their inputs, because an earlier function caused these.
         if self.deviation is not None or not all(np.isfinite(each).all() for each in made.tensors.values()):
             return
         self.calls += 1
@@ -175,7 +175,7 @@ class Watch:
         )
 
     def _words(self, made: Made, name: str, index: tuple[int, ...]) -> str:
-        """Return the name of a call's tensor in words."""
+        """Return words for the tensor `name` of a call. `index` is its first wrong element."""
         if name == RESULT:
             return "the loss" if made.place == LOSS else "forward output"
         if name == "P":
@@ -187,8 +187,8 @@ class Watch:
 
 
 def _shares(answer: Array, wanted: Expected) -> Array:
-    """Return each element's error divided by its budget. It is infinite where the result is NaN, and 0 where the
-    expected value is too large for float32."""
+    """Return each element's error divided by its budget: infinity where the result is NaN, and 0 where the expected
+    value is too large for float32."""
     error = np.abs(answer.astype(np.float64) - wanted.value)
     with np.errstate(invalid="ignore"):
         share = error / wanted.tolerance

@@ -1,4 +1,4 @@
-"""Descriptions of the networks that are trained: layers, sizes and first weights. Independent of torch."""
+"""Descriptions of the networks that are trained: layers, sizes and first weights. This module needs no torch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from .operations import Place
 
 WARM_UP_STEPS = 200
 LAST_GAIN = 0.01
-"""Gain of the last layer's first weights: the first logits are nearly equal, so the first steps stay small."""
+"""Gain of the last layer's first weights. It is small, so that the first logits are nearly equal and steps small."""
 LOSS, UPDATE = Place(0, "loss (cross entropy)"), Place(0, "update (sgd)")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. `kind` is the part with its forward function. `batch` is the part's name for the batch's size, `sizes`
-    are its other sizes. `output` is the shape of one image after the layer. `parameters` are the shapes of W and b."""
+    """One layer. `kind` is the part with its forward function. `batch` is the name of the part's size for the batch, ""
+    for relu, and `sizes` has its other sizes. `output` is the shape of one image after the layer. `parameters` has the
+    shapes of W and b."""
 
     kind: str
     output: tuple[int, ...]
@@ -31,12 +32,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """A network. `input` is the shape of one image. With `epochs` and `rate` it learns well. In the first WARM_UP_STEPS
-    the rate is multiplied by `warm_up`.
+    """A network. `input` is the shape of one image. `epochs` and `rate` are defaults with which it learns well. In the
+    first WARM_UP_STEPS the rate is multiplied by `warm_up`.
 
-    In the first steps of a convolution, the rate is often too large for the curvature of the loss: gradient descent
-    then doubles small differences every few steps. With a fifth of the rate, two trainings that differ only in rounding
-    stay close: their losses differ by 1e-6 after 200 steps instead of 1e-2.
+    In the first steps of a network with convolutions, the rate is often too large for the curvature of the loss:
+    gradient descent then doubles small differences every few steps. With a fifth of the rate, two trainings that differ
+    only in rounding stay close: their losses differ by 1e-6 after 200 steps, not by 1e-2.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Network:
         return ((Place(k + 1, layer.kind), layer) for k, layer in enumerate(self.layers))
 
     def parameters(self) -> Iterator[tuple[Place, str, tuple[int, ...]]]:
-        """Yield place, name and shape of each parameter, in the order of their memory."""
+        """Yield the layer's place, name and shape of each parameter, in memory order."""
         for place, layer in self.places():
             for name, shape in layer.parameters.items():
                 yield place, name, shape
@@ -67,8 +68,8 @@ class Network:
         return [*kinds, *(f"{kind}_backward" for kind in reversed(kinds)), "sgd"]
 
     def first_weights(self, seed: int) -> Array:
-        """Return the first parameters, float32 (count). W is uniform with a variance of 2 / n, where an output has n
-        inputs (He and others, 2015). In the last layer the variance is LAST_GAIN / (3 n). b is 0."""
+        """Return the first parameters, float32 (count). b is 0. W is uniform with a variance of 2 / n, if n inputs make
+        an output (He and others, 2015). In the last layer the variance is LAST_GAIN / (3 n)."""
         random = np.random.Generator(np.random.PCG64(seed))
         parts = []
         for layer in self.layers:
@@ -80,7 +81,7 @@ class Network:
         return np.concatenate(parts).astype(np.float32)
 
     def split(self, flat: Array) -> list[Array]:
-        """Views of the parameters in `flat`, in their shapes."""
+        """Return the parameters as views of the array `flat`, in their shapes."""
         found, start = [], 0
         for _, _, shape in self.parameters():
             end = start + math.prod(shape)
@@ -89,7 +90,7 @@ class Network:
         return found
 
     def owner(self, element: int) -> tuple[Place, str, tuple[int, ...]]:
-        """Return the parameter that contains number `element` of all, and the index in it."""
+        """Return place and name of the parameter that contains element number `element`, and the index in it."""
         for place, name, shape in self.parameters():
             size = math.prod(shape)
             if element < size:
@@ -116,7 +117,7 @@ def conv2d(shape: tuple[int, ...], features: int, kernel: int, stride: int) -> L
 
 
 def maxpool2d(shape: tuple[int, ...]) -> Layer:
-    """Return a pooling layer over adjacent 2 x 2 squares; an incomplete last row or column is left out."""
+    """Return a pooling layer with adjacent windows of 2 x 2. Windows that do not fit at the end are left out."""
     channels, height, width = shape
     sizes = {"planes": channels, "rows": height, "columns": width, "side": 2, "step": 2}
     return Layer("maxpool2d", (channels, height // 2, width // 2), "maps", sizes)
@@ -136,7 +137,8 @@ def mlp(hidden: int = 32) -> Network:
 
 
 def cnn(first: int = 8, second: int = 16) -> Network:
-    """Return a network with two padded convolutions, the first with stride 2. The second maxpool2d leaves out a row."""
+    """Return a network with two padded convolutions, the first with stride 2. Its second maxpool2d leaves out a row
+    and a column of 7 x 7 images."""
     one = conv2d((1, SIDE, SIDE), first, kernel=5, stride=2)
     half = maxpool2d(one.output)
     two = conv2d(half.output, second, kernel=3, stride=1)

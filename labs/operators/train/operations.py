@@ -1,7 +1,7 @@
-"""Calls of the student's functions in the student's runner, as the parts of the assignment describe them.
+"""Calls of the student's functions in the student's runner, with the arguments that the assignment's parts describe.
 
-A call sends its tensors through the judge's pipe and receives the returned value and the written arguments. This
-process loads no student code. The sizes of a reply are checked; its numbers are not trusted.
+A call sends its tensors through a pipe and receives the returned value and the written arguments. This process loads no
+student code. The sizes of a reply are checked; its numbers are not trusted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Made:
-    """One finished call: `tensors` as sent, and the returned `answers` by name."""
+    """One finished call: the `tensors` that were sent, and the results, `answers`, by name."""
 
     place: Place
     part: Part
@@ -62,7 +62,7 @@ class Made:
 
 class StudentOperators:
     """Calls of the student's functions in one runner. `on_call` is called after each successful call. `wall_s` is the
-    time of the calls in s, with the pipe but without `on_call`."""
+    total time of the calls in s, including the pipe but not `on_call`, whose total time is `on_call_s`."""
 
     def __init__(self, session: Session, parts: Mapping[str, Part]) -> None:
         self.session, self.parts = session, parts
@@ -100,7 +100,7 @@ class StudentOperators:
 
 
 def _ended(call: Call) -> str:
-    """Return words for a call that failed, to follow the function's name."""
+    """Return the end of a sentence on a failed call, such as "did not end within 3 s"."""
     if call.status == "timeout":
         return f"did not end within {call.wall_s:.0f} s"
     if call.status == "exception":
@@ -116,7 +116,7 @@ def _ended(call: Call) -> str:
 # ---- a runner for the student's file that lives as long as training takes
 
 CPU_LIMIT_S = 1 << 20
-"""CPU limit of the runner in s, so large that it is never reached: there are many calls, and each has its own limit."""
+"""CPU limit of the runner in s, so large that it is never reached. A time limit applies to each call instead."""
 
 Start = Callable[[int], StudentOperators]
 
@@ -135,8 +135,8 @@ class _LongBench(Bench):
 
 @contextmanager
 def opened(assignment: Assignment, source: Path, wanted: Iterable[str]) -> Iterator[Start]:
-    """Build the file. Yield a function that starts a runner with a number of threads and returns its operators. End all
-    runners afterwards.
+    """Build the file. Yield a function of a number of threads that starts a runner and returns its StudentOperators.
+    End all runners afterwards.
 
     Raises:
         Unfit: the file does not compile, cannot be loaded or lacks the function of one of the parts `wanted`.

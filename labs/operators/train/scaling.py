@@ -1,10 +1,10 @@
 """`--threads 1,2,4,8`: time of a training step for several numbers of OpenMP threads, with a fit of Amdahl's law.
 
 Each number of threads has its own runner. All runners train the same network from the same weights on the same batches.
-Runners take turns: in each round each makes some steps, and then some more in the reverse order. A speed-up is a ratio
-within a round. The time of a step includes the pipe and all work besides the student's functions, which more threads do
-not shorten. The final losses of the runners are compared, too. They differ only by rounding, unless there is a data
-race.
+Runners take turns: in each round, each makes some steps, and then each makes some more in the reverse order. A speed-up
+is a ratio of times within a round. The time of a step includes the pipe and all work besides the student's functions,
+which more threads do not shorten. The final losses of the runners are compared, too. They differ only by rounding,
+unless there is a data race.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .operations import Start, StudentOperators
 from .training import MNIST_IMAGES, Batch, tensors
 
 PUBLISHED_S = {1: 1200.0, 4: 390.0, 8: 260.0}
-"""Published times in s of 10 epochs over MNIST by number of threads: the course's MLP 784-32-10 on the course's
+"""Published times in s, by number of threads, of 10 epochs over MNIST with the course's MLP 784-32-10, on the course's
 machine."""
 TURN_S, MOST_STEPS = 0.15, 50
-"""Least duration of a turn in s, and the most steps in it."""
+"""Minimum duration of a turn in s, and limit on its steps."""
 COLUMNS = (
     "network",
     "threads",
@@ -56,8 +56,8 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Line:
-    """Results for one number of threads: ms of a step, speed-up over one thread (None if not measured), and the
-    relative difference of the final loss from that with one thread."""
+    """Results for one number of threads: time of a step and speed-up over one thread, both None if not measured.
+    `loss_apart` is the relative difference of the final loss from the loss with one thread."""
 
     threads: int
     step_ms: Estimate | None
@@ -67,9 +67,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Curve:
-    """Results of one network. `serial` is the share s of Amdahl's law, None with fewer than two numbers of threads.
-    `core_share` is the CPU time of this process and of the runner with one thread, divided by wall time. As these two
-    take turns, it is 1 on a machine without other load. It is None if CPU time cannot be read."""
+    """Results of one network. `serial` is the serial share in Amdahl's law, None with fewer than two numbers of
+    threads. `core_share` is the CPU time of this process and of the runner with one thread, divided by wall time; None
+    if CPU time cannot be read. On a machine without other load it is 1, because these two processes take turns."""
 
     network: Network
     batch: int
@@ -95,8 +95,8 @@ class Scaling:
             "A training step over the number of threads",
             COLUMNS,
             tuple(rows),
-            f"{self.about}. Medians over {self.rounds} interleaved rounds, wall-clock time of whole steps, the pipe "
-            f"between judge and runner included. {self.law()}",
+            f"{self.about}. Medians over {self.rounds} interleaved rounds, wall-clock time of whole steps, including "
+            f"the pipe between judge and runner. {self.law()}",
         )
 
     def _row(self, curve: Curve, line: Line) -> tuple[Cell, ...]:
@@ -128,7 +128,7 @@ class Scaling:
         )
 
     def law(self) -> str:
-        """Return sentences with the fitted serial share of each network, and that of the published times."""
+        """Return sentences with the fitted serial shares of each network and of the published times."""
         counts, times = tuple(PUBLISHED_S), tuple(PUBLISHED_S.values())
         published = serial_share(counts, times)
         sentences = [
@@ -140,7 +140,7 @@ class Scaling:
         ]
         sentences.append(
             f"The published times ({', '.join(f'{s:.0f}' for s in times)} s on {', '.join(map(str, counts))} threads) "
-            f"fit with one of {shown(published)}."
+            f"fit with a serial share of {shown(published)}."
         )
         return " ".join(sentences) + self._doubt()
 
@@ -149,8 +149,8 @@ class Scaling:
         if not shares or min(shares) * CORE_SHARE_LIMIT >= 1:
             return ""
         return (
-            f" One thread and the judge had only {100 * min(shares):.0f} % of a core: something else used the machine, "
-            "and speed-ups come out too small. Measure again when it is quiet."
+            f" One thread and the judge had only {100 * min(shares):.0f} % of a core: another program used it, so the "
+            "measured speed-ups are too small. Measure again when the machine is idle."
         )
 
     def figures(self) -> tuple[Figure, ...]:
@@ -193,14 +193,14 @@ class _Turns:
         batches: Sequence[Batch],
     ) -> None:
         self.operators, self.threads, self.batches = operators, threads, batches
-        self.rate = wishes.rate * network.warm_up  # small differences stay small
+        self.rate = wishes.rate * network.warm_up  # a small rate, so that rounding differences stay small
         self.net = StudentNetwork(network, network.first_weights(wishes.seed), operators)
         self.done = 0
         self.loss = math.nan
         self.turns_s: list[float] = []
         """Seconds of each turn; each round adds two."""
         self.busy_s = self.wall_s = 0.0
-        """CPU seconds of the runner and of this process, and the wall time in which they were used."""
+        """Total CPU time of the runner and of this process in steps, and the wall time of these steps, in s."""
 
     def steps_s(self, count: int) -> float:
         """Make `count` steps and return their time in seconds."""

@@ -2,8 +2,8 @@
 
 In the first steps both networks make each step one after the other, and calls are compared (`lockstep`). Later the
 student's network makes all steps of an epoch in a row, without comparison, and then PyTorch's makes the same steps. So
-threads of one network that wait actively do not disturb the times of the other. Speeds are those of the steps without
-comparison.
+threads of one network that wait actively do not disturb the times of the other network. Only steps without comparison
+count for the speeds.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .networks import WARM_UP_STEPS, Network
 from .operations import Broken, StudentOperators
 
 MEAN_INK, INK_SPREAD = 0.18, 0.30
-"""Approximate mean and standard deviation of pixels, from 0 to 1, in drawn digits and in MNIST. They scale a network's
-input to mean 0 and deviation 1."""
+"""Approximate mean and standard deviation of pixels (0 to 1) in drawn digits and in MNIST. With them, a network's input
+is scaled to mean 0 and deviation 1."""
 MNIST_IMAGES = 60_000
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """Results of both networks for one epoch: mean loss of its steps, share of correctly read held-out images, and
-    images per second. The latter are None if all steps were compared with PyTorch."""
+    """Results of both networks for one epoch: mean loss of its steps, share of test images read correctly, and images
+    per second, None if all steps were compared with PyTorch."""
 
     number: int
     loss: float
@@ -52,9 +52,9 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Training:
-    """Result of one training. `read` is the final answer of the student's network for each held-out image.
-    `calls_per_step` is the number of calls of the student's functions in a step. `call_share` is their share, pipe
-    included, of the time of steps without comparison."""
+    """Result of one training. `read` has the digit that the student's network finally reads in each test image.
+    `calls_per_step` is the number of calls of the student's functions in a step. `call_share` is the share of these
+    calls, including the pipe, in the time of steps without comparison."""
 
     network: Network
     wishes: Wishes
@@ -116,7 +116,7 @@ class Trainer:
         """Prepare both networks. Raises UsageError for a batch that is larger than the training set."""
         if wishes.batch > len(data.training):
             raise UsageError(
-                f"--batch {wishes.batch} is more than the {len(data.training)} images to learn from"
+                f"--batch {wishes.batch} is larger than the training set of {len(data.training)} images"
             )
         self.network, self.data, self.wishes = network, data, wishes
         self.threads, self.on_step = threads, on_step
@@ -171,7 +171,7 @@ class Trainer:
     # ---- one epoch
 
     def _epoch(self, order: Array, mine: _Tally, torchs: _Tally) -> bool:
-        """Train one epoch. Return True if training may continue."""
+        """Train one epoch on the images in this order. Return False if training must end because of a deviation."""
         watched = max(0, min(self.wishes.lockstep - self.steps, self.steps_per_epoch))
         for images, labels in self._batches(order, 0, watched):
             self._student_step(images, labels, mine, watched=True)
@@ -227,23 +227,23 @@ class Trainer:
             return
         if not math.isfinite(torch_loss):
             raise UsageError(
-                f"with --rate {self.wishes.rate:g} the numbers leave float32 by step {self.steps}, PyTorch's as well: "
-                "take a smaller rate"
+                f"with --rate {self.wishes.rate:g} the numbers are too large for float32 by step {self.steps}, also "
+                "PyTorch's: give a smaller --rate"
             )
         raise Stopped(f"step {self.steps}: the loss is {loss}, PyTorch's is {torch_loss:.4g}")
 
     # ---- images
 
     def _batches(self, order: Array, start: int, end: int) -> Iterator[Batch]:
-        """Yield batches `start` to `end` - 1 of an epoch. Images that do not fill a batch are left out: a step from few
-        images would be as large as one from many."""
+        """Yield batches `start` to `end` - 1 of an epoch. Images that do not fill the last batch are left out: they
+        would make a step as large as that of a full batch."""
         size = self.wishes.batch
         for k in range(start, end):
             chosen = order[k * size : (k + 1) * size]
             yield tensors(self.data.training, chosen)
 
     def _read(self, forward: Callable[[Tensor], Tensor]) -> Array:
-        """Return a network's answer for each held-out image."""
+        """Return the digit that a network reads in each test image, int64."""
         count, size = len(self.data.held_out), self.wishes.batch
         found = []
         with torch.no_grad():
@@ -277,10 +277,10 @@ COLUMNS = (
     "PyTorch's images/s",
 )
 ACROSS, DOWN = 10, 4
-"""Columns and rows of the picture of misread digits."""
+"""Columns and rows of misread digits in the picture."""
 SHADES = " .:-=+*#%@"
 LETTERS_ACROSS = 3
-"""Digits side by side when they are drawn with characters."""
+"""Number of digits side by side if they are drawn with characters."""
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ class Trainings:
 
 
 def _wrong(accuracy: float) -> float:
-    """Return the per cent of images that are read wrongly, at least 0.01, because a logarithmic axis cannot show 0."""
+    """Return the percentage of images that are read wrongly; at least 0.01, because a logarithmic axis has no 0."""
     return max(0.01, 100 * (1 - accuracy))
 
 
@@ -346,7 +346,7 @@ def _wrong(accuracy: float) -> float:
 
 @dataclass(frozen=True)
 class Misread:
-    """Images (n, 28, 28) that a network reads wrongly, out of `of` images, with their labels and its answers."""
+    """Images (n, 28, 28) that a network reads wrongly, of `of` images, with their labels and the digits `said`."""
 
     network: str
     images: Array
