@@ -1,10 +1,10 @@
-# The commands of the README. Each first makes the virtual environment if it is missing.
+# The commands of the README. If the virtual environment is missing, each command first makes it.
 PYTHON ?= python3
-# A CPU build of torch suffices. Any version with C++ headers will do: `make run TORCH=torch==2.8.0`.
+# A CPU build of torch suffices, in any version with C++ headers: `make run TORCH=torch==2.8.0`.
 TORCH ?= torch==2.13.0
 WORKERS ?= 3
 BIN := .venv/bin
-# Let Python keep compiled modules: tests start some hundred processes, and each would compile all modules again.
+# Let Python store compiled modules. Tests start some hundred processes, and each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run test test-all test-rest test-gpu prepare lint headers fuzz clean
@@ -39,15 +39,15 @@ test-all: prepare
 test-rest: prepare
 	$(PYTEST) -m full
 
-# These run at the same time, since each uses one core or waits for the network.
+# Run these three at the same time, because each uses one core or waits for the network.
 prepare: setup
 	$(MAKE) -j 3 lint headers .venv/triton
 
-# Make the headers that most tests need before parallel workers start, which would each make them.
+# Precompile the headers that most tests need. Else each of the parallel workers would do it.
 headers: setup
 	PYTHONPATH=.:tests $(BIN)/python -m headers
 
-# Tests that need a GPU take minutes. docs/gpu.md has the latest figures.
+# Tests that need a GPU, which take minutes. docs/gpu.md has the latest figures.
 test-gpu: setup .venv/triton
 	$(BIN)/python -m pytest -n 0 tests/test_gpu.py
 
@@ -58,7 +58,7 @@ lint: setup
 	$(BIN)/lint-imports --no-logo --cache-dir build/import-linter
 	$(BIN)/mypy
 
-# Try some 28,000 mutated inputs on all readers of untrusted data. FUZZ_SEED=N draws other inputs.
+# Give all readers of untrusted data some 28,000 mutated inputs. FUZZ_SEED=N draws other inputs.
 fuzz: setup
 	FUZZ_INPUTS=1500 $(PYTEST) -m "" tests/fuzz
 

@@ -1,4 +1,4 @@
-// Check the kit's pages with axe (WCAG 2.2 A and AA), with the keyboard and for width: light and dark, 1280 and 390 px.
+// Checks HTML pages: with axe (WCAG 2.2 A and AA), with the Tab key, and their width; light and dark, 1280 and 390 px.
 //
 //     apt-get install chromium
 //     mkdir /tmp/axe && cd /tmp/axe && npm install axe-core playwright-core
@@ -51,7 +51,8 @@ const numberControls = (controls) => {
   return found.map((one) => one.outerHTML.slice(0, 120));
 };
 
-/** Press Tab from the top to the end; return the controls that were not reached, or whose focus cannot be seen. */
+/** Press Tab from the top to the end. Return [findings, number of controls]: controls that Tab does not reach, or whose
+ *  focus is invisible. */
 async function keyboard(page) {
   const controls = await page.evaluate(numberControls, CONTROLS);
   const reached = new Map();

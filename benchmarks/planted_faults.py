@@ -1,16 +1,16 @@
 """Plants faults in a copy of the kit, one at a time, and reports the tier of the test suite that catches each.
 
-A fault is a small edit of the code that changes a behaviour which a test should state. For each fault, the test files
-most likely to catch it (its near files) run first, then the rest of the tier: the fast tier (`not full`), then the full
-one. If neither catches a fault, the behaviour has no test. Aim: the fast tier catches 85 % of the faults, both tiers
-together all of them.
+A fault is a small edit of the code that changes a behaviour which a test should state. First the fast tier runs
+(`not full`), then the full tier; in each, the test files that most likely catch the fault (its near files) run first.
+If neither tier catches a fault, the behaviour has no test. Aim: the fast tier catches 85 % of the faults, and both
+tiers together all of them.
 
-Copies. Each worker has its own copy of the files that git knows or would add, with the build cache of a run without a
-fault. Each fault begins with hard links to this cache and loses its own entries afterwards. This is safe: the kit
+Copies. Each worker has its own copy of the files that git tracks or does not ignore. Before the tests of each fault,
+the copy's build cache is replaced by hard links to the cache of a run without a fault. This is safe, because the kit
 writes cache entries by rename. Nothing is written into the checkout.
 
 Control. Before the first fault, the near files run without a fault. A test that fails then is named and left out. A
-failure of another test counts only if the test passes in the same copy after the fault is removed.
+failure of a test in another file counts only if the test passes in the same copy after the fault is removed.
 
 Exit code: 0 if the aims are met, 1 if not, 2 for wrong usage.
 """
@@ -43,7 +43,7 @@ TIERS = {"fast": "not full", "full": "full"}
 RUN_LIMIT_S = 3600.0
 """Time limit for a run of the suite. A fault that exceeds it counts as caught."""
 ALL_PASSED, SOME_FAILED, INTERRUPTED, NOTHING_TO_RUN = 0, 1, 2, 5
-"""Exit codes of pytest. INTERRUPTED is that of an error while collecting tests, such as a failed import."""
+"""Exit codes of pytest. It ends with INTERRUPTED if tests cannot be collected, for example after a failed import."""
 FAILED_LINE = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 CACHE = Path("build", "test-cache")
 """Build cache of the tests, as tests/conftest.py sets it."""
@@ -51,7 +51,7 @@ CACHE = Path("build", "test-cache")
 
 @dataclass(frozen=True)
 class Fault:
-    """One edit. `old` occurs exactly once in `file`."""
+    """One edit: `new` replaces `old`, which occurs exactly once in `file`."""
 
     name: str
     file: str
@@ -71,7 +71,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result for one fault. `caught_by` is a tier, or "nothing"; `test` is the first test that failed."""
+    """Result for one fault. `caught_by` is a tier or "nothing", `test` is the first test that failed."""
 
     fault: str
     caught_by: str
@@ -126,7 +126,7 @@ FAULTS = (
           "test_threats", "a kernel may return anything while it is timed"),
     Fault("timed_inputs_repeat", "grader/judge/timing/rounds.py",
           'seed = derive(self.seed, "inputs", self.calls)', 'seed = derive(self.seed, "inputs")',
-          "test_assignment test_reference", "a kernel may answer from what it stored in the call before"),
+          "test_assignment test_reference", "a kernel may return what it stored in an earlier call"),
     # containment
     Fault("native_runner_opens_files", "grader/sandbox/seccomp.py",
           'NATIVE_ALLOWED = """\nread 0 63,', 'NATIVE_ALLOWED = """\nopen 2 -, openat 257 56, read 0 63,',
@@ -146,10 +146,10 @@ FAULTS = (
     Fault("compiler_environment_kept", "grader/backends/native/compilers.py",
           '{name: os.environ[name] for name in ENVIRONMENT if name in os.environ}\n        mark = ""',
           'dict(os.environ)\n        mark = ""',
-          "test_build", "CPATH changes objects that the cache takes for equal"),
+          "test_build", "CPATH changes the compiled object but not its cache key"),
     Fault("unread_lists_of_a_build", "grader/backends/native/stages.py",
           "        if not below:\n", "        if not known:\n",
-          "test_threats", "a text may bring any file of the machine into its object"),
+          "test_threats", "a source may include any file of the machine in its object"),
     # points without work
     Fault("same_work_unflagged", "grader/judge/part.py",
           "        self.look_for_other_work()\n", "",
@@ -167,13 +167,13 @@ FAULTS = (
           "                    found.append(DiskNode(self.base, (*self.steps, entry.name), entry.name, kind))\n",
           "                    at = DiskNode.at(Path(self.base, *self.steps, entry.name))\n"
           "                    found.append(DiskNode(at.base, at.steps, entry.name, at.kind))\n",
-          "test_submission", "a link in a submission hands in a file of the staff or of another student"),
+          "test_submission", "a link in a submission can point to a file of the staff or of another student"),
     Fault("result_links_followed", "grader/core/plainfile.py",
           "_FILE = os.O_NOFOLLOW | ", "_FILE = ",
           "test_hostile_outfolder", "a link in a results folder redirects reads and writes"),
     Fault("ledger_not_synced", "grader/staff/classroom/ledger.py",
           "        os.fsync(self._fd)\n", "        pass\n",
-          "test_ledger", "a power cut takes a result that was reported as finished"),
+          "test_ledger", "a power cut loses a result that was reported as finished"),
     Fault("result_file_not_synced", "grader/core/plainfile.py",
           "                os.fsync(file.fileno())\n", "                pass\n",
           "test_ledger test_hostile_outfolder", "a power cut leaves an empty result.json with a ledger line"),
@@ -183,7 +183,7 @@ FAULTS = (
     Fault("review_flag_lost", "grader/report/result_json.py",
           "return [_plain(item) for item in value]",
           'return [_plain(item) for item in value if getattr(item, "level", "") != "review"]',
-          "test_ledger test_replies test_grading_day", "result.json lacks what a person should look at"),
+          "test_ledger test_replies test_grading_day", "result.json lacks the flags that a person should look at"),
     Fault("failure_exits_0", "grader/core/results.py",
           'return EXIT_KIT if verdicts <= {"pass", "unjudged"} else EXIT_SUBMISSION',
           'return EXIT_KIT if verdicts <= {"pass", "unjudged"} else EXIT_PASS',
@@ -211,10 +211,10 @@ FAULTS = (
           "test_report_csv", "a name that begins with '=' is run by a spreadsheet"),
     Fault("csv_cells_not_quoted", "grader/report/grades_csv.py",
           """return '"' + text.replace('"', '""') + '"' if _TO_QUOTE.search(text) else text""", "return text",
-          "test_report_csv", "a comma in a name moves all cells behind it"),
+          "test_report_csv", "a comma in a name moves all later cells of its row"),
     Fault("html_not_escaped", "grader/report/html.py",
           "autoescape=True", "autoescape=False",
-          "test_report_html", "a name may hold markup"),
+          "test_report_html", "HTML in a name becomes part of the page"),
     Fault("hidden_cases_shown", "grader/report/student.py",
           "        for k, case in enumerate(part.cases)\n        if not case.hidden\n",
           "        for k, case in enumerate(part.cases)\n",
@@ -223,16 +223,16 @@ FAULTS = (
     # staff
     Fault("release_with_hidden_cases", "grader/staff/release/contents.py",
           'files[f"configs/{CONFIG}"] = _file(kit.public)', 'files[f"configs/{CONFIG}"] = _file(kit.config)',
-          "test_release", "the handout holds the hidden cases and their seeds"),
+          "test_release", "the handout contains the hidden cases and their seeds"),
     Fault("forged_result_kept", "grader/staff/platforms/classroom50.py",
           "checkout = Path.cwd()\n    for name in WRITTEN:", "checkout = Path.cwd()\n    for name in ():",
-          "test_platforms_runs", "a result.json that a student hands in stays where the kit cannot start"),
+          "test_platforms_runs", "if the kit cannot start, a result.json that a student handed in remains"),
     Fault("wheel_without_configs", "setup.py",
           'FOLDERS = ("configs", ', "FOLDERS = (",
           "test_install", "an installed kit has no assignment"),
     Fault("leak_search_off", "grader/staff/release/making.py",
           "found = strangers(files, kit) + leaks(files, secrets(kit))", "found = strangers(files, kit)",
-          "test_release", "a handout that holds a line of the solution is written"),
+          "test_release", "a handout with a line of the solution is written"),
     Fault("unknown_key_accepted", "grader/assignment/yamlnode.py",
           """raise at_key.fail(f"unknown key '{at_key.shown().strip(chr(39))}' in {keys.what}{hint}")""",
           "continue",
@@ -256,14 +256,14 @@ class Copy:
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
-            with contextlib.suppress(FileNotFoundError):  # deleted, but not yet in a commit
+            with contextlib.suppress(FileNotFoundError):  # deleted, but git still tracks it
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, root / name, follow_symlinks=False)
         dropped = ("PYTEST_ADDOPTS", "GPT149_CACHE", "PYTHONDONTWRITEBYTECODE")
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
         self.environment = {**kept, "PYTHONPATH": str(root), "COLUMNS": "250"}
-        # Python uses stored bytecode if the source's size and time (in whole seconds) are the same. So each edit gets
-        # another time.
+        # Python uses stored bytecode if the source's size and time (in whole seconds) are unchanged. So each edit sets
+        # a different time.
         self.stamps = itertools.count(int(time.time()))
         self.left_out: list[str] = []
         """Ids of tests that fail without a fault."""
@@ -279,16 +279,16 @@ class Copy:
         os.utime(path, (stamp, stamp))
 
     def link_cache(self, cache: Path) -> None:
-        """Replace the build cache by hard links to the files of another one."""
+        """Replace this copy's build cache by hard links to the files of `cache`."""
         shutil.rmtree(self.root / CACHE, ignore_errors=True)
         shutil.copytree(cache, self.root / CACHE, symlinks=True, copy_function=os.link)
 
     def first_failure(self, marker: str, *arguments: str) -> str:
-        """Run pytest up to the first failure. Return that test's id, "" if all pass. Raises RuntimeError."""
+        """Run pytest up to the first failure. Return this test's id; "" if all pass. Raises RuntimeError."""
         return next(iter(self.failures(marker, "-x", *arguments)), "")
 
     def failures(self, marker: str, *arguments: str) -> list[str]:
-        """Run pytest. Return ids of tests that fail. Raises RuntimeError where it does not get to an end."""
+        """Run pytest with a marker expression. Return ids of tests that fail. Raises RuntimeError if pytest breaks."""
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--randomly-seed=1"]
         child = subprocess.Popen(
             [*command, *(f"--deselect={test}" for test in self.left_out), "-m", marker, *arguments],
@@ -324,7 +324,7 @@ def near_files(faults: Iterable[Fault]) -> list[str]:
 
 
 def run_fault(copy: Copy, fault: Fault, cache: Path, tiers: Sequence[str], *, near_only: bool) -> Outcome:
-    """Plant one fault, run the tiers until a test fails, and remove the fault."""
+    """Plant one fault, run the tiers until a test fails, and remove the fault. `near_only`: run only the near files."""
     started = time.monotonic()
     text, near = (copy.root / fault.file).read_text(encoding="utf-8"), near_files([fault])
     stages = [(tier, ["-n", "0", *near]) for tier in tiers if near]
@@ -339,7 +339,7 @@ def run_fault(copy: Copy, fault: Fault, cache: Path, tiers: Sequence[str], *, ne
             test = copy.first_failure(TIERS[tier], *arguments)
         finally:
             copy.write(fault.file, text)
-        # A test that was not in the control run may fail without any fault.
+        # The control run had only near files. Another test may fail without a fault, so run it again without one.
         if test and tuple(arguments[:2]) == ("-n", "2") and "::" in test:
             copy.link_cache(cache)
             test = "" if copy.first_failure(TIERS[tier], "-n", "0", test) else test
@@ -353,7 +353,7 @@ def run_fault(copy: Copy, fault: Fault, cache: Path, tiers: Sequence[str], *, ne
 
 
 def chosen_faults(parser: argparse.ArgumentParser, names: Sequence[str]) -> list[Fault]:
-    """Return the faults of these names, all without names. Ends with a usage error if a fault does not fit the code."""
+    """Return the faults of these names; without names, all. Exit with a usage error if one does not fit the code."""
     if unknown := sorted(set(names) - {fault.name for fault in FAULTS}):
         parser.error(f"no such fault: {', '.join(unknown)} (--list shows them)")
     faults = [fault for fault in FAULTS if not names or fault.name in names]
@@ -367,7 +367,7 @@ def chosen_faults(parser: argparse.ArgumentParser, names: Sequence[str]) -> list
 
 
 def summary(outcomes: Sequence[Outcome], tiers: Sequence[str]) -> tuple[str, bool]:
-    """Return the last line, and True if the aims of the tiers that ran are met."""
+    """Return the line that is printed last, and True if the aims of the tiers that ran are met."""
     total = len(outcomes)
     fast = sum(outcome.caught_by == "fast" for outcome in outcomes)
     caught = sum(outcome.caught_by != "nothing" for outcome in outcomes)
@@ -379,7 +379,7 @@ def summary(outcomes: Sequence[Outcome], tiers: Sequence[str]) -> tuple[str, boo
 
 
 def print_rows(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows with their cells padded to the widest of each column."""
+    """Print rows as a table: pad each cell to the width of its column."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -388,13 +388,13 @@ def print_rows(rows: Iterable[Sequence[str]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help="these faults alone")
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help="plant only these faults")
     parser.add_argument("--list", action="store_true", help="print the faults and plant none")
     parser.add_argument(
-        "--near-only", action="store_true", help="run the near test files alone: a quick look"
+        "--near-only", action="store_true", help="run only the near test files, as a quick check"
     )
     parser.add_argument("--tier", choices=["fast", "all"], default="all", help="tiers to run (%(default)s)")
-    parser.add_argument("--workers", type=int, default=1, help="faults that are tried at once (%(default)s)")
+    parser.add_argument("--workers", type=int, default=1, help="faults to try at the same time (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes here")
     given = parser.parse_args()
     faults = chosen_faults(parser, given.only)

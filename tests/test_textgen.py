@@ -137,7 +137,7 @@ def entry(first: int, last: int, shape: object = (1,), dtype: str = "F32") -> di
         ("v.json", b'{"a": 0, "b": 2}', "not numbered"),
         ("v.json", b'{"a": 0, "\\ud800": 1}', "half a character"),
         ("v.json", b"[" * 100_000, "not JSON"),
-        ("v.pkl", pickle.dumps({"a": 0}), "a pickle is never opened"),
+        ("v.pkl", pickle.dumps({"a": 0}), "pickles are never opened"),
         *((TENSORS, data, "ends before its header") for data in (b"", b"\x05\0\0")),
         (TENSORS, raw(b"{}", length=1 << 62), "ends before its header"),
         (TENSORS, raw(b"{"), "not JSON"),
@@ -145,14 +145,14 @@ def entry(first: int, last: int, shape: object = (1,), dtype: str = "F32") -> di
         (TENSORS, raw(b'{"a": {}, "a": {}}'), "not JSON"),
         (TENSORS, raw({"a": 1}), "not described"),
         (TENSORS, raw({"a": entry(0, 4, dtype="F33")}, b"1234"), "type 'F33'"),
-        (TENSORS, raw({"a": entry(0, 4, shape=[-1])}, b"1234"), "are none|offsets that are none"),
+        (TENSORS, raw({"a": entry(0, 4, shape=[-1])}, b"1234"), "invalid shape or invalid offsets"),
         (TENSORS, raw({"a": entry(0, 4, shape=[1 << 40, 1 << 40])}, b"1234"), "needs"),
-        (TENSORS, raw({"a": entry(0, 8)}, b"12345678"), "needs 4 bytes and has 8"),
+        (TENSORS, raw({"a": entry(0, 8)}, b"12345678"), "needs 4 bytes, but has 8"),
         (TENSORS, raw({"a": entry(0, 4)}, b"12"), "ends before tensor 'a'"),
         (TENSORS, raw({"a": entry(0, 4), "b": entry(2, 6)}, b"123456"), "'b' overlaps"),
         (TENSORS, raw({"a": entry(0, 4), "b": entry(8, 12)}, b"1" * 12), "'b' comes after a gap"),
         (TENSORS, raw({"a": entry(0, 4)}, b"12345"), "1 bytes at its end"),
-        (TENSORS, raw({"__metadata__": {"a": 1}}), "metadata are not texts"),
+        (TENSORS, raw({"__metadata__": {"a": 1}}), "values that are not text"),
         *[(TENSORS, CUT[:n], "downloaded completely") for n in (*range(12), 1000, len(CUT) // 2, len(CUT))],
     ],
 )
@@ -226,8 +226,8 @@ def test_hostile_and_unfit_checkpoints_are_refused(tmp_path: Path, monkeypatch: 
         ({"model": {}, "model_args": {"n_layer": Malicious()}}, "could run code"),
         *(({"model": 5, "model_args": {}}, "a table of tensors"), ([1, 2], "not a checkpoint of nanoGPT")),
         *((nanogpt(n_layer=10**9), "n_layer should be"), (nanogpt(n_layer=3), "lacks transformer.h.2")),
-        *((nanogpt(n_head=3), "do not divide"), (nanogpt(vocab_size=300), "asks? for|vocabulary")),
-        (nanogpt(n_embd=8), "sizes ask for"),
+        *((nanogpt(n_head=3), "do not divide"), (nanogpt(vocab_size=300), "sizes need|vocabulary")),
+        (nanogpt(n_embd=8), "sizes need"),
     ):
         torch.save(content, tmp_path / "ckpt.pt")
         refused(message, checkpoint.load, tmp_path / "ckpt.pt", words_file(tmp_path))
@@ -514,11 +514,11 @@ def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: pyt
     options |= {"--samples 65": "--samples takes", "--temperature nan": "--temperature takes"}
     options |= {f"--chunk {chunk}": "--chunk takes a whole number from 0" for chunk in ("-3", "4097", "many")}
     options |= {"--prompt ": "at least one character", "--checkpoint cut.safetensors": "ends before"}
-    options["--prompt a --prompt b --samples 3"] = "does not go with 2 prompts"
+    options["--prompt a --prompt b --samples 3"] = "does not fit 2 prompts"
     for line, message in options.items():
         refused(message, inference, "part1", *line.split(" "))
-    refused("begin equally long", inference, "part1", "--prompt", "[Enter", "--prompt", "BAKER: I saw")
-    refused("take a longer -m", inference, "part1", "--prompt", "the mirror " * 100)
+    refused("prompts need the same", inference, "part1", "--prompt", "[Enter", "--prompt", "BAKER: I saw")
+    refused("choose a longer -m", inference, "part1", "--prompt", "the mirror " * 100)
     # To generate a text needs --inference and a part that computes attention.
-    refused("-m belongs to --inference", gpt149.run, ["part4", "-m", "shakes128"])
+    refused("-m needs --inference", gpt149.run, ["part4", "-m", "shakes128"])
     refused("computes no attention; choose", inference, "4Daccess")

@@ -1,1 +1,1 @@
-"""A tiny GPT that generates text with the student's attention kernel: corpus, tokenizer, model, training, decoding."""
+"""Demo: a tiny GPT generates text with the student's attention kernel. Corpus, tokenizer, model, training, decoding."""

@@ -1,11 +1,12 @@
 """Loads models from files: the demo's own, a nanoGPT ckpt.pt, or a GPT-2 in safetensors.
 
-The model is first created without memory (torch's device "meta"), so that a file cannot request more memory than it
-fills. Then the names and shapes of the file's tensors must fit exactly. Otherwise a one-line UsageError names the file.
+The model is first created without memory (torch's device "meta"), so that a file's sizes cannot request more memory
+than its tensors have. The names and shapes of the file's tensors must be exactly the model's. Otherwise a one-line
+UsageError names the file.
 
-This module also reads and writes the safetensors format: eight bytes of header length, a JSON header, the tensors'
-bytes. A file is only data: nothing in it is executed, and sizes are checked before memory is allocated. Every tensor
-must be inside the file, have exactly its shape's size, and not overlap another.
+This module also reads and writes the safetensors format: eight bytes with the header's length, a JSON header, the
+tensors' bytes. A file is only data: nothing in it is executed, and sizes are checked before memory is allocated. Every
+tensor must be inside the file, have exactly its shape's size, and not overlap another tensor.
 
 Format: https://github.com/huggingface/safetensors#format
 """
@@ -72,7 +73,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise _unsound(path, "its header is not a table of tensors")
     metadata = found.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise _unsound(path, "its metadata are not texts")
+        raise _unsound(path, "its metadata contain values that are not text")
     entries = {name: _entry(path, name, entry) for name, entry in found.items()}
     tensors, start, end = {}, 8 + length, 0
     for name, (dtype, shape, first, last) in sorted(entries.items(), key=lambda item: item[1][2:]):
@@ -86,11 +87,11 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors[name] = torch.empty(shape, dtype=dtype)
             continue
         raw = torch.frombuffer(data, dtype=torch.uint8, offset=start + first, count=last - first)
-        # A view needs an aligned start, which files of other programs may lack: copy such a tensor.
+        # A view needs an aligned start. In files of other programs a tensor may not be aligned: copy it.
         raw = raw if (start + first) % dtype.itemsize == 0 else raw.clone()
         tensors[name] = raw.view(dtype).reshape(shape)
     if start + end != len(data):
-        raise _unsound(path, f"{len(data) - start - end} bytes at its end belong to no tensor")
+        raise _unsound(path, f"{len(data) - start - end} bytes at its end do not belong to a tensor")
     return tensors, metadata
 
 
@@ -104,13 +105,13 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[torch.dtype, tuple[int, .
         raise _unsound(path, f"tensor {name!r} is not described by dtype, shape and data_offsets")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if entry["dtype"] not in DTYPES:
-        raise _unsound(path, f"tensor {name!r} has the type {entry['dtype']!r}, which is not known here")
+        raise _unsound(path, f"tensor {name!r} has the type {entry['dtype']!r}, which is not supported")
     if not whole(shape) or len(shape) > 8 or not whole(offsets) or len(offsets) != 2:
-        raise _unsound(path, f"tensor {name!r} has a shape or offsets that are none")
+        raise _unsound(path, f"tensor {name!r} has an invalid shape or invalid offsets")
     dtype = getattr(torch, DTYPES[entry["dtype"]])
     need_bytes = math.prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != need_bytes:
-        raise _unsound(path, f"tensor {name!r} needs {need_bytes} bytes and has {offsets[1] - offsets[0]}")
+        raise _unsound(path, f"tensor {name!r} needs {need_bytes} bytes, but has {offsets[1] - offsets[0]}")
     return dtype, tuple(shape), *offsets
 
 
@@ -121,21 +122,20 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _unsound(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path} is not a sound safetensors file: {why}")
+    return UsageError(f"{path} is not a valid safetensors file: {why}")
 
 
 PLAYS = Path(__file__).resolve().parent / "data" / "plays.safetensors"
 OWN_FORMAT = "gpt149 textgen 1"
 LIMITS = {"vocab_size": 1 << 18, "block_size": 1 << 16, "n_layer": 128, "n_head": 256, "n_embd": 1 << 14}
-#: Limit on the padding tokens. nanoGPT rounds the number of tokens up for speed, so the last ones may stand for no
-#: text.
+#: Limit on the padding tokens. nanoGPT rounds the number of tokens up for speed, so the last tokens may have no text.
 MOST_PADDING = 127
 GPT2_HEAD_SIZE = 64
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model in float32, ready to decode, and its vocabulary `words`. Tokens from len(words) on are padding."""
+    """A model in float32 and its vocabulary `words`. Tokens from number len(words) on are padding without text."""
 
     model: GPT
     words: Tokenizer
@@ -146,8 +146,8 @@ def load(path: Path = PLAYS, vocabulary: Path | None = None) -> Loaded:
     """Read a checkpoint with its vocabulary, by default the file of the same name beside it.
 
     Raises:
-        UsageError: the file is missing, damaged, has another kind of model or more than tensors; or the vocabulary does
-            not belong to the model.
+        UsageError: the file is missing or damaged, contains another kind of model or more than tensors, or the
+            vocabulary does not belong to the model.
     """
     if not path.is_file():
         raise UsageError(f"no such checkpoint: {path}")
@@ -172,7 +172,7 @@ def load(path: Path = PLAYS, vocabulary: Path | None = None) -> Loaded:
 def _check_vocabulary(path: Path, words: Tokenizer, config: Config, fingerprint: str | None) -> None:
     if not 0 <= config.vocab_size - len(words) <= MOST_PADDING:
         raise UsageError(
-            f"{path} is not this model's vocabulary: it has {len(words)} tokens, the model {config.vocab_size}"
+            f"{path} is not this model's vocabulary: it has {len(words)} tokens, but the model {config.vocab_size}"
         )
     if fingerprint is not None and words.fingerprint != fingerprint:
         raise UsageError(f"{path} is not the vocabulary that this model was trained with: its tokens differ")
@@ -183,8 +183,8 @@ def _beside(path: Path) -> Path:
         if candidate.is_file():
             return candidate
     raise UsageError(
-        f"no vocabulary beside {path}: name a .tiktoken or .json file with --vocabulary (nanoGPT's meta.pkl is a "
-        "pickle, which could run code: save its 'stoi' as JSON where you trust it)"
+        f"no vocabulary beside {path}: name a .tiktoken or .json file with --vocabulary (nanoGPT's meta.pkl is not "
+        "read, because a pickle can run code: if you trust it, save its 'stoi' as JSON)"
     )
 
 
@@ -197,7 +197,7 @@ def _filled(path: Path, config: Config, tensors: Mapping[str, Tensor]) -> GPT:
             raise UsageError(f"{path}: the model lacks {name}")
         if tuple(tensors[name].shape) != shape:
             raise UsageError(
-                f"{path}: {name} is {tuple(tensors[name].shape)} where the model's sizes ask for {shape}"
+                f"{path}: {name} has the shape {tuple(tensors[name].shape)}, but the model's sizes need {shape}"
             )
     surplus = sorted(set(tensors) - set(wanted))
     if surplus:
@@ -205,7 +205,7 @@ def _filled(path: Path, config: Config, tensors: Mapping[str, Tensor]) -> GPT:
     weights = {name: tensors[name].float() for name in wanted}
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise UsageError(f"{path}: {name} holds values that are not numbers")
+            raise UsageError(f"{path}: {name} contains NaN or infinity")
     model.load_state_dict(weights, assign=True)
     return model.eval().requires_grad_(False)
 
@@ -217,7 +217,9 @@ def _checked_config(path: Path, found: Mapping[str, Any]) -> Config:
         if type(kept.get(name)) is not int or not 1 <= kept[name] <= most:
             raise UsageError(f"{path}: {name} should be a whole number from 1 to {most}")
     if kept["n_embd"] % kept["n_head"]:
-        raise UsageError(f"{path}: {kept['n_embd']} channels do not divide into {kept['n_head']} heads")
+        raise UsageError(
+            f"{path}: {kept['n_embd']} channels do not divide equally into {kept['n_head']} heads"
+        )
     for name, choices in (
         ("positions", ("rotary", "learned")),
         ("gelu", ("exact", "tanh")),
@@ -242,7 +244,7 @@ def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
     except (KeyError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise UsageError(f"{path}: its metadata hold no configuration")
+        raise UsageError(f"{path}: its metadata have no configuration")
     return _checked_config(path, found)
 
 
@@ -250,7 +252,10 @@ def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
 
 
 def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
-    """Read a file of nanoGPT's train.py, {'model': tensors, 'model_args': sizes, ...}, as data only."""
+    """Return tensors and configuration from a file of nanoGPT's train.py, which is read as data only.
+
+    The file has {'model': tensors, 'model_args': sizes, ...}.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -260,7 +265,7 @@ def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
     except Exception as error:
         # torch's unpickler may raise many types of exceptions for damaged or hostile files.
         raise UsageError(
-            f"{path} was not opened: it is damaged, or holds more than tensors and numbers, which could run code"
+            f"{path} was not opened: it is damaged, or contains more than tensors and numbers, which could run code"
         ) from error
     if not isinstance(found, dict) or not isinstance(found.get("model_args"), dict):
         raise UsageError(f"{path} is not a checkpoint of nanoGPT: it has no 'model' and 'model_args'")
@@ -292,7 +297,7 @@ def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
 
 
 def _is_mask(name: str) -> bool:
-    """Return True if a tensor's name is that of a causal mask, which old checkpoints contain besides the weights."""
+    """Return True if `name` is that of a causal mask. Old checkpoints contain such masks besides the weights."""
     return name.endswith((".attn.bias", ".attn.masked_bias"))
 
 
@@ -307,7 +312,7 @@ def _tied(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_gpt2(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return GPT-2's tensors with nanoGPT's names. Linear maps are transposed, because GPT-2's file has them so."""
+    """Return GPT-2's tensors with nanoGPT's names. Linear maps, which are transposed in GPT-2's file, are turned."""
     renamed = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix("transformer.")
@@ -324,7 +329,7 @@ def _gpt2_config(path: Path, tensors: Mapping[str, Tensor]) -> Config:
             tensors["transformer.wte.weight"].shape, tensors["transformer.wpe.weight"].shape,
         )  # fmt: skip
     except (KeyError, ValueError):
-        raise UsageError(f"{path} holds neither the demo's model nor a GPT-2") from None
+        raise UsageError(f"{path} contains neither the demo's model nor a GPT-2") from None
     layers = {name.split(".")[2] for name in tensors if name.startswith("transformer.h.")}
     return _checked_config(path, {
         "vocab_size": vocab_size, "block_size": block_size, "n_embd": n_embd, "n_layer": len(layers),
@@ -341,4 +346,4 @@ def _gpt2_heads(path: Path, n_embd: int) -> int:
     try:
         return json.loads(beside.read_bytes())["n_head"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError(f"{beside} does not say n_head") from None
+        raise UsageError(f"{beside} has no valid n_head") from None

@@ -1,5 +1,5 @@
-"""`gpt149.py compare`: part 0 to part 4 generate the same text; their speeds, also for longer contexts, are
-compared."""
+"""`gpt149.py compare`: parts 0 to 4 generate the same text, and their speeds are compared, with --figure also for
+longer contexts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
 ROUNDS = 3
 SLOWEST_TOKEN_S = 0.3
-"""A part that needs more seconds per token skips longer contexts: the next would take four times as long."""
+"""A part that needs more seconds per token is not measured with longer contexts: the next takes four times as long."""
 
 
 @dataclass(frozen=True)
 class Speaker:
-    """One part and its generated text with times (`tally`). `trouble` says why the text is missing or incomplete."""
+    """One part, with its text and times in `tally`. `trouble` is the reason if the text is missing or incomplete."""
 
     part: Part
     tally: Tally | None
@@ -43,13 +43,13 @@ class Speaker:
 
 
 def run(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> int:
-    """Print texts and speeds, and with --figure draw the speed over the context's length. Return the exit code."""
+    """Print texts and speeds, and with --figure draw the speed over the context's length. Return 1 if a part failed."""
     if setup.options.figure and setup.options.figure.is_dir():
-        raise UsageError(f"--figure takes a file, and {setup.options.figure} is a folder")
+        raise UsageError(f"--figure takes a file, but {setup.options.figure} is a folder")
     if setup.options.figure and not setup.options.figure.absolute().parent.is_dir():
         raise UsageError(f"--figure: no such folder: {setup.options.figure.absolute().parent}")
     if setup.options.figure:
-        figure.matplotlib_pyplot()  # before minutes are spent on measuring
+        figure.matplotlib_pyplot()  # raise now if it is missing, not after minutes of measuring
     speakers = [speak(setup, bench, part) for part in parts]
     print("\n" + "\n".join(texts(speakers, setup)))
     print("\n" + "\n".join(table(speakers)))
@@ -74,7 +74,7 @@ def speak(setup: TextSetup, bench: Bench, part: Part) -> Speaker:
 
 
 def texts(speakers: Sequence[Speaker], setup: TextSetup) -> list[str]:
-    """Return each different text once, with the names of the parts that generated it."""
+    """Return lines with each distinct text once, below the names of the parts that generated it."""
     said: dict[str, list[str]] = {}
     for speaker in speakers:
         if speaker.tally:
@@ -131,8 +131,7 @@ def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> None:
 
 
 def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, list[float]]:
-    """Return the tokens/s of each part, by part id, at each of CONTEXTS: medians of rounds in which parts take
-    turns."""
+    """Return the tokens/s of each part, by id, for each of CONTEXTS: medians over rounds with all parts in turn."""
     curves: dict[str, list[float]] = {part.id: [] for part in parts}
     with _kernels(setup, bench, parts) as kernels:
         for context in CONTEXTS:
@@ -152,7 +151,7 @@ def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, 
 def _kernels(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> Iterator[dict[str, StudentKernel]]:
     kernels = {part.id: setup.kernel(bench, part) for part in parts}
     for kernel in kernels.values():
-        # The figure shows the kernel's own cost over N, so keys are not cut into chunks.
+        # The figure shows the kernel's time over N, so keys are not cut into chunks.
         kernel.window, kernel.chunk = CONTEXTS[-1], 0
     yield kernels
     for kernel in kernels.values():

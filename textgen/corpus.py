@@ -1,11 +1,11 @@
 """Generates plays of any length from a grammar and a seed, and computes the information content of the text.
 
 All words are the kit's own: nothing is downloaded or quoted. Each choice is drawn with known probabilities, so the
-text's information content is known: the sum of -log p over all choices. The best possible training loss is at most as
-large, because the same words may come from different choices. So a model's training loss is compared with it.
+text's information content is known: the sum of -log p over all choices. A model's training loss is compared with it.
+The best possible loss may be slightly smaller, because different choices may give the same words.
 
-From line to line a model has to remember the people on stage, the absent person whom they speak of, and open questions.
-The model must also learn that the high-born speak verse and the low-born prose.
+From line to line, a model has to remember the people on stage, the absent person whom they speak of, and open
+questions. It must also learn that high-born people speak verse and low-born people prose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """A random source with a seed. `nats` is the sum of -log p over its draws so far."""
+    """A random source with a seed. `nats` is the information content of all draws so far: the sum of -log p."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -44,8 +44,7 @@ class Dice:
 
 @dataclass(frozen=True)
 class Person:
-    """A person of the play: the name over a speech, the name that others use, pronouns, and True if they speak
-    verse."""
+    """A person of the play: `name` is printed above a speech, others say `called`. `high`: the person speaks verse."""
 
     name: str
     called: str
@@ -68,8 +67,8 @@ COMPANY = (
     Person("JESTER", "dear fool", "he", "his", "him", False),
 )
 
-#: The grammar: alternatives for each symbol, all equally likely. A symbol in braces is replaced by one of them; `{a
-#: thing}` also adds the article. A name that is in a scene's `facts` is replaced by the fact instead.
+#: The grammar: alternatives for each symbol, all equally likely. A symbol in braces is replaced by one of its
+#: alternatives; `{a thing}` also adds the article. A symbol that is in the scene's `facts` is replaced by the fact.
 RULES: Mapping[str, tuple[str, ...]] = {
     "thing": ("lantern", "letter", "crown", "mirror", "ladder", "candle", "kettle", "needle", "anchor", "ledger",
               "feather", "hammer", "bell", "window", "harp", "dagger", "spindle", "oar"),
@@ -137,7 +136,7 @@ def sentence(text: str) -> str:
 
 
 class Playwright:
-    """Writes one scene after the other, all with the same random source."""
+    """Writes the scenes of plays one after the other, all with the same random source."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Dice(seed)
@@ -156,7 +155,7 @@ class Playwright:
         return SLOT.sub(fill, self.dice.pick(RULES[symbol]))
 
     def next_scene(self) -> str:
-        """Make a whole scene, from its heading to its exit. The first scene of a play follows the play's title."""
+        """Return a whole scene, from its heading to its exit. A play's first scene begins with the play's title."""
         dice, front = self.dice, ""
         self.scene += 1
         if self.scene > SCENES:
@@ -197,7 +196,7 @@ class Playwright:
         return "".join(speeches)
 
     def speech(self, who: Person, first: str = "", last: str = "") -> str:
-        """Return a name and a speech: `first`, an answer, then verse or prose, and `last`, a question."""
+        """Return a name and a speech: the answer `first`, then verse or prose, then the question `last`, if given."""
         count = self.dice.pick((0, 1, 2)) if first or last else self.dice.pick((1, 2, 3))
         mood = f" [{self.expand('mood')}]" if self.dice.chance(0.12) else ""
         said = [self.expand("verse" if who.high else "prose") for _ in range(count)]
@@ -220,7 +219,7 @@ class Playwright:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text and its information content in nats; None for a text that the kit did not generate."""
+    """A text and its information content in nats, None for a text that the kit did not generate."""
 
     text: str
     nats: float | None
@@ -231,7 +230,7 @@ class Corpus:
 
 
 def write(chars: int, seed: int) -> Corpus:
-    """Return whole scenes with at least `chars` characters in all. The same seed gives the same text on any machine."""
+    """Return whole scenes with at least `chars` characters in total. A seed gives the same text on any machine."""
     playwright, scenes, length = Playwright(seed), [], 0
     while length < chars:
         scenes.append(playwright.next_scene())

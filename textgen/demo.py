@@ -1,4 +1,4 @@
-"""`gpt149.py PART --inference`: options, the steps from a module.cpp to generated text, and the printed report.
+"""`gpt149.py PART --inference`: reads options, builds module.cpp, generates text and prints a report.
 
 This module imports torch, and modules that need torch, only when they are used, so that importing it is fast.
 """
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from textgen.generate import Tally
 
 MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 2048}
-"""Names as in the published kit, and the length of a text in tokens, prompt included."""
+"""Length of a text in tokens, including the prompt, by the published kit's names."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_CHUNK = 7
-"""Keys in a chunk, the fastest number measured. Shorter chunks need more copies of the newest key, longer ones compute
-more equal rows. With the copy, a chunk has eight keys."""
+"""Number of keys in a chunk, the fastest that was measured. Shorter chunks need more copies of the newest key, longer
+chunks compute more equal rows. With the copy, a chunk has eight keys."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
-#: Options of the judged run that are refused here, because a text's sizes come from the model and the text's length.
+#: Options of the judged run that --inference refuses, because the sizes come from the model and the text's length.
 NOT_HERE = {
     "N": "-N",
     "B": "-B",
@@ -43,25 +43,25 @@ NOT_HERE = {
 
 #: Options with a value: flag, name of the value, help. `-m` is called `length` in the parsed arguments.
 OPTIONS = (
-    ("-m", "MODEL", f"how long a text: {', '.join(MODELS)} (shakes128)"),
-    ("--prompt", "TEXT", f"how it begins ({DEFAULT_PROMPT!r}); again for further texts beside it"),
-    ("--samples", "n", "texts side by side, as the batch B (1)"),
-    ("--temperature", "x", "0 takes the likeliest token, 1 draws as the model would (0.8)"),
-    ("--top-k", "n", "draw among the n likeliest tokens only"),
-    ("--window", "n", f"tokens that attention looks back on, so the kernel's largest N ({DEFAULT_WINDOW})"),
+    ("-m", "MODEL", f"length of a text: {', '.join(MODELS)} tokens (shakes128)"),
+    ("--prompt", "TEXT", f"beginning of the text ({DEFAULT_PROMPT!r}); repeat it for several texts"),
+    ("--samples", "n", "number of texts at the same time, the batch B (1)"),
+    ("--temperature", "x", "0 takes the likeliest token, 1 draws by the model's probabilities (0.8)"),
+    ("--top-k", "n", "draw only from the n likeliest tokens"),
+    ("--window", "n", f"number of tokens that attention sees, the kernel's largest N ({DEFAULT_WINDOW})"),
     (
         "--chunk",
         "n",
-        f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0 never cuts them up, so that N is the window",
+        f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0: keys are not cut, so N is up to the window",
     ),
     (
         "--prefill",
         "prefix|mask",
         "send the prompt one prefix at a time, or in one call with a causal mask (prefix)",
     ),
-    ("--checkpoint", "FILE", "another model: nanoGPT's ckpt.pt, GPT-2's or our own .safetensors"),
-    ("--vocabulary", "FILE", "its vocabulary (.tiktoken or .json), if it is not beside it"),
-    ("--figure", "FILE", "compare: draw tokens/s over the length of the context, as SVG"),
+    ("--checkpoint", "FILE", "another model: nanoGPT's ckpt.pt, GPT-2's or the kit's .safetensors"),
+    ("--vocabulary", "FILE", "the model's vocabulary (.tiktoken or .json), if not beside the checkpoint"),
+    ("--figure", "FILE", "for compare: draw tokens/s over the length of the context, as SVG"),
 )
 
 
@@ -73,7 +73,7 @@ def add_options(parse: argparse.ArgumentParser) -> None:
     """Add the demo's options to the command line."""
     group = parse.add_argument_group("text generation (the kernel as the attention of a tiny GPT)")
     group.add_argument(
-        "--inference", action="store_true", help="continue a text, every attention by this part's kernel"
+        "--inference", action="store_true", help="continue a text; this part's kernel computes all attention"
     )
     for flag, name, what in OPTIONS:
         action = "append" if flag == "--prompt" else "store"
@@ -84,21 +84,17 @@ def add_options(parse: argparse.ArgumentParser) -> None:
 
 
 def wanted(given: argparse.Namespace) -> bool:
-    """Return True if the command line asks for the demo. If not, raise UsageError for options that only the demo
-    has."""
+    """Return True if the command line requests the demo. Else raise UsageError for options that only the demo has."""
     if given.inference or given.test == "compare":
         return True
     for flag in (*(flag for flag, _, _ in OPTIONS), "--trust-my-kernel"):
         if getattr(given, _dest(flag)):
-            raise UsageError(
-                f"{flag} belongs to --inference ({STUDENT_COMMAND} part4 --inference {flag} ...)"
-            )
+            raise UsageError(f"{flag} needs --inference ({STUDENT_COMMAND} part4 --inference {flag} ...)")
     return False
 
 
 def read_options(given: argparse.Namespace) -> TextOptions:
-    """Check the options and return them. Raises UsageError, in one line, for options that are invalid or contradict
-    each other."""
+    """Check the options and return them. Raises UsageError for options that are invalid or contradict each other."""
     for name, flag in NOT_HERE.items():
         if getattr(given, f"size_{name}", None) or getattr(given, name, None):
             raise UsageError(
@@ -115,7 +111,7 @@ def read_options(given: argparse.Namespace) -> TextOptions:
     )
     if len(prompts) > 1 and samples != len(prompts):
         raise UsageError(
-            f"--samples {samples} does not go with {len(prompts)} prompts: one prompt, or one for each"
+            f"--samples {samples} does not fit {len(prompts)} prompts: give one prompt, or one for each sample"
         )
     prefill = given.prefill or "prefix"
     if prefill not in ("prefix", "mask"):
@@ -143,16 +139,17 @@ def read_options(given: argparse.Namespace) -> TextOptions:
 def run(
     given: argparse.Namespace, find_source: Callable[[Path | None, str], Path], defines: Mapping[str, str]
 ) -> int:
-    """Run the demo as the command line says and return the exit code.
+    """Run the demo as the command line says. Return 0, or 1 if the student's kernel is at fault.
 
-    `find_source` turns --module and the assignment's file name into the file to build. Raises UsageError, KitError.
+    `find_source` returns the file to build from --module and the assignment's file name. `defines` are macros for the
+    build. Raises UsageError, KitError.
     """
     options = read_options(given)
     from grader.backends.torch.zygote import Zygote
     from grader.sandbox import OPEN, choose
 
     sandbox = OPEN if given.module is None else choose(trust=True)
-    # Start the process from which runners are forked first: it imports torch while this process does the same.
+    # First start the process from which runners are forked. It imports torch while this process does so, too.
     with Zygote(sandbox=sandbox) as zygote, ExitStack() as stack:
         from grader.assignment import loading
 
@@ -225,7 +222,7 @@ def describe(setup: TextSetup) -> str:
 
 
 def account(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
-    """Return lines about the speed, the kernel's share of the time, and the comparison with PyTorch."""
+    """Return lines on the speed, on the kernel's share of the time, and on the comparison with PyTorch."""
     lines = []
     if tally.new_tokens and tally.decode_s:
         count = tally.new_tokens * len(tally.tokens)

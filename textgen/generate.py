@@ -1,13 +1,13 @@
-"""Generates a text token by token, with the kernel's attention in every layer, and compares it with PyTorch's.
+"""Generates a text token by token, with the kernel's attention in every layer, and compares this with PyTorch's.
 
-Only the kernel's outputs determine the tokens. PyTorch's decoder gets the same tokens ("teacher forcing") and keeps its
-own cache. So errors of the kernel do not spread to PyTorch's decoder, and the first attention output that differs shows
-where the kernel failed. At the end a third computation, plain causal PyTorch over the whole text at once, must give the
-same logits at every position.
+Only the kernel's outputs determine the tokens. A second decoder, which uses PyTorch's attention, gets the same tokens
+("teacher forcing") and has its own cache. So the kernel's errors do not affect this decoder, and the first attention
+output that differs shows where the kernel failed. At the end a third computation, plain causal PyTorch over the whole
+text at once, must give the same logits at every position.
 
-A token is chosen from its logits by the inverse of the cumulative distribution, with a random source for each text. So
-a text's tokens depend only on its own seed and logits, and one draw can be applied to two sets of logits. With
-`torch.multinomial`, four texts in a batch would get other tokens than the same texts one by one.
+A token is chosen from the logits by the inverse of the cumulative distribution, with a random source for each text. So
+a text's tokens depend only on its seed and logits, and the same random number can be applied to both decoders' logits.
+With `torch.multinomial`, four texts in a batch would get other tokens than the same texts one by one.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from textgen.kernel import Broken, Decoder, Fault, StudentKernel, TorchAttention
 @dataclass(frozen=True)
 class Choice:
     """Chosen tokens (B,) and their margins (B,): the smallest change that would choose another token. At temperature 0
-    this is the difference of the two best logits, else the distance of the draw from the end of its token's
-    interval."""
+    this is the difference of the two largest logits. Else it is the distance of the random number from the nearer end
+    of the token's interval."""
 
     tokens: Tensor
     margins: Tensor
 
 
 class Sampler:
-    """Chooses tokens. `temperature` 0 takes the best token; `top_k` limits the choice to the k best (0: to all)."""
+    """Chooses tokens. `temperature` 0 takes the likeliest; `top_k` limits the choice to the k likeliest (0: to all)."""
 
     def __init__(self, texts: int, seed: int, temperature: float, top_k: int = 0) -> None:
         self.temperature, self.top_k = temperature, top_k
         self._sources = [torch.Generator().manual_seed(derive(seed, "text", k)) for k in range(texts)]
 
     def draw(self) -> Tensor:
-        """Draw one number in [0, 1) for each text, (B,)."""
+        """Return one random number in [0, 1) for each text, (B,)."""
         return torch.stack(
             [torch.rand((), generator=source, dtype=torch.float64) for source in self._sources]
         )
 
     def choose(self, logits: Tensor, draw: Tensor) -> Choice:
-        """Return the tokens that these draws (B,) pick from logits (B, V)."""
+        """Return the tokens that the random numbers `draw` (B,) choose from logits (B, V)."""
         if self.temperature == 0.0:
             best = logits.topk(2, dim=1)
             return Choice(best.indices[:, 0], best.values[:, 0] - best.values[:, 1])
@@ -66,19 +66,19 @@ class Sampler:
 
 LOGIT_LIMIT = 1e-3
 ANSWER_LIMIT = 1e-3
-"""Tolerance of attention outputs, relative to their largest element, but at least to 1. Errors of honest float32
-kernels are below 1 % of it."""
+"""Tolerance of attention outputs, relative to the larger of 1 and their largest element. Errors of right float32
+kernels are below 1 % of this tolerance."""
 NEAR_TIE = 1e-3
 
 
 @dataclass
 class Tally:
-    """Result of a run. Times are wall seconds: `decode_s` for all decoding with the kernel, of which `kernel_s` for
-    waiting for the kernel, and `torch_s` for PyTorch's own decoding of the same tokens."""
+    """Result of a run. Times are wall times in s: `decode_s` of all decoding with the kernel, `kernel_s` of its
+    calls of the kernel, and `torch_s` of decoding the same tokens with PyTorch."""
 
     prompt_tokens: int
     tokens: Tensor
-    """(B, T) all tokens so far, the prompt's included."""
+    """(B, T) all tokens so far, including the prompt's."""
     fault: Fault | None = None
     logit_error: float = 0.0
     same_choices: int = 0
@@ -117,7 +117,7 @@ class Run:
         self.tally = Tally(prompt.shape[1], prompt)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Give tokens (B, T) to both decoders, compare their outputs, and choose the next tokens. Raises Broken."""
+        """Give tokens (B, T) to both decoders and compare their outputs. Return the next tokens (B,). Raises Broken."""
         tally, draw = self.tally, self.sampler.draw()
         started, kernel_before = time.perf_counter(), self.kernel.wall_s
         try:
@@ -148,7 +148,7 @@ class Run:
         self.tally.near_ties += int((~same & (expected.margins <= NEAR_TIE)).sum())
 
     def first_fault(self, logits: Tensor, expected: Tensor) -> Fault | None:
-        """Return the first fault of the last step, by token, then layer, then head; None if the kernel agrees with
+        """Return the first fault of the last step in the order of tokens, then layers; None if the kernel agrees with
         PyTorch."""
         start = self.mine.position - self.mine.answers[0].shape[2]
         places = [
@@ -166,11 +166,11 @@ class Run:
         self.tally.logit_error = max(self.tally.logit_error, error)
         if error <= LOGIT_LIMIT:
             return None
-        return self.blame(f"the logits are off by {error:.2g}, in small steps over many tokens")
+        return self.blame(f"the logits are off by {error:.2g}, from small errors in many tokens")
 
     def blame(self, message: str) -> Fault:
-        """Return a fault with `message` for an error spread over many outputs. It names the layer and head with the
-        largest error of the last token."""
+        """Return a fault with `message` for an error that is spread over many outputs. Its place is the layer and head
+        with the largest error of the last token."""
         errors = [
             (mine - theirs)[:, :, -1].abs().amax(dim=2)
             for mine, theirs in zip(self.mine.answers, self.theirs.answers, strict=True)
@@ -198,8 +198,8 @@ class Run:
 
 
 def _left(mine: Tensor, theirs: Tensor, limit: float) -> list[tuple[int, int, int, float]]:
-    """Return (token, head, sample, error) of the first token of (B, H, T, d) outputs that differs by more than
-    `limit`."""
+    """Return [(token, head, sample, error)] for the first token whose outputs (B, H, T, d) differ by more than `limit`;
+    [] without one."""
     apart = (mine - theirs).abs().amax(dim=3)  # (B, H, T)
     wrong = ~(apart <= limit)  # written so that NaN counts as wrong
     if not bool(wrong.any()):
@@ -219,10 +219,10 @@ def generate(
     on_tokens: Callable[[list[int]], None] = lambda tokens: None,
     trust: bool = False,
 ) -> Tally:
-    """Continue the prompts (B, P) to `length` tokens each. Call `on_tokens` with each new token of all texts.
+    """Continue the prompts (B, P) to `length` tokens each. Call `on_tokens` after each step with all texts' new tokens.
 
-    Generation ends at the first fault. With `trust` it continues as long as the kernel returns outputs, and keeps the
-    first fault. Failures of the kernel are recorded in the result, not raised.
+    Generation ends at the first fault. With `trust` it continues as long as the kernel returns outputs. The result has
+    the first fault; failures of the kernel are not raised.
     """
     run = Run(loaded, kernel, prompt, length, sampler, window)
     tally = run.tally

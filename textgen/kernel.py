@@ -1,12 +1,12 @@
-"""Calls of the student's attention kernel by the model: in a runner process, through the judge's pipe.
+"""Calls of the student's attention kernel by the model, in a runner process.
 
 The kernel has no mask: it computes softmax(Q transpose(K)) V for as many queries as there are keys. Decoding has one
-new query, that of the newest token, which may attend to all keys so far. So the newest query is put into *every* row of
-Q, and all rows of the output must be equal. The row that is used is drawn at random after the kernel has returned. So a
+new query, that of the newest token, which may attend to all keys so far. So *every* row of Q is a copy of this query,
+and all rows of the output must be equal. After the kernel has returned, one row is chosen at random and used. So a
 kernel that computes only one right row is detected.
 
 Chunks. A kernel computes as many rows as there are keys, although decoding needs one row: for t keys its work is t x t.
-If the keys are cut into C chunks of t / C keys, the work is t x t / C. Each chunk is a further entry of the batch.
+If the keys are cut into C chunks of t / C keys, the work is t x t / C. Each chunk is another entry of the batch.
 
 To merge the chunks' outputs, the sum Z of exp(score) in each chunk must be known, but the softmax has divided by it. So
 every chunk gets a copy of the newest key. The copy's value is 0, except for a 1 in an additional channel. In this
@@ -37,12 +37,12 @@ from grader.runner.session import Session
 from textgen.model import GPT
 
 LEAST_SHARE = 1e-30
-"""Smallest weight of the newest key in a chunk: smaller float32 numbers lose digits, and their inverse may overflow."""
+"""Smallest usable weight of the newest key in a chunk. Smaller float32 numbers lose digits, and 1 / x may overflow."""
 
 
 class _Views:
-    """Views of the chunks in use, (C, B, H, most + 1, d + 1): the tensors to send, and the parts that change per
-    token."""
+    """Views of the chunks in use, (C, B, H, most + 1, d + 1): the tensors `sent` to the kernel, and the parts of them
+    that change with each token."""
 
     def __init__(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
         self.sent = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
@@ -51,8 +51,8 @@ class _Views:
 
 
 class Chunks:
-    """Keys and values of one layer in chunks of `most` keys. Each chunk has one more row at its end, a copy of the
-    newest key. Rows that are not filled yet are copies of this key, too, with a value of 0.
+    """Keys and values of one layer in chunks of `most` keys. Each chunk has an additional last row, a copy of the
+    newest key. Rows that are not filled yet are also copies of this key, with a value of 0.
 
     The chunks are kept between tokens, so a token writes only its own row. The key of position p is in slot p % window,
     where it replaces the key that has just left the window. Entry c * B + b of the kernel's batch is chunk c of text b.
@@ -96,7 +96,7 @@ class Chunks:
         return views.sent
 
     def _begin(self, k: Tensor, v: Tensor, end: int) -> None:
-        """Copy the keys and values before the newest into chunks."""
+        """Copy all keys and values of the window, except the newest, into chunks."""
         if not self._all:
             size = (-(-self.window // self.most), *self._shape)
             self._all = torch.zeros(size), torch.zeros(size), torch.zeros(size)
@@ -134,8 +134,8 @@ class Chunks:
 
 
 AGREEMENT_LIMIT = 1e-4
-"""Largest difference between rows that should be equal, relative to the output's largest element, but at least to 1.
-Differences of less than 1e-6 were measured."""
+"""Tolerance for rows that should be equal, relative to the larger of 1 and the output's largest element. Differences of
+less than 1e-6 were measured."""
 MASKED = -1e4
 """Score of a hidden key: exp() of it is exactly 0, whether or not the row's maximum is subtracted."""
 
@@ -143,7 +143,7 @@ Prefill = Literal["prefix", "mask"]
 
 
 class Attention(Protocol):
-    """Attention that a decoder calls. More than `chunk` keys are cut into chunks; 0: keys are never cut."""
+    """Attention that a decoder calls. If there are more than `chunk` keys, they are cut into chunks; 0: never."""
 
     @property
     def chunk(self) -> int: ...
@@ -153,14 +153,14 @@ class Attention(Protocol):
     ) -> Tensor:
         """Return the attention (B, H, T, d) of q (B, H, T, d), from position `start` on, over k and v (B, H, n, d).
 
-        The last T keys are those of the queries' own tokens. Each query sees its own key and at most window - 1 keys
-        before it. `cut` has the layer's keys in chunks, from earlier calls for the same texts."""
+        The last T keys belong to the queries' tokens. Each query sees the key of its token and at most window - 1
+        earlier keys. `cut` has the layer's keys in chunks, from earlier calls for the same texts."""
         ...
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of the kernel, with its place; numbers begin at 0. `head` and `sample` are None if it returned no output.
+    """A fault of the kernel, with its place; numbers begin at 0. `head` and `sample` are None without an output.
 
     `broken` is True if the kernel can no longer be called, so that generation cannot continue.
     """
@@ -181,8 +181,7 @@ class Fault:
 
 
 class Broken(Exception):
-    """Raised if the kernel crashed, hung, threw or returned no valid output. Callers outside this package never get
-    it."""
+    """Raised if the kernel crashed, hung, threw or returned an invalid output. It is caught within this package."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -190,8 +189,8 @@ class Broken(Exception):
 
 
 class StudentKernel:
-    """Calls one part's function in its session. `calls` counts the calls, `wall_s` is their time with the pipe, in
-    s."""
+    """Calls one part's function in a runner. `calls` is the number of calls, `wall_s` their total time in s, including
+    the pipe."""
 
     def __init__(
         self,
@@ -202,8 +201,8 @@ class StudentKernel:
         prefill: Prefill,
         chunk: int = 0,
     ) -> None:
-        """Prepare calls of one part. `shape` has the sizes that the model does not set: threads, Br, Bc. More than
-        `chunk` keys are cut into chunks; 0: keys are never cut."""
+        """Prepare calls of one part. `shape` has the sizes that the model does not set: threads, Br, Bc. If there are
+        more than `chunk` keys, they are cut into chunks; 0: never."""
         self.session, self.part, self.shape = session, part, shape
         self.window, self.prefill, self.chunk = window, prefill, chunk
         self.calls, self.wall_s = 0, 0.0
@@ -215,7 +214,7 @@ class StudentKernel:
     def __call__(
         self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
     ) -> Tensor:
-        """Return attention as the protocol `Attention` says, by the kernel. Raises Broken if a call fails."""
+        """Return the attention that the protocol `Attention` describes, by the kernel. Raises Broken."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
             return self._row(layer, start, q, k, v, cut)
@@ -244,7 +243,7 @@ class StudentKernel:
         chosen = self._random.randrange(output.shape[2])
         row = output.narrow(2, chosen, 1)
         known = self.disagreement
-        # The rows are nearly always equal to the last bit. One dot product checks this; with NaN it is not 0.
+        # The rows of a right kernel are nearly always equal in all bits. The dot product is then 0; with NaN it is not.
         apart = (output - row).view(-1)
         if torch.dot(apart, apart).item() != 0.0 and (
             known is None or (token, layer) < (known.token, known.layer)
@@ -267,13 +266,13 @@ class StudentKernel:
         n = output.shape[2]
         other = next((k for k in odd if k != chosen), chosen)
         self.disagreement = Fault(
-            f"rows of the output differ although all {n} rows of Q were the same: row {other} against row {chosen} "
-            f"(of N={n}; {len(odd)} rows differ from it)",
+            f"rows of the output differ although all {n} rows of Q are the same: row {other} differs from row {chosen} "
+            f"(of N={n}; so do {len(odd)} rows)",
             token, layer, head, entry % texts,
         )  # fmt: skip
 
     def _masked(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Compute a whole prompt in one call. The causal mask is passed as n additional channels of Q and K.
+        """Return the attention of a whole prompt, by one call. n additional channels of Q and K make the causal mask.
 
         In these, key j has a 1 in channel j. Row i of Q has -10000 in the channels of the keys that it must not see.
         """
@@ -305,8 +304,7 @@ class StudentKernel:
         return torch.from_numpy(output)
 
     def _request(self, shape: dict[str, int], inputs: dict[str, Array]) -> Request:
-        """Return a request with these inputs. Requests are kept by shape: all layers and most tokens use the
-        same."""
+        """Return a request with these inputs. All else is cached by shape, because most calls have the same shape."""
         sizes = (shape["B"], shape["H"], shape["N"], shape["d"])
         known = self._requests.get(sizes)
         if known is None:
@@ -331,7 +329,7 @@ class TorchAttention:
     def __call__(
         self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
     ) -> Tensor:
-        """Return attention as the protocol `Attention` says."""
+        """Return the attention that the protocol `Attention` describes."""
         T, n = q.shape[2], k.shape[2]
         scores = q @ k.transpose(2, 3)  # (B, H, T, n)
         if T > 1 or n > self.window:
@@ -341,11 +339,11 @@ class TorchAttention:
         return scores.softmax(dim=3) @ v
 
 
-# ---- decoding with a cache of keys and values, by an attention that the caller supplies
+# ---- decoding with a cache of keys and values; the caller supplies the attention
 
 
 class Decoder:
-    """Decodes `batch` texts of at most `length` tokens, and keeps the keys and values of the tokens so far.
+    """Decodes `batch` texts of at most `length` tokens. It caches the keys and values of all tokens so far.
 
     `answers` has the attention outputs of the last `extend`, (B, H, T, d) for each layer. `streams` (B, length, C) has
     the input of `GPT.logits` at each position so far.
@@ -367,7 +365,7 @@ class Decoder:
     def extend(self, tokens: Tensor) -> Tensor:
         """Append tokens (B, T), a prompt or one token for each text. Return the logits after the last token, (B, V).
 
-        Layer by layer, the linear maps process all T tokens at once. Attention uses the cache, so that each token's
+        In each layer, the linear maps process all T tokens at once. Attention uses the cache, so that each token's
         query sees the keys of its window.
         """
         start, end = self.position, self.position + tokens.shape[1]

@@ -1,10 +1,10 @@
 """A small GPT, with nanoGPT's shapes and names, so that nanoGPT's checkpoints can be loaded.
 
-Queries are already multiplied by 1/sqrt(d), because the kernels of the assignment do not scale. Training and reference
+The model multiplies queries by 1/sqrt(d), because the kernels of the assignment do not scale. Training and reference
 use `GPT.forward`, plain causal PyTorch. `textgen.kernel` runs the same layers token by token with another attention. In
 shapes, B is the batch, T time (tokens), C channels, H heads, and d = C / H.
 
-Radford et al. 2019 (GPT-2); Su et al. 2021 (rotary positions); github.com/karpathy/nanoGPT (the shapes).
+Sources: Radford et al. 2019 (GPT-2); Su et al. 2021 (rotary positions); github.com/karpathy/nanoGPT (shapes).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROTARY_BASE = 10_000.0
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes of a model. `block_size` is the length of the contexts that it was trained with, in tokens.
+    """Sizes of a model. `block_size` is the number of tokens in the contexts with which it was trained.
 
     `positions`: with "rotary", queries and keys are rotated, so that only distances count and a window can slide along
     a text of any length. With "learned", a vector is added for each of `block_size` positions, as in GPT-2. `gelu` is
@@ -45,8 +45,8 @@ class Config:
 
 
 class Weights(nn.Module):
-    """A weight and an optional bias. Their values come later, from a file or from `GPT.initialise`: drawing them here
-    would make torch import modules for a second on the device "meta"."""
+    """A weight and an optional bias. Their values are set later, from a file or by `GPT.initialise`: on the device
+    "meta", drawing random values here would make torch import modules for a second."""
 
     def __init__(self, *shape: int, bias: bool = False) -> None:
         super().__init__()
@@ -63,10 +63,10 @@ def _norm(x: Tensor, by: Weights) -> Tensor:
 
 
 class Rotary:
-    """Rotates channel pairs (i, i + d/2) by position times frequency, so that q·k depends only on the distance.
+    """Rotates channel pairs (i, i + d/2) by position times frequency, so that q·k depends only on the distance of the
+    two tokens.
 
-    Rotary is not a torch module: it has no weights, and its table is needed even while the weights are on the device
-    "meta".
+    This is not a torch module: it has no weights, and its table needs memory even if the weights are on "meta".
     """
 
     def __init__(self, head_size: int) -> None:
@@ -75,10 +75,10 @@ class Rotary:
         self._turns = torch.empty(0, head_size // 2, device="cpu", dtype=torch.complex64)
 
     def __call__(self, x: Tensor, start: int) -> Tensor:
-        """Return x (B, T, heads, d) rotated; its first token is at position `start`."""
+        """Return x (B, T, heads, d), whose first token is at position `start`, rotated."""
         end = start + x.shape[1]
         if end > len(self._turns):
-            # Make the table twice as long as needed, so that it is not made again for each token of a growing text.
+            # Make the table twice as long as needed, so that a growing text does not need a new table for each token.
             angle = torch.arange(2 * end, device="cpu")[:, None] * self._frequencies
             self._turns = torch.polar(torch.ones_like(angle), angle)  # (2 end, d/2)
         turned = torch.complex(*x.chunk(2, dim=-1)) * self._turns[start:end, None]  # (B, T, heads, d/2)
@@ -86,9 +86,9 @@ class Rotary:
 
 
 class Block(nn.Module):
-    """One layer: the linear maps before and after an attention that the caller computes.
+    """One layer: the linear maps before and after the attention, which the caller computes.
 
-    The maps are called as functions, because calls of modules would double the time for a single row.
+    The maps are functions, because calls of torch modules would double the time for a single row.
     """
 
     def __init__(self, config: Config, rotary: Rotary | None) -> None:
@@ -106,7 +106,7 @@ class Block(nn.Module):
         )
 
     def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Map the stream (B, T, C), from position `start` on, to scaled queries, keys and values, each (B, H, T, d)."""
+        """Return scaled queries, keys and values, each (B, H, T, d), of the stream x (B, T, C) from `start` on."""
         B, T, _ = x.shape
         H, d = self.config.n_head, self.config.head_size
         qkv = _linear(_norm(x, self.ln_1), self.attn["c_attn"])
@@ -117,7 +117,7 @@ class Block(nn.Module):
         return q * self.scale, k, v.transpose(1, 2)
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the stream after this layer, from the stream x before it and attention's output y (B, H, T, d)."""
+        """Return the stream after this layer, for the stream x before it and the attention's output y (B, H, T, d)."""
         x = x + _linear(y.transpose(1, 2).reshape(x.shape), self.attn["c_proj"])
         wide = F.gelu(_linear(_norm(x, self.ln_2), self.mlp["c_fc"]), approximate=self.approximate)
         return x + _linear(wide, self.mlp["c_proj"])
@@ -137,8 +137,7 @@ class GPT(nn.Module):
         self.transformer["ln_f"] = Weights(config.n_embd, bias=config.bias)
 
     def initialise(self) -> None:
-        """Set random weights as GPT-2 does, from torch's current seed: smaller ones in the maps back into the
-        stream."""
+        """Set random weights like GPT-2, from torch's current seed. Maps that add to the stream get smaller weights."""
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 deep = name.endswith("c_proj.weight")
@@ -149,27 +148,26 @@ class GPT(nn.Module):
         return self.transformer["h"]
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """Map tokens (B, T), the first at position `start`, to the stream (B, T, C)."""
+        """Return the stream (B, T, C) of tokens (B, T), the first of which is at position `start`."""
         x = F.embedding(tokens, self.transformer["wte"].weight)
         if self.config.positions == "learned":
             x = x + self.transformer["wpe"].weight[start : start + tokens.shape[1]]
         return x
 
     def logits(self, x: Tensor) -> Tensor:
-        """Map the stream (B, T, C) to logits (B, T, vocab_size); the output map is the embedding's transpose."""
+        """Return logits (B, T, vocab_size) of the stream x (B, T, C). The output map is the embedding's transpose."""
         return F.linear(_norm(x, self.transformer["ln_f"]), self.transformer["wte"].weight)
 
     def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
-        """Return the logits at every position. Each token attends to itself and at most `window` - 1 tokens before
-        it."""
+        """Return the logits at every position. Each token attends to itself and at most `window` - 1 earlier tokens."""
         return self.logits(self.stream(tokens, window))
 
     def stream(self, tokens: Tensor, window: int | None = None) -> Tensor:
-        """Return the input of `logits`, (B, T, C)."""
+        """Return the stream (B, T, C) after all layers, the input of `logits`."""
         T = tokens.shape[1]
         near = None
         if window is not None and window < T:
-            # (T, T), True where it may look
+            # (T, T), True for tokens that a token may attend to
             near = torch.ones(T, T, dtype=torch.bool).tril().triu(1 - window)
         x = self.embed(tokens)
         for block in self.blocks:

@@ -1,4 +1,4 @@
-"""Preparation for generating text: the build, the model and the prompt in tokens."""
+"""Preparation for generating text: builds the kernel, loads the model, and converts the prompt to tokens."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 DEFAULT_WINDOW = 256
 TILE = 8
-"""Default of Br and Bc here. It is small, because N begins at 1 and a chunk should have several tiles."""
+"""Default of Br and Bc for text generation. It is small, because N begins at 1 and chunks should have several tiles."""
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Options of the command line, checked as far as possible without a model."""
+    """Options of the command line. Checks that need the model are not done yet."""
 
     prompts: tuple[str, ...]
     length: int
@@ -47,8 +47,10 @@ class TextOptions:
 
 
 def _import_torch() -> None:
-    """Import torch with the garbage collector off, which saves a tenth of the time."""
-    # The import makes many objects but no garbage.
+    """Import torch with the garbage collector off: the import makes many objects but no garbage.
+
+    This saves a tenth of the time.
+    """
     gc.disable()
     import torch  # noqa: F401
 
@@ -57,7 +59,7 @@ def _import_torch() -> None:
 
 
 class TextSetup:
-    """Builds the kernel, loads the model and the prompt, and starts runners."""
+    """Builds the student's file, loads the model and the prompt, and starts runners."""
 
     def __init__(self, course: Assignment, options: TextOptions, zygote: Zygote, stack: ExitStack) -> None:
         self.course, self.options, self.zygote, self.stack = course, options, zygote, stack
@@ -100,28 +102,28 @@ class TextSetup:
         self.loaded = checkpoint.load(options.checkpoint or checkpoint.PLAYS, options.vocabulary)
         config = self.loaded.model.config
         if sum(parameter.numel() for parameter in self.loaded.model.parameters()) < 10_000_000:
-            torch.set_num_threads(1)  # sharing out a matrix this small takes longer than multiplying it
+            torch.set_num_threads(1)  # for such small products, starting threads takes too long
         learned = config.positions == "learned"
         self.window = options.window or (config.block_size if learned else DEFAULT_WINDOW)
         if learned and options.length > config.block_size:
             raise UsageError(
-                f"{self.loaded.name} knows {config.block_size} positions: {options.length} tokens of text are too many"
+                f"{self.loaded.name} has only {config.block_size} positions: {options.length} tokens are too many"
             )
         rows = [self.loaded.words.encode(prompt) for prompt in options.prompts]
         lengths = sorted({len(row) for row in rows})
         if len(lengths) > 1:
             raise UsageError(
                 f"the prompts are {' and '.join(map(str, lengths))} tokens long; "
-                "texts side by side have to begin equally long"
+                "all prompts need the same number of tokens"
             )
         if lengths[0] >= options.length:
             raise UsageError(
-                f"the prompt is {lengths[0]} tokens long and the whole text only {options.length}: take a longer -m"
+                f"the prompt is {lengths[0]} tokens long, but the whole text only {options.length}: choose a longer -m"
             )
         self.prompt = torch.tensor(rows)
 
     def kernel(self, bench: Bench, part: Part) -> StudentKernel:
-        """Start a runner with the part's function.
+        """Start a runner, and return an object that calls the part's function in it.
 
         Raises Faulty if the function cannot be called, UsageError if its tensors would not fit into the memory limit.
         """
@@ -139,7 +141,7 @@ class TextSetup:
             sizes["d"] += self.prompt.shape[1]
         bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
         binding.refuse_oversize(part, bench.shape, part.inputs, self.course.limits.memory_gib)
-        # Do not stop the runner between calls: no time is judged, and a stop takes as long as a small call.
+        # Do not stop the runner between calls: times are not judged here, and a stop takes as long as a small call.
         session = bench.student(part, threads=bench.shape["threads"], freeze=False)
         if (unfit := bench.backend(part).unbound(part, session)) is not None:
             raise faults.Faulty("missing", unfit)

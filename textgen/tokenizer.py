@@ -1,8 +1,9 @@
-"""Converts text to token numbers and back, by byte-pair ranks of the kit, of nanoGPT or of GPT-2.
+"""Converts text to token numbers and back, with a vocabulary of the kit, of nanoGPT or of GPT-2.
 
-Ranks are stored in the .tiktoken format: a line with the token in base64 and its number. This module reads them itself,
-since `tiktoken.get_encoding` downloads files and `tiktoken.load` may return an old copy of a file. The encoding is done
-by tiktoken. Vocabularies of other models are read from JSON, never from a pickle.
+A vocabulary has byte-pair ranks: the numbers in the order in which pairs were merged. They are stored in the .tiktoken
+format, where each line has a token in base64 and its number. tiktoken encodes, but this module reads the files, because
+`tiktoken.get_encoding` downloads them and `tiktoken.load` may return an old copy. Vocabularies of other models are read
+from JSON, never from a pickle.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from typing import Any
 
 from grader.core.errors import UsageError
 
-#: Pattern that splits a text into words; only bytes of one word are paired. It is GPT-2's (Radford et al. 2019), which
-#: GPT-2's ranks require.
+#: GPT-2's pattern (Radford et al. 2019), which its ranks require. It splits a text into words. Pairs of bytes are
+#: merged only within a word.
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SPECIAL = "<|endoftext|>"
 LARGEST_FILE_BYTES = 64 << 20
@@ -30,9 +31,9 @@ LARGEST_FILE_BYTES = 64 << 20
 class Tokenizer:
     """A vocabulary. `tokens[k]` has the bytes of token k; `fingerprint` is the sha256 of all tokens in order.
 
-    With `characters`, each token is one character, as in nanoGPT's character models. Otherwise tokens are byte-pair
-    ranks and must include all 256 bytes. `special` is the number of the token that ends a text; encoding never returns
-    it.
+    With `characters`, each token is one character, like in nanoGPT's character models. Otherwise token numbers are
+    byte-pair ranks, and tokens must include all 256 bytes. `special` is the number of the token that ends a text;
+    encoding never returns it.
     """
 
     def __init__(
@@ -58,8 +59,8 @@ class Tokenizer:
         return len(self.tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Return the token numbers of a text. Raises UsageError if a vocabulary of characters lacks a character of
-        it."""
+        """Return the token numbers of a text. Raises UsageError if a vocabulary of characters lacks one of its
+        characters."""
         if self._numbers is None:
             return self._encoding.encode_ordinary(text)
         unknown = sorted(set(text) - set(self._numbers))
@@ -72,7 +73,7 @@ class Tokenizer:
 
 
 class TextStream:
-    """Converts a stream of tokens to text. The bytes of an incomplete character wait for the next token."""
+    """Converts tokens to text one by one. Bytes of an incomplete character are kept until a token completes it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokens = tokenizer.tokens
@@ -92,7 +93,7 @@ def train(text: str, size: int) -> Tokenizer:
     """Merge the most frequent byte pairs until there are `size` tokens or no pairs (Sennrich et al. 2016).
 
     Of equally frequent pairs, the greater one (compared as bytes) is merged, so that the ranks depend only on the text.
-    Each different word is kept once, with its count, so that training on a few hundred kilobytes takes only seconds.
+    Each distinct word is stored once, with its count, so that training on a few hundred kilobytes takes only seconds.
     """
     import regex  # tiktoken's own dependency
 
@@ -132,15 +133,15 @@ def merged(pieces: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
 
 
 def rank_lines(tokens: Sequence[bytes]) -> bytes:
-    """Return the contents of a .tiktoken file."""
+    """Return the contents of a .tiktoken file with these tokens, in order."""
     return b"".join(base64.b64encode(token) + b" %d\n" % k for k, token in enumerate(tokens))
 
 
 def load(path: Path) -> Tokenizer:
     """Return a vocabulary from a .tiktoken file, GPT-2's vocab.json, or JSON of a character model.
 
-    JSON of a character model is {"a": 0, ...} or nanoGPT's meta, {"stoi": {"a": 0, ...}}. Raises UsageError with the
-    file's name and fault.
+    JSON of a character model is {"a": 0, ...} or nanoGPT's meta, {"stoi": {"a": 0, ...}}. Raises UsageError that names
+    the file and the fault.
     """
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
@@ -152,7 +153,7 @@ def load(path: Path) -> Tokenizer:
         return _from_json(path, data)
     if path.suffix == ".tiktoken":
         return _byte_pairs(path, _read_ranks(path, data))
-    raise UsageError(f"{path}: a vocabulary is a .tiktoken file or .json (a pickle is never opened)")
+    raise UsageError(f"{path}: a vocabulary is a .tiktoken or .json file (pickles are never opened)")
 
 
 def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
@@ -212,12 +213,12 @@ def _utf8(path: Path, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{path}: {text!r} is half a character") from None
+        raise UsageError(f"{path}: {text!r} is half a character (an unpaired surrogate)") from None
 
 
 def _printable_bytes() -> dict[str, int]:
-    """Return the byte for each character in GPT-2's vocab.json: printable bytes are themselves, others 256 and
-    above."""
+    """Return the byte for each character in GPT-2's vocab.json. Printable bytes have their own characters, all others
+    those from number 256 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + k): byte for k, byte in enumerate(others)}

@@ -1,6 +1,6 @@
 """Trains the demo's model from random weights: `python -m textgen.train --out FOLDER`, some minutes on one core.
 
-The same command and seed give the same corpus and the same first weights on any machine; the trained weights differ by
+The same command and seed give the same corpus and the same first weights on any machine; trained weights differ by
 rounding. The results are plays.safetensors (float16, with the command in its metadata) and plays.tiktoken.
 """
 
@@ -30,7 +30,7 @@ SHORTEST_CORPUS_CHARS = 5_000
 
 @dataclass(frozen=True)
 class Training:
-    """Settings that determine the trained weights. Lengths are in tokens, unless a name has another unit."""
+    """Settings that determine the trained weights. Lengths are in tokens, unless the name has another unit."""
 
     corpus_chars: int = 12_000_000
     held_out_chars: int = 60_000
@@ -63,8 +63,9 @@ class Material:
 
 
 def gather(recipe: Training, file: Path | None) -> Material:
-    """Generate the corpus, or read the user's file and hold out its last twentieth. Raises UsageError if it is too
-    short."""
+    """Generate the corpora for training and for testing (held out), or read both from the user's file.
+
+    The last twentieth of the file is held out. Raises UsageError if the file is too short."""
     if file is None:
         training = corpus.write(recipe.corpus_chars, recipe.seed)
         held_out = corpus.write(recipe.held_out_chars, recipe.seed + HELD_OUT_SEED_OFFSET)
@@ -98,9 +99,10 @@ def read_text(file: Path) -> str:
 
 @torch.no_grad()
 def loss_per_char(model: GPT, material: Material, most_tokens: int | None = None) -> float:
-    """Return the held-out loss in nats per character. As in the demo, every token sees at most `block_size` tokens.
+    """Return the held-out loss in nats per character. Like in the demo, every token sees at most `block_size` tokens.
 
-    The text is one long sequence with a sliding window. It is computed in pieces, each with enough tokens before it.
+    The text is one long sequence with a sliding window. It is computed in pieces, each preceded by all tokens on which
+    its results depend.
     """
     window = model.config.block_size
     tokens = material.held_out_tokens[: (most_tokens or len(material.held_out_tokens)) + 1]
@@ -119,7 +121,7 @@ def loss_per_char(model: GPT, material: Material, most_tokens: int | None = None
 
 
 def batch_of(tokens: Tensor, recipe: Training, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return random pieces of the tokens as inputs, and the next token of each as targets, both (batch, block_size)."""
+    """Return random pieces of the tokens as inputs, and their next tokens as targets, both (batch, block_size)."""
     first = torch.randint(len(tokens) - recipe.block_size, (recipe.batch,), generator=generator)
     rows = first[:, None] + torch.arange(recipe.block_size + 1)
     stretch = tokens[rows]
@@ -127,7 +129,7 @@ def batch_of(tokens: Tensor, recipe: Training, generator: torch.Generator) -> tu
 
 
 def share_of_rate(recipe: Training, step: int) -> float:
-    """Return the factor of the learning rates at a step: linear warm-up, then half a cosine."""
+    """Return the factor of the learning rates at a step: it rises linearly, then falls like half a cosine."""
     if step < recipe.warmup_steps:
         return (step + 1) / recipe.warmup_steps
     done = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
@@ -164,8 +166,8 @@ def train(recipe: Training, material: Material, every: int = 100) -> GPT:
 def optimizers_of(model: GPT, recipe: Training) -> list[torch.optim.Optimizer]:
     """Return the optimizers: Muon (Keller Jordan et al. 2024) for the layers' matrices, AdamW for all other parameters.
 
-    The excess of the loss over the corpus's information content was measured after the same number of tokens. With Muon
-    it was a third to a half of that with AdamW.
+    The excess of the loss over the corpus's information content was measured after the same number of tokens. Muon's
+    was a third to a half of AdamW's.
     """
     inner = [p for p in model.blocks.parameters() if p.dim() == 2]
     outer = [p for p in model.parameters() if p.dim() == 2 and all(p is not q for q in inner)]
@@ -194,7 +196,7 @@ def report(step: int, seconds: float, model: GPT, material: Material) -> None:
 
 @torch.no_grad()
 def sample(model: GPT, material: Material, length: int = 24) -> str:
-    """Return the likeliest continuation of the held-out text's beginning: a line that shows the training's progress."""
+    """Return the likeliest continuation of the held-out text's beginning, which shows the progress of training."""
     tokens = material.held_out_tokens[None, :32]
     for _ in range(length):
         tokens = torch.cat((tokens, model(tokens)[:, -1:].argmax(-1)), dim=1)
@@ -202,7 +204,7 @@ def sample(model: GPT, material: Material, length: int = 24) -> str:
 
 
 def save(folder: Path, recipe: Training, model: GPT, material: Material, facts: dict[str, Any]) -> None:
-    """Write plays.safetensors, in float16, and plays.tiktoken."""
+    """Write the model as plays.safetensors, in float16 and with `facts` in its metadata, and plays.tiktoken."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plays.tiktoken").write_bytes(tokenizer.rank_lines(material.words.tokens))
     metadata = {
@@ -229,10 +231,10 @@ def options() -> argparse.ArgumentParser:
         "--corpus", type=Path, metavar="FILE", help="UTF-8 text to train on (default: generated plays)"
     )
     for name, kind, what in (
-        ("steps", int, "optimizer steps"), ("seed", int, "of corpus, first weights and batches"),
-        ("batch", int, "stretches of text in a step"), ("matrix-rate", float, "Muon's learning rate"),
-        ("other-rate", float, "AdamW's learning rate"), ("weight-decay", float, "of all matrices"),
-        ("vocab-size", int, "tokens, 256 bytes included"),
+        ("steps", int, "optimizer steps"), ("seed", int, "seed of corpus, first weights and batches"),
+        ("batch", int, "pieces of text in a step"), ("matrix-rate", float, "Muon's learning rate"),
+        ("other-rate", float, "AdamW's learning rate"), ("weight-decay", float, "weight decay of all matrices"),
+        ("vocab-size", int, "tokens, including the 256 bytes"),
         ("corpus-chars", int, "characters of plays"), ("n-layer", int, "layers"), ("n-head", int, "heads"),
         ("n-embd", int, "channels"), ("block-size", int, "tokens of context"),
     ):  # fmt: skip
@@ -247,7 +249,7 @@ def main(arguments: list[str]) -> int:
     torch.set_num_threads(1)  # the model is small, and one thread rounds the same way every time
     try:
         if not hasattr(torch.optim, "Muon"):
-            raise KitError(f"training takes torch 2.9 or later, for its Muon; this is {torch.__version__}")
+            raise KitError(f"training needs torch 2.9 or later, which has Muon; this is {torch.__version__}")
         recipe = Training(**given)
         material = gather(recipe, file)
     except (KitError, UsageError) as error:

@@ -1,11 +1,11 @@
-"""Counts prose that is hard to read, by simple rules, and fails if there is more of it than in the baseline.
+"""Counts sentences that are hard to read, by simple rules, and fails if the counts differ from the baseline.
 
-    python tools/prose.py           compares with the baseline in prose.json, as `make lint` does;
-    python tools/prose.py --list    prints each finding;
+    python tools/prose.py           compares with the baseline in prose.json, like `make lint`;
+    python tools/prose.py --list    also prints each finding;
     python tools/prose.py --write   lowers the baseline to the current counts.
 
-Exit codes: 0 if the counts are those of the baseline, 1 if there are more or fewer, 2 for wrong usage. Fewer counts
-are an error, because a baseline that is too high would hide the next finding.
+Exit codes: 0 if the counts are those of the baseline, 1 if there are more or fewer, 2 for wrong usage. Fewer findings
+are an error, too, because a baseline that is too high would hide the next finding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BASELINE = Path(__file__).with_name("prose.json")
-#: Folders of the checkout that contain generated files.
+#: Folders of the checkout with generated files, which are not searched.
 OTHERS = ("build", "dist", "out", "study")
 MOST_WORDS, MOST_COLUMNS = 25, 125
 OPENINGS = ("What", "Whether", "Which", "How", "Why", "Where", "That")
@@ -34,14 +34,14 @@ WORDS = {
 RULES = ("opening", "long sentence", *WORDS, "vague verb", "long line")
 VAGUE = re.compile(r"\bt(?:ells?|elling|old)\b")
 COMMENT = re.compile(r"(?:^[ \t]*#.*(?:\n|\Z))+", re.MULTILINE)
-#: Ends of a paragraph: an empty line, or a row of a table, whose columns are two or more spaces apart.
+#: End of a paragraph: an empty line, or a line before a table's row, whose columns are two or more spaces apart.
 BREAK = re.compile(r"\n\s*\n|\n(?=.*\S {2,}\S)")
 SENTENCE_END = re.compile(r"(?<=[.:;!?])\s+")
 
 
 @dataclass(frozen=True)
 class Place:
-    """One finding: the rule that it breaks, and the line."""
+    """One finding: the name of the broken rule, file and line, and the text."""
 
     rule: str
     file: str
@@ -50,7 +50,7 @@ class Place:
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each docstring, those of attributes included."""
+    """Yield line and text of each docstring, also of attributes."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for each in body if isinstance(body, list) else ():
@@ -60,7 +60,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each comment that has lines of its own."""
+    """Yield line and text of each comment on separate lines. Comments behind code are not searched."""
     for found in COMMENT.finditer(text):
         lines = [line.strip().lstrip("#: ") for line in found[0].strip().splitlines()]
         yield text.count("\n", 0, found.start()) + 1, " ".join(lines)
@@ -86,8 +86,7 @@ def of_python(file: str, text: str) -> Iterator[Place]:
 
 
 def of_markdown(file: str, text: str) -> Iterator[Place]:
-    """Yield the vague verbs and the long lines of a page. Tables, and code (fenced or indented by four), may be
-    wide."""
+    """Yield the vague verbs and the long lines of a Markdown page. Tables and code (fenced or indented) may be wide."""
     is_fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         for _ in VAGUE.finditer(line):

@@ -1,4 +1,4 @@
-"""The softmax of each row of a matrix: naive, safe, online, and two partial results merged.
+"""The softmax of each row of a matrix in four parts: naive, safe, online, and the merge of two partial results.
 
 X and O are (R, C): rows, columns. A partial result is a maximum m (R), a sum l (R) and a weighted mean o (R, d).
 """
@@ -34,12 +34,12 @@ class _Softmax(Lab):
     claim = "your result == the float64 result"
     denial = "YOUR SOFTMAX PRODUCED INCORRECT RESULTS"
     proof_sizes: ClassVar = {"R": 256, "C": 1024}
-    #: Sizes of which none is a multiple of another, so that exchanged sizes show.
+    #: None of these sizes is a multiple of another, so that a kernel that exchanges sizes gives wrong results.
     watched_sizes: ClassVar = {"R": 13, "C": 29, "d": 6}
 
     studies: ClassVar = {
         "traffic": (".studies.traffic", "loads, stores and cache lines of the parts' loops, simulated"),
-        "accuracy": (".studies.accuracy", "where your parts overflow, and how exact they are"),
+        "accuracy": (".studies.accuracy", "logits at which your parts overflow, and their errors"),
     }
     programs: ClassVar = ("studies/native/cachesim.cpp",)
     growth: ClassVar = ("C", (512, 1024, 2048, 4096))

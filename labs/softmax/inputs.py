@@ -15,13 +15,13 @@ Shape = Mapping[str, int]
 LARGEST = 1e4
 """All logits but -inf are within +-LARGEST."""
 JUMP = 150.0
-"""A difference too large for exp() in float32, which overflows from 88.7 on and is 0 below -104."""
+"""A difference that is too large for exp() in float32, which overflows above 88.7 and is 0 below -104."""
 OFFSETS = (9000.0, 60.0, 150.0, 600.0, 3000.0)
-"""Offsets of rows, used with both signs. At 60 exp() is still finite. At -3000 and -9000 a running maximum that starts
-at -1000 is too large."""
+"""Offsets of rows, used with both signs. At 60 exp() is still finite. With -3000 and -9000, a running maximum that
+starts at -1000 is wrong."""
 LEFT_BEHIND = (16.8, 17.2)
-"""Distance of the many small elements (the tail) from the maximum. Each one's exp() is less than half a unit in the
-last place of a float sum of 1 or more. So adding a single one leaves the sum unchanged."""
+"""Smallest and largest distance of the many small elements, the tail, from the maximum. exp() of each is less than half
+a unit in the last place of a float sum of 1 or more. So adding a single one leaves the sum unchanged."""
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
@@ -37,13 +37,13 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
 
 
 def _random(draws: Draws, rows: int, columns: int) -> Array:
-    """Usual logits: in each row within +-6 of a centre, which is within +-2 and differs from row to row."""
+    """Draw usual logits: within +-6 of a centre for each row, which lies within +-2."""
     middle = draws.uniform((rows, 1), -2.0, 2.0)
     return draws.uniform((rows, columns), -6.0, 6.0) + middle
 
 
 def _equal(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw one number for each row, within +-20."""
+    """Draw one number within +-20 for each row: all its elements are equal."""
     return np.repeat(draws.uniform((rows, 1), -20.0, 20.0), columns, 1)
 
 
@@ -81,7 +81,7 @@ def _masked_far(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _offset(draws: Draws, rows: int, columns: int) -> Array:
-    """Usual logits around one of OFFSETS, added in even rows and subtracted in odd ones."""
+    """Draw usual logits around one of OFFSETS in even rows, and around its negative in odd rows."""
     at = np.arange(rows)
     far = np.array(OFFSETS, np.float32)[at // 2 % len(OFFSETS), None]
     far[1::2] *= np.float32(-1)
@@ -94,8 +94,8 @@ def _large(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _increasing(draws: Draws, rows: int, columns: int) -> Array:
-    """Each row is sorted, smallest first, so that each element is a new maximum. In odd rows the last element is far
-    larger than all others.
+    """Draw rows and sort them in ascending order, so that each element is a new maximum. In odd rows the last element
+    is far larger than all others.
     """
     x = np.sort(_random(draws, rows, columns), 1)
     x[1::2, -1] += np.float32(JUMP)
@@ -107,8 +107,8 @@ def _decreasing(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _tail(draws: Draws, rows: int, columns: int) -> Array:
-    """The first element of each row is its maximum, and one in the middle is near it. Each other element is too small
-    to change a float sum, but all of them together change it.
+    """Draw rows whose first element is the maximum, with an element near it in the middle. Each other element, the
+    tail, is too small to change a float sum, but all of them together change it.
     """
     x = -draws.uniform((rows, columns), *LEFT_BEHIND)
     x[:, columns // 2] = -0.5
@@ -141,8 +141,8 @@ LOGITS: dict[str, Callable[[Draws, int, int], Array]] = {
 def _partial_results(
     maxima: Callable[[Draws, int], tuple[Array, Array]], shape: Shape, draws: Draws
 ) -> dict[str, Array]:
-    """Draw sums from 1 to 100 and means within +-1 for the given maxima. A side with a maximum of -inf is empty: 0 and
-    0."""
+    """Draw sums from 1 to 100 and means within +-1 for both sides, whose maxima the function `maxima` draws. A side
+    with a maximum of -inf is empty: its sum and mean are 0."""
     rows, d = shape["R"], shape["d"]
     found: dict[str, Array] = {}
     for side, m in zip("12", maxima(draws, rows), strict=True):
@@ -154,7 +154,7 @@ def _partial_results(
 
 
 def _near(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Different maxima of the two sides, within +-4."""
+    """Return the maxima of both sides, within +-4."""
     return draws.uniform((rows,), -4.0, 4.0), draws.uniform((rows,), -4.0, 4.0)
 
 
@@ -169,7 +169,7 @@ def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
 
 
 def _empty(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """In turn from row to row: the left side is empty, the right side is, both are, neither is."""
+    """Return the maxima of both sides, -inf for empty sides: in turn the left side, the right side, both, none."""
     m1, m2 = _near(draws, rows)
     m1[0::4], m2[1::4] = -np.inf, -np.inf
     m1[2::4], m2[2::4] = -np.inf, -np.inf

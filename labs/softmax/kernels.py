@@ -42,7 +42,7 @@ WRITE = """        for (int j = 0; j < C; j++) {
         }
 """
 """Text of the last pass of `safe` and `online`."""
-SKIP = "            if (x[j] == -INFINITY) continue;  // it adds nothing, and -inf - -inf is no number\n"
+SKIP = "            if (x[j] == -INFINITY) continue;  // it adds 0 to the sum, and (-inf) - (-inf) is NaN\n"
 NOW = "            const float now = std::max(most, x[j]);\n"
 UPDATE = "            sum = sum * std::exp(most - now) + std::exp(x[j] - now);\n"
 KEEP = "            most = now;\n"
@@ -340,7 +340,7 @@ WRONG_MERGES = (
     Mutation("powers of two", "merge", (("std::exp(", "std::exp2(", 2),), ("wrong_base",)),
     Mutation("no maximum", "merge", (("m1[i] - most", "m1[i]"), ("m2[i] - most", "m2[i]")), ("no_maximum",)),
     Mutation("empty sides not looked at", "merge", (("most == -INFINITY ? 0.0f : ", "", 2), (EMPTY, "true ? ")),
-             ("empty_sides",), says="-inf - -inf"),
+             ("empty_sides",), says="(-inf) - (-inf)"),
     Mutation("divided by nothing", "merge", ((EMPTY, "true ? "),), ("empty_sides",), says="0 / 0"),
     Mutation("empty where one side is", "merge",
              ((MERGE_MOST, f"m1[i] == -INFINITY || m2[i] == -INFINITY ? -INFINITY : {MERGE_MOST}"),), ("empty_sides",),

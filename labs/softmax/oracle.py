@@ -1,7 +1,7 @@
-"""Expected outputs of this lab in float64, with the error that float32 may have.
+"""Expected outputs of this lab in float64, each with its tolerance.
 
-The error budget counts the rounding errors of an honest kernel, in units of the roundoff u = 2^-24, relative to each
-element:
+The tolerance (error budget) counts the rounding errors of a right kernel, in units of the roundoff u = 2^-24, relative
+to each element:
 
 - exp(x - m): the difference has an error of u |x - m|, which is a relative error of exp(). |x - m| counts up to 110,
   beyond which exp() is 0. Kernels that use exp2() scale by log2(e) first and so round x and m themselves: their errors
@@ -38,8 +38,8 @@ from grader.explain.suspect import Suspect
 from . import suspects
 from .scene import Scene, agreement, fitting, scene_of
 
-#: Parts of the allowed relative error, in units of the roundoff. STEPS does not depend on the input. PER_ROOT, times
-#: sqrt(C), is for a sum of C terms that does not lose small ones.
+#: Terms of the allowed relative error, in units of the roundoff. STEPS does not depend on the input. PER_ROOT, times
+#: sqrt(C), is for a sum of C terms that does not lose small terms.
 STEPS, PER_ROOT = 64, 8
 OUTPUTS = ("m", "l", "o")
 """Outputs of `merge`, in the order of the assignment."""
@@ -56,11 +56,11 @@ def softmax(x: Array) -> Array:
 
 
 def merged(inputs: Inputs) -> dict[str, Array]:
-    """Merge the partial results of both sides. Return m, l (R) and o (R, d), float64.
+    """Merge the partial results of both sides. Return m (R), l (R) and o (R, d) by name, float64.
 
     With a = l1 exp(m1 - m) and b = l2 exp(m2 - m): m = max(m1, m2), l = a + b, o = (a o1 + b o2) / l. If both sides
-    are empty: -inf, 0 and 0. Sources: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Dao et
-    al., FlashAttention, 2022.
+    are empty, these are -inf, 0 and 0. Sources: Milakov and Gimelshein, Online normalizer calculation for softmax,
+    2018; Dao et al., FlashAttention, 2022.
     """
     m1, l1, o1, m2, l2, o2 = (
         inputs[name].astype(np.float64) for name in ("m1", "l1", "o1", "m2", "l2", "o2")
@@ -74,24 +74,24 @@ def merged(inputs: Inputs) -> dict[str, Array]:
 
 
 def all_zero(seen: Deviation) -> Found | None:
-    """Explain an output of only zeros, with causes that are typical of this lab."""
+    """Explain an output that is 0 everywhere, with causes that are typical of this lab."""
     if seen.actual.any():
         return None
     return (
         "not_written",
-        f"The output is all zeros: the part is not written yet, or its result is never stored in {seen.output}, or it "
-        "is divided by a sum that is infinite (exp(x - m) while m is still -inf?).",
+        f"The output is all zeros: the part is not written yet, its result is never stored in {seen.output}, or it is "
+        "divided by an infinite sum (exp(x - m) while m is still -inf?).",
     )
 
 
 _FACTORS = (
-    "The wrong rows are {low} to {high} times what they should be, so they do not sum to 1. Look at the sum that each "
-    "row is divided by: where it starts, what it holds, when it is rescaled."
+    "The wrong rows are {low} to {high} times what they should be, so they do not sum to 1. Look at the sum that "
+    "divides each row: its start, its terms, and when it is rescaled."
 )
 
 
 def lost_tail(seen: Deviation) -> Found | None:
-    """Explain an error of a few budgets by a float sum in several lanes, which loses less than a single sum."""
+    """Explain small errors by a float sum in several SIMD lanes. It loses fewer small terms than a single float sum."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
         predicted = suspect.predicted(scene)
@@ -112,7 +112,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "whole_sum": ("whole_sums", "divide"),
     "maximum_of_absolutes": ("line:\\bf?abs[fl]?\\s*\\(", "maxima"),
     "ties_left_out": ("line:\\belse\\s+if\\b", "guards", "sums"),
-    # Numbers and objects that are declared without const, pointers left out.
+    # Declarations of numbers and objects without const. Pointers are left out.
     "state_not_reset": (
         "line:^\\s*(?!return\\b|const\\b|else\\b|using\\b|torch\\b)[\\w:]+ \\w+(?:\\s*[={,][^;]*)?;",
     ),
@@ -124,7 +124,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 
 class Rows(Oracle):
-    """Oracle of the softmax of each row. `mistakes` are suspects that take a Scene."""
+    """Oracle of the softmax of each row. The predictions of its `mistakes` take a Scene. `keeps_tail`: the sum must not
+    lose many small terms."""
 
     probes: ClassVar = {
         "R": (1, 2, 3, 5, 8),
@@ -166,8 +167,8 @@ class Rows(Oracle):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is something divided "
-            "by a sum of 0, or is -inf subtracted from -inf?"
+            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is a number divided by a sum "
+            "of 0, or is -inf subtracted from -inf?"
         )
 
     def _of(self, logits: Array) -> Expected:
@@ -180,7 +181,7 @@ class Rows(Oracle):
 
 
 class Merge(Oracle):
-    """Oracle of `merge`: m, l and o of two partial results together. Few operations are needed; each rounds once."""
+    """Oracle of `merge`. Expects m, l and o of two partial results together, which take few operations."""
 
     output = "m, l and o"
     refutes = True
@@ -197,7 +198,7 @@ class Merge(Oracle):
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         value = merged(inputs)
         finite = np.where(np.isneginf(value["m"]), 0.0, value["m"])
-        # A kernel may compute exp(m1 - m) as a power of 2. The factor log2(e) then rounds m1 and m (4 |m| steps), or
+        # A kernel may compute exp(m1 - m) with exp2(). Multiplying by log2(e) then rounds m1 and m (4 |m| steps), or
         # their difference (4 `apart` steps).
         apart = [
             np.minimum(finite - np.where(np.isneginf(m), finite, m), DEEPEST)
@@ -221,8 +222,7 @@ class Merge(Oracle):
         return 4 * shape["R"] * shape["d"]
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        # The first wrong output is diagnosed, and the outputs before it are right. So drop suspects that would make an
-        # earlier output wrong.
+        # Only the first wrong output is explained. So drop suspects that predict an error in an earlier output.
         value = merged(seen.inputs)
         before = OUTPUTS[: OUTPUTS.index(seen.output)]
         return fitting(self.mistakes, seen.inputs, seen, likely, {name: value[name] for name in before})
@@ -237,14 +237,14 @@ class Merge(Oracle):
             if np.array_equal(rows, empty):
                 return (
                     code,
-                    f"{seen.output} is not written where the {side} side alone is empty: copy the other one.",
+                    f"{seen.output} is not written if only the {side} side is empty: copy the other side's.",
                 )
         return None
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount} of {seen.output}. Is -inf subtracted from -inf where both sides are empty, "
-            "or something divided by a sum of 0?"
+            f"NaN or infinity in {amount} of {seen.output}. Is -inf subtracted from -inf if both sides are empty, or "
+            "is a number divided by a sum of 0?"
         )
 
 

@@ -56,7 +56,7 @@ torch::Tensor onlineSoftmax(torch::Tensor XTensor, int R, int C) {
         float most = -INFINITY;
         double sum = 0.0;
         for (int j = 0; j < C; j++) {
-            if (x[j] == -INFINITY) continue;  // it adds nothing, and (-inf) - (-inf) is NaN
+            if (x[j] == -INFINITY) continue;  // it adds 0 to the sum, and (-inf) - (-inf) is NaN
             const float now = std::max(most, x[j]);
             sum = sum * std::exp(most - now) + std::exp(x[j] - now);
             most = now;
@@ -77,7 +77,7 @@ void mergeSoftmax(torch::Tensor m1Tensor, torch::Tensor l1Tensor, torch::Tensor 
     float *m = mTensor.data_ptr<float>(), *l = lTensor.data_ptr<float>(), *o = oTensor.data_ptr<float>();
     for (int i = 0; i < R; i++) {
         const float most = std::max(m1[i], m2[i]);
-        // If both sides are empty, (-inf) - (-inf) is NaN: both weights are 0.
+        // If both sides are empty, (-inf) - (-inf) is NaN, so set both weights to 0.
         const float left = most == -INFINITY ? 0.0f : l1[i] * std::exp(m1[i] - most);
         const float right = most == -INFINITY ? 0.0f : l2[i] * std::exp(m2[i] - most);
         const float sum = left + right;

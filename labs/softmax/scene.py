@@ -1,7 +1,7 @@
 """Data from which a suspect predicts a wrong output, and the comparison of predictions with the output.
 
-Predictions are made in float32, as in a student's kernel. Where the kernel overflows, a prediction therefore has the
-same infinities and NaN, and must agree with them, too.
+Predictions are computed in float32, like a student's kernel. So where a kernel overflows, its prediction has the same
+infinities and NaN, which must also agree with the output.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.suspect import AGREEING, Suspect, matching_suspects
 
-#: Suspects are tried on at most this many elements, but on this many rows at least.
+#: Limit on the elements on which suspects are tried, but these are at least FEWEST_ROWS rows.
 MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Logits of a wrong output, float32: `x` (K, C) are the rows `first` ... `first + K - 1` of `whole` (R, C)."""
+    """Input of a call with a wrong output, float32: `x` (K, C), the rows `first` ... `first + K - 1` of `whole`."""
 
     x: Array
     first: int
@@ -52,11 +52,11 @@ class Scene:
 
     @cached_property
     def running(self) -> Array:
-        """The largest element of each row so far, (K, C)."""
+        """The running maximum: for each element the maximum of its row up to it, (K, C)."""
         return np.maximum.accumulate(self.x, 1)
 
     def of_all(self, per_row: Array) -> Array:
-        """Return the scene's rows of an array (R, ...)."""
+        """Return the scene's K rows of an array (R, ...), which has all rows."""
         return per_row[self.first : self.first + len(self.x)]
 
 
@@ -66,12 +66,12 @@ def total(weights: Array) -> Array:
 
 
 def normalised(weights: Array) -> Array:
-    """Return the weights divided by the sum of their row."""
+    """Return the weights (K, C) divided by the sums of their rows."""
     return weights / total(weights)
 
 
 def shifted(scene: Scene, shift: Array | float) -> Array:
-    """Return the softmax if `shift` is subtracted, not the row's maximum: wrong only by overflow and underflow."""
+    """Return the softmax with `shift` subtracted, not the maximum. It is wrong only if exp() overflows or is 0."""
     return normalised(np.exp(scene.x - np.asarray(shift, np.float32)))
 
 
@@ -79,7 +79,7 @@ def shifted(scene: Scene, shift: Array | float) -> Array:
 
 
 def scene_of(seen: Deviation) -> tuple[Scene, Deviation]:
-    """Return the rows that suspects are tried on, limited by MOST_ELEMENTS, and the output in these rows."""
+    """Return the rows on which suspects are tried, limited by MOST_ELEMENTS, and the output in these rows."""
     whole = seen.inputs["X"]
     count = max(FEWEST_ROWS, MOST_ELEMENTS // max(1, whole.shape[1]))
     first_wrong = int(seen.wrong.any(1).argmax())
@@ -103,8 +103,9 @@ def fitting(
     likely: frozenset[str],
     right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
-    """Return the suspects that explain an output, as `grader.explain.oracle.Oracle.suspects` does. For a suspect that
-    predicts several outputs by name, the predictions of those in `right` must have the right values.
+    """Return the suspects that explain an output, like `grader.explain.oracle.Oracle.suspects`.
+
+    `right` has the outputs that are right, by name. A suspect that predicts other values for them is left out.
     """
 
     def spoils(suspect: Suspect) -> bool:
@@ -119,14 +120,14 @@ def fitting(
 
 
 def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:
-    """Compare a prediction with the output. Return two booleans: it agrees with nearly all wrong elements, and with
-    nearly all right ones as well. NaN agrees with NaN only, and an infinity with the same infinity. Alone, they prove
-    nothing: without an equal number, the prediction must agree with the right elements."""
+    """Compare a prediction with the output. Return two bools: it agrees with nearly all wrong elements, and also with
+    nearly all right ones. NaN agrees only with NaN, an infinity only with the same infinity. If all wrong elements are
+    NaN or infinite, this proves little, so the prediction must also agree with the right elements."""
     actual, wrong = seen.actual, seen.wrong
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
     miss = abs(actual - predicted)
-    # Scale the tolerance down for predictions far smaller than the right output: else zeros would agree with them.
+    # If a prediction is far smaller than the right output, reduce the tolerance: else zeros would agree with it.
     scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0) if wrong.any() else 1.0
     close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
     # A prediction must be much closer to the output than the right value is.

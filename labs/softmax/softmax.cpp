@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-// Part 1. X is (R, C), float32, row-major. Return a new tensor (R, C): exp(x) of each element over the sum of its row.
+// Part 1. X is (R, C), float32, row-major. Return a new tensor (R, C): exp(x) divided by the sum of exp(x) of the row.
 torch::Tensor naiveSoftmax(torch::Tensor XTensor, int R, int C) {
     torch::Tensor OTensor = at::zeros({R, C}, at::kFloat);
     const float *X = XTensor.data_ptr<float>();
@@ -75,7 +75,7 @@ torch::Tensor onlineSoftmax(torch::Tensor XTensor, int R, int C) {
         float most = -INFINITY;
         double sum = 0.0;
         for (int j = 0; j < C; j++) {
-            if (x[j] == -INFINITY) continue;  // it adds nothing, and -inf - -inf is no number
+            if (x[j] == -INFINITY) continue;  // it adds 0 to the sum, and (-inf) - (-inf) is NaN
             const float now = std::max(most, x[j]);
             sum = sum * std::exp(most - now) + std::exp(x[j] - now);
             most = now;
@@ -89,8 +89,8 @@ torch::Tensor onlineSoftmax(torch::Tensor XTensor, int R, int C) {
     return OTensor;
 }
 
-// Part 4. Two partial results of the same R rows are given, each of other columns: m1, l1, m2, l2 (R), and o1, o2 (R,
-// d). Write the partial result of all these columns to m, l (R) and o (R, d).
+// Part 4. You get two partial results of the same R rows, for different columns: m1, l1, m2, l2 (R), and o1, o2 (R, d).
+// Write the partial result for all these columns to m, l (R) and o (R, d).
 void mergeSoftmax(torch::Tensor m1Tensor, torch::Tensor l1Tensor, torch::Tensor o1Tensor, torch::Tensor m2Tensor,
                   torch::Tensor l2Tensor, torch::Tensor o2Tensor, torch::Tensor mTensor, torch::Tensor lTensor,
                   torch::Tensor oTensor, int R, int d) {
@@ -104,7 +104,7 @@ void mergeSoftmax(torch::Tensor m1Tensor, torch::Tensor l1Tensor, torch::Tensor 
     // BEGIN SOLUTION
     for (int i = 0; i < R; i++) {
         const float most = std::max(m1[i], m2[i]);
-        // If both sides are empty, (-inf) - (-inf) is NaN: both weights are 0.
+        // If both sides are empty, (-inf) - (-inf) is NaN, so set both weights to 0.
         const float left = most == -INFINITY ? 0.0f : l1[i] * std::exp(m1[i] - most);
         const float right = most == -INFINITY ? 0.0f : l2[i] * std::exp(m2[i] - most);
         const float sum = left + right;

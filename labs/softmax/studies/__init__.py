@@ -1,1 +1,1 @@
-"""Studies of this lab: simulated traffic, and the accuracy of the student's parts."""
+"""Studies of the lab softmax: simulated traffic, and the accuracy of the student's parts."""

@@ -1,11 +1,11 @@
-"""`accuracy`: the size of logits at which each part overflows, and the distance of its results from float64.
+"""`accuracy`: the size of logits at which each part overflows, and the error of its results compared with float64.
 
 The study has two sweeps. In the first ("size"), logits are around +size and -size, with sizes from 0 to ten thousand.
-In the second ("columns"), the first element of a row is far larger than C - 2 others: none of those alone changes a
-float sum, but together they do. `merge` gets the partial results of both halves of the columns, as float32.
+In the second ("columns"), each row has a tail: C - 2 elements so far below the first one that a single one does not
+change a float sum, but all together do. `merge` gets the partial results of both halves of the columns, as float32.
 
 Errors are in units in the last place of the correct float32: 0.5 is the best that rounding allows. For `merge` the
-larger error of l and o is reported, the latter in units of the larger of |o1| and |o2|.
+largest error of m, l and o is reported. The unit for o is that of the larger of |o1| and |o2|.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ SIZES = (0, 20, 40, 60, 80, 90, 110, 1000, 10_000)
 COLUMNS = (16, 256, 4096, 16_384, 65_536, 100_000)
 ROWS, USUAL_COLUMNS = 8, 1024
 SMALLEST = 1e-30
-"""Smaller results are left out: close to the smallest float32, a unit in the last place is relatively large."""
+"""Smaller results are ignored, because near the smallest float32 a unit in the last place is relatively large."""
 NO_NUMBER = "inf or NaN"
 MERGE = "merge"
 
 
 @dataclass(frozen=True)
 class Point:
-    """Result of one part for one input: size or number of columns `value` of `sweep` ("size" or "columns").
+    """Result of one part for one input. `value` is the size or the number of columns, as `sweep` says.
 
-    `error` is in units in the last place, infinite if a result is NaN or infinite. If it is None, `trouble` says why.
+    `error` is in units in the last place; infinite if a result is NaN or infinite. If it is None, `trouble` is the
+    reason.
     """
 
     part: str
@@ -60,7 +61,7 @@ class Point:
 
 @dataclass(frozen=True)
 class AccuracyStudy:
-    """All points of the study: those of the first part, then those of the next."""
+    """All points of the study, part by part."""
 
     points: tuple[Point, ...]
     about: str
@@ -77,10 +78,10 @@ class AccuracyStudy:
             "Largest error of each part, in units in the last place of float32",
             ("input", *self.parts),
             tuple(rows),
-            f"{self.about}. Against float64 on the same float32 inputs; 0.5 is what rounding alone gives. "
-            f"Logits around +-size: {ROWS} rows of {USUAL_COLUMNS}, within 4 of it. A row with a tail: the "
-            "first element leaves all but one of the others about 17 behind. merge is given both halves of "
-            "the columns as partial results.",
+            f"{self.about}. Compared with float64 on the same float32 inputs; rounding alone gives up to 0.5. "
+            f"Logits around +-size: {ROWS} rows of {USUAL_COLUMNS}, within 4 of +size or -size. A row with a "
+            "tail: all elements but two are about 17 below the first one. merge gets partial results of both "
+            "halves of the columns.",
         )
 
     def _at(self, part: str, sweep: str, value: int) -> Point:
@@ -117,7 +118,7 @@ def _input(sweep: str, value: int) -> str:
 
 
 def logits_around(size: int, seed: int) -> Array:
-    """Usual logits around +size in even rows and -size in odd ones, float32 (ROWS, USUAL_COLUMNS)."""
+    """Draw usual logits around +size in even rows and -size in odd rows, float32 (ROWS, USUAL_COLUMNS)."""
     x = Draws(seed).uniform((ROWS, USUAL_COLUMNS), -4.0, 4.0) + np.float32(size)
     x[1::2] -= np.float32(2 * size)
     return x
@@ -129,7 +130,7 @@ def with_tail(columns: int, seed: int) -> Array:
 
 
 def halves(x: Array, seed: int) -> dict[str, Array]:
-    """Return the partial results of both halves of the columns of x (R, C), float32, for random values (C, 1)."""
+    """Return the partial results of both halves of x's columns, float32, by name, for random values (C, 1)."""
     values = Draws(seed).uniform((x.shape[1], 1), -1.0, 1.0).astype(np.float64)
     found: dict[str, Array] = {}
     cut = max(1, x.shape[1] // 2)
@@ -162,7 +163,7 @@ def units_off(actual: Array, right: Array, scale: Array | None = None) -> float:
 
 
 def error_of(part: Part, inputs: dict[str, Array], found: dict[str, Array]) -> float:
-    """Return the distance of a part's answers from float64, in units in the last place."""
+    """Return the error of a part's results compared with float64, in units in the last place."""
     if part.oracle != MERGE:
         return units_off(found[RESULT], softmax(inputs["X"].astype(np.float64)))
     right = merged(inputs)
@@ -225,10 +226,10 @@ def _points(
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py lab softmax accuracy`. Return 1 if a call failed, else 0."""
     parse = options.parser(
-        arguments, "accuracy", "Where your parts overflow, and how far they are from float64."
+        arguments, "accuracy", "The logits at which your parts overflow, and the errors of their results."
     )
-    parse.add_argument("--sizes", metavar="n,n,...", help=f"of the logits ({','.join(map(str, SIZES))})")
-    parse.value("--columns", "n,n,...", f"of rows with a tail ({','.join(map(str, COLUMNS))})")
+    parse.add_argument("--sizes", metavar="n,n,...", help=f"logits' sizes ({','.join(map(str, SIZES))})")
+    parse.value("--columns", "n,n,...", f"lengths of rows with a tail ({','.join(map(str, COLUMNS))})")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     most = settings.assignment.maxima["C"]

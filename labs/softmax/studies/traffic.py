@@ -1,8 +1,8 @@
 """`traffic`: loads and stores of the parts' loops, and the cache lines that they move, compared with theory.
 
-Theory of operation. native/cachesim.cpp simulates the loops of a part as the assignment describes them. It applies each
-of their accesses to X or O to a model of one cache with LRU replacement. A line is fetched before it is stored to, and
-written back when it is evicted. `framework` is the same softmax with one kernel for each operation: maximum,
+Theory of operation. native/cachesim.cpp simulates the loops of a part as the assignment describes them. Each access to
+X or O goes to a model of one cache, which evicts the least recently used line. A line is fetched before it is stored
+to, and written back when it is evicted. `framework` is the same softmax with one kernel for each operation: maximum,
 difference, exp(), sum, quotient. `fused` is the lower limit for all parts: the row stays on the chip between its load
 and its store.
 
@@ -14,8 +14,8 @@ In elements of a matrix of M rows and N columns:
     online      2 MN loads, MN stores       (maximum and sum; the quotients)
     fused       MN loads, MN stores
 
-If the cache cannot hold a row, every load reaches memory. If it holds a row, only the first load of each element does.
-Each line of O is fetched before it is stored to, which adds MN.
+If a row does not fit into the cache, every load reaches memory. If it fits, only the first load of each element does.
+Each line of O is fetched before it is stored to, which adds MN loads.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
 
 
 def passes(kernel: str, columns: int, model: Model) -> int | None:
-    """Return the fetched lines by theory, those of O included, as a multiple of the lines of X. Return None if the
-    cache holds about one row, so that neither formula applies."""
+    """Return the fetched lines of X and O by theory, as a multiple of the lines of X. Return None if the cache is about
+    as large as a row, so that neither formula applies."""
     row_bytes = columns * FLOAT_BYTES
     loads = {"framework": 5, "naive": 2, "safe": 3, "online": 2, "fused": 1}[kernel]
     if 2 * model.size_bytes <= row_bytes:
@@ -121,11 +121,11 @@ class TrafficStudy:
         row, whole = self.columns * FLOAT_BYTES, self.rows * self.columns * FLOAT_BYTES
         return (
             f"{self.about}. Loads and stores are elements of tensors. Simulated: one level, {model.kind}, "
-            f"lines of {model.line_bytes} bytes, the least recently used out first; a line that is stored to "
-            f"is fetched before. A row has {helpers.size_text(row)} bytes, X {helpers.size_text(whole)}. A "
-            "pass fetched is as many lines as X has. framework: one kernel for each operation, 5 MN + 2 M "
-            "loads and 3 MN + 2 M stores for M rows and N columns; where 5 MN + M loads are published, one "
-            "of the two vectors is left out. fused: the row stays on the chip."
+            f"lines of {model.line_bytes} bytes, evicts the least recently used line; a line is fetched before "
+            f"it is stored to. A row has {helpers.size_text(row)} bytes, X {helpers.size_text(whole)}. passes "
+            "fetched: lines fetched / lines of X. framework: one kernel for each operation, 5 MN + 2 M loads "
+            "and 3 MN + 2 M stores for M rows and N columns (publications with 5 MN + M loads leave out one of "
+            "two vectors). fused: the row stays on the chip."
         )
 
     def figures(self) -> tuple[Figure, ...]:
@@ -148,7 +148,7 @@ class TrafficStudy:
 
 
 def measure(rows: int, columns: int, models: Sequence[Model], about: str) -> TrafficStudy:
-    """Simulate every kernel in every cache. Raises KitError where the simulator cannot be built."""
+    """Simulate every kernel in every cache. Raises KitError if the simulator cannot be built."""
     walks = [(kernel, model) for model in models for kernel in KERNELS]
     found = helpers.simulated(SIMULATOR, [((kernel, rows, columns), model) for kernel, model in walks])
     lines = {walk: Traffic(*counts) for walk, counts in zip(walks, found, strict=True)}
@@ -160,7 +160,7 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments,
         "traffic",
-        "Loads, stores and cache lines of the parts' loops, simulated, beside the theory.",
+        "Loads, stores and cache lines of the parts' loops, simulated and by theory.",
     )
     parse.add_argument("--cache", metavar="SIZE,...", help="sizes of the cache, as 16K,512K (8K,256K,64M)")
     parse.add_argument("--ways", metavar="n", default="0", help="associativity, 0 for full (%(default)s)")
@@ -170,7 +170,7 @@ def main(arguments: list[str]) -> int:
     models = helpers.cache_models(given.cache, given.ways, facts.describe().line_bytes, LADDER)
     accesses = 20 * sizes["R"] * sizes["C"] * len(models)
     if accesses > MOST_ACCESSES:
-        raise UsageError(f"this makes about {accesses:.1g} accesses: choose a smaller -R or -C")
+        raise UsageError(f"this simulates about {accesses:.1g} accesses, too many: choose a smaller -R or -C")
     outcome.prepare(settings, "traffic")
     outcome.deliver(measure(sizes["R"], sizes["C"], models, options.about({})), settings)
     return EXIT_PASS

@@ -1,8 +1,8 @@
-"""Suspects of the lab: each is a function that predicts the output of a kernel with one mistake.
+"""Suspects of the lab, possible mistakes: each has words for students and predicts the output of a wrong kernel.
 
-Suspects of rows take a `labs.softmax.scene.Scene`, those of `merge` take the inputs by name. To add a suspect, write a
-row in a table of `formula` or `merging`, or a function with the table's decorator. The lists below name the tables of
-each part. Suspects that explain the same output are reported together, simpler ones first.
+Predictions for rows take a `labs.softmax.scene.Scene`, predictions for `merge` the inputs by name. To add a suspect,
+write a row in a table of `formula` or `merging`, or a function with the table's decorator. The lists below name the
+tables of each part. Suspects that explain the same output are reported together, simpler ones first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ LANES = tuple(formula.LANES)
 def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
     """Return the suspects that depend on the number of columns, `count`.
 
-    Suspects about a subtracted maximum are among them if `mistakes` have such suspects.
+    They include suspects about a subtracted maximum only if `mistakes`, the other suspects of the part, do.
     """
     return formula.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))

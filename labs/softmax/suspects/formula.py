@@ -1,4 +1,4 @@
-"""Mistakes in the formula: the argument of exp(), and the divisor."""
+"""Suspects of the softmax of rows: mistakes in the argument of exp() and in the divisor."""
 
 from __future__ import annotations
 
@@ -29,63 +29,59 @@ NAIVE += [
         "The rows do not sum to 1: they are never divided by the sum of exp(x).",
         lambda s: s.plain),
     row("divided_by_largest", "divided_by_largest",
-        "Each row is divided by its largest exp(x), and not by the sum of exp(x).",
+        "Each row is divided by its largest exp(x), not by the sum of exp(x).",
         lambda s: s.weights),
 ]  # fmt: skip
 
 
 MISTAKES += [
     row("base_two", "wrong_base",
-        "The powers are of 2 and not of e: exp2(x) is exp(x) only where x was multiplied by log2(e) = 1.442695 "
-        "before.",
+        "exp2(x) computes powers of 2, not of e: multiply x by log2(e) = 1.442695 before, or call exp(x).",
         lambda s: normalised(np.exp2(s.x - s.most))),
     row("scaled_for_nothing", "wrong_base",
-        "x is multiplied by log2(e), but exp() is called: that gives exp(1.4427 * x). Call exp2(), since "
+        "x is multiplied by log2(e), but then exp() is called: that gives exp(1.4427 * x). Call exp2(), because "
         "exp2(x * log2(e)) is exp(x), or leave the factor out.",
         lambda s: normalised(np.exp((s.x - s.most) * LOG2_E))),
     row("logarithm", "log_taken",
-        "The output is the logarithm of the softmax, x - m - log(sum), and not the softmax.",
+        "The output is the logarithm of the softmax, x - m - log(sum), not the softmax.",
         lambda s: s.x - s.most - np.log(total(s.weights))),
     row("no_exponential", "no_exponential",
-        "Each element is divided by the sum of its row as it is: exp() is missing.",
+        "Each element x is divided by the sum of its row: exp() is missing in both.",
         lambda s: s.x / total(s.x)),
     row("sum_of_elements", "exponential_missing_in_sum",
-        "The sum is that of the elements of the row, and not that of their exp().",
+        "The sum adds the elements of the row, not their exp().",
         lambda s: s.weights / total(s.x)),
 ]  # fmt: skip
 
 
-@naive(
-    "exponential_missing_in_sum", "The sum is that of the elements of the row, and not that of their exp()."
-)
+@naive("exponential_missing_in_sum", "The sum adds the elements of the row, not their exp().")
 def plain_sum_of_elements(s: Scene) -> Array:
     return s.plain / total(s.x)
 
 
 MISTAKES += [
     row("turned_round", "wrong_sign",
-        "The smallest element of a row has the largest share: exp(-x) is taken, or exp(m - x).",
+        "The smallest element of a row has the largest share: exp(-x) or exp(m - x) is used, not exp(x - m).",
         lambda s: normalised(np.exp(s.x.min(1, keepdims=True) - s.x))),
     row("exponential_of_output", "reads_what_it_wrote",
-        "exp() is applied twice to each element: the last pass reads from O, where an earlier one has put exp(x - m) "
-        "already, in the place of x.",
+        "exp() is applied twice to each element: the last pass does not read x, but O, which already contains "
+        "exp(x - m).",
         lambda s: np.exp(s.weights) / total(s.weights)),
     row("shifted_exponential_of_output", "reads_what_it_wrote",
-        "The last pass takes exp(o - m) of what an earlier one has put into O already, in the place of exp(x - m).",
+        "The last pass computes exp(o - m), not exp(x - m): it reads O, to which an earlier pass has written.",
         lambda s: np.exp(s.weights - s.most) / total(s.weights)),
 ]  # fmt: skip
 
 
 NAIVE += [
     row("plain_exponential_of_output", "reads_what_it_wrote",
-        "exp() is applied twice to each element: the last pass reads from O, where an earlier one has put exp(x) "
-        "already, in the place of x.",
+        "exp() is applied twice to each element: the last pass does not read x, but O, which already contains exp(x).",
         lambda s: np.exp(s.plain) / total(s.plain)),
 ]  # fmt: skip
 
 
 @mistake(
-    "wrong_stride", "Row i is read from X[i * R + j]: each row has C elements, so that it begins at i * C."
+    "wrong_stride", "Row i is read from X[i * R + j]: each row has C elements, so row i begins at i * C."
 )
 def rows_of_another_length(s: Scene) -> Array | None:
     rows, columns = s.whole.shape
@@ -115,7 +111,7 @@ MISTAKES += [
 ]
 
 
-# ---- mistakes in the subtracted maximum: they show only if exp() overflows, or if all weights of a row are 0
+# ---- mistakes in the subtracted maximum: results are wrong only if exp() overflows, or is 0 for a whole row
 
 MAXIMUM: list[Suspect] = []
 of_maximum = registering(MAXIMUM)
@@ -125,11 +121,11 @@ MAXIMUM += [
     row("no_maximum", "no_maximum", "The maximum is not subtracted: exp(x) is infinite above 88.7, and 0 below -104.",
         lambda s: shifted(s, 0.0)),
     row("of_the_matrix", "maximum_of_matrix",
-        "The maximum is that of the whole matrix: a row far below it is 0 throughout, and its sum too. Begin anew "
-        "in each row.",
+        "The maximum is that of the whole matrix: in a row far below it, each exp() and their sum are 0. Compute the "
+        "maximum of each row.",
         lambda s: shifted(s, s.whole.max())),
     row("of_the_column", "maximum_wrong_axis",
-        "The maximum goes over rows: each element needs that of its row, not of its column.",
+        "The maximum goes over rows: each element needs the maximum of its row, not of its column.",
         lambda s: shifted(s, s.whole.max(0, keepdims=True))),
     row("position_of_maximum", "maximum_position",
         "The position of the largest element is subtracted, not its value: std::max_element returns a pointer p, and "
@@ -159,7 +155,7 @@ MAXIMUM += [
 
 MAXIMUM += [
     row("largest_so_far", "maximum_not_reset",
-        "The maximum is the largest of all rows so far: set it to -inf at the beginning of each row.",
+        "The maximum also contains all earlier rows: set it to -inf at the beginning of each row.",
         lambda s: shifted(s, s.of_all(np.maximum.accumulate(s.all_most, 0)))),
     row("of_absolutes", "maximum_of_absolutes", "The largest |x| is subtracted, not the largest x.",
         lambda s: shifted(s, abs(s.x).max(1, keepdims=True))),
@@ -175,7 +171,7 @@ def _begun_at(start: float) -> Callable[[Scene], Array]:
 MAXIMUM += [
     Suspect(
         "maximum_start",
-        f"The maximum begins at {words}, which is more than all elements of some rows: begin at -inf.",
+        f"The maximum begins at {words}, which is larger than all elements of some rows: begin at -inf.",
         _begun_at(start),
         (f"begun at {start:g}",),
     )
@@ -210,33 +206,33 @@ of_sums = registering(SUMS)
 
 SUMS += [
     row("plain_whole_sum", "whole_sum",
-        "The sum is a whole number: each exp() loses its fraction as it is added. Make the sum a float or a double.",
+        "The sum is a whole number: each exp() loses its fraction when it is added. Make the sum a float or a double.",
         lambda s: s.plain / total(np.floor(s.plain))),
     row("over_rows", "wrong_axis",
-        "Each column is divided by its own sum: the sum goes over rows in the place of columns.",
+        "Each column is divided by its own sum: sum over the columns of each row, not over rows.",
         lambda s: s.weights / total(np.exp(s.whole - s.all_most).T).T),
     row("plain_over_rows", "wrong_axis",
-        "Each column is divided by its own sum of exp(x): the sum goes over rows in the place of columns.",
+        "Each column is divided by its own sum of exp(x): sum over the columns of each row, not over rows.",
         lambda s: s.plain / total(np.exp(s.whole).T).T),
-    row("over_everything", "sum_of_matrix", "Each row is divided by the sum of the whole matrix, and not by its own.",
+    row("over_everything", "sum_of_matrix", "Each row is divided by the sum of the whole matrix, not by its own sum.",
         lambda s: s.weights / total(np.exp(s.whole - s.all_most)).sum(dtype=np.float32)),
     row("plain_over_everything", "sum_of_matrix",
-        "Each row is divided by the sum of exp(x) of the whole matrix, and not by its own.",
+        "Each row is divided by the sum of exp(x) of the whole matrix, not by its own sum.",
         lambda s: s.plain / total(np.exp(s.whole)).sum(dtype=np.float32)),
     row("kept_sum", "sum_not_reset",
-        "The sum of a row still holds the sums of earlier rows: set it to 0 at the beginning of each row.",
+        "The sum of a row also contains the sums of earlier rows: set it to 0 at the beginning of each row.",
         lambda s: s.weights / s.of_all(np.cumsum(total(np.exp(s.whole - s.all_most)), 0, dtype=np.float32))),
     row("plain_kept_sum", "sum_not_reset",
-        "The sum of exp(x) of a row still holds the sums of earlier rows: set it to 0 at the beginning of each row.",
+        "The sum of exp(x) also contains the sums of earlier rows: set it to 0 at the beginning of each row.",
         lambda s: s.plain / s.of_all(np.cumsum(total(np.exp(s.whole)), 0, dtype=np.float32))),
     row("running_sum", "divided_too_early",
-        "Each element is divided by the sum up to itself, which is not complete yet: divide in a pass of its own.",
+        "Each element is divided by a sum that is not complete yet, up to this element: divide in a separate pass.",
         lambda s: s.weights / np.cumsum(s.weights, 1, dtype=np.float32)),
     row("lacks_first", "first_left_out",
         "The sum lacks the first element of the row: a loop that begins at 1 needs a sum that begins at exp(0) = 1.",
         lambda s: s.weights / total(s.weights[:, 1:])),
     row("whole_sum", "whole_sum",
-        "The sum is a whole number: each exp() loses its fraction as it is added. Make the sum a float or a double.",
+        "The sum is a whole number: each exp() loses its fraction when it is added. Make the sum a float or a double.",
         lambda s: s.weights / total(np.floor(s.weights))),
 ]  # fmt: skip
 
@@ -245,11 +241,11 @@ SUMS += [
 
 
 def in_lanes(weights: Array, lanes: int) -> Array:
-    """Return the sum of each row as a vectorised float32 loop computes it: one sum for each lane, then all added up."""
+    """Return the sum of each row like a vectorised float32 loop: add up one sum for each SIMD lane, then these sums."""
     count = -(-weights.shape[1] // lanes) * lanes
     padded = np.zeros((len(weights), count), np.float32)
     padded[:, : weights.shape[1]] = weights
-    # np.cumsum adds one after the other, where np.sum adds in pairs.
+    # np.cumsum adds one number after the other, but np.sum would add in pairs.
     sums = np.cumsum(padded.reshape(len(weights), -1, lanes), 1, dtype=np.float32)[:, -1]
     return sums.sum(1, keepdims=True, dtype=np.float32)
 
@@ -264,7 +260,7 @@ def _losing(lanes: int, backwards: bool) -> Callable[[Scene], Array]:
 def _lanes(lanes: int) -> tuple[Suspect, ...]:
     held = "one float" if lanes == 1 else f"{lanes} floats"
     words = (
-        f"The sum of a row is held in {held} and loses many small numbers: once it is 1 or more, "
+        f"The sum of a row is stored in {held} and loses many small numbers: once it is 1 or more, "
         "adding a number below 6e-8 does not change it. Sum in double, or in blocks of some hundred numbers "
         "whose sums are then added."
     )
@@ -274,14 +270,14 @@ def _lanes(lanes: int) -> tuple[Suspect, ...]:
     )
 
 
-#: Suspects for `safe` and `online`; in `naive` such a sum is allowed.
+#: Suspects for `safe` and `online` only, because `naive` may use such a sum.
 LANES: tuple[Suspect, ...] = tuple(suspect for lanes in (1, 2, 4, 8, 16) for suspect in _lanes(lanes))
 
 
 # ---- mistakes of the pass that keeps a running maximum m and a running sum l.
 # The right recurrence is l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j), where m_j is the maximum of elements 0 to
-# j. The predictions write the result of a wrong recurrence as a sum over j: later steps rescale term j by exp(m_j -
-# m_last).
+# j. Predictions compute the result of a wrong recurrence as a sum over j, because all later steps together rescale term
+# j by exp(m_j - m_last).
 
 RUNNING: list[Suspect] = []
 of_running = registering(RUNNING)
@@ -299,12 +295,10 @@ def _later(s: Scene) -> Array:
 
 RUNNING += [
     row("not_rescaled", "not_rescaled",
-        "The running sum is not rescaled: where the maximum grows from m to n, what was summed so far counts exp(m "
-        "- n) times.",
+        "The running sum is not rescaled: when the maximum grows from m to n, multiply the sum so far by exp(m - n).",
         lambda s: s.weights / total(np.exp(s.x - s.running))),
     row("updated_after_use", "maximum_after_use",
-        "Each element is added with the maximum before it: the running maximum is updated only after exp(x - m) was "
-        "taken.",
+        "Each element is added with the old maximum: update the running maximum before exp(x - m) is computed.",
         lambda s: s.weights / total(np.exp(s.x - _before(s, s.x[:, :1])) * _later(s))),
     row("new_term_rescaled", "new_term_rescaled",
         "The new element is rescaled together with the old sum: in l = l * exp(m - n) + exp(x - n) only l is "
@@ -314,15 +308,15 @@ RUNNING += [
                 np.exp(s.x - s.running)
                 * np.exp(_before(s, np.full(s.most.shape, -np.inf, np.float32)) - s.running) * _later(s))),
     row("upside_down", "rescaled_upside_down",
-        "The running sum is rescaled by exp(n - m), where the maximum grows from m to n: it should be "
-        "exp(m - n), which is below 1.",
+        "The running sum is rescaled by exp(n - m) when the maximum grows from m to n: it should be exp(m - n), which "
+        "is below 1.",
         lambda s: s.weights / total(np.exp(s.x - s.running) * np.exp(s.most - s.running))),
 ]  # fmt: skip
 
 
 @of_running(
     "rescaled_to_new_only",
-    "The sum starts from 0 where the maximum grows from m to n: multiply the sum so far by exp(m - n) instead.",
+    "The sum is set to 0 when the maximum grows from m to n: multiply the sum so far by exp(m - n) instead.",
 )
 def begun_anew(s: Scene) -> Array:
     last_growth = s.columns - 1 - np.argmax(s.running[:, ::-1] > _before(s, np.float32(-np.inf))[:, ::-1], 1)
@@ -331,29 +325,29 @@ def begun_anew(s: Scene) -> Array:
 
 
 def _is_new_maximum(s: Scene) -> Array:
-    """Return a mask (K, C) of the elements, from the second on, that are larger than all before them in their row."""
+    """Return a mask (K, C) of the elements, from the second on, that are larger than all earlier ones in their row."""
     return np.asarray(s.x > _before(s, np.full(s.most.shape, np.inf, np.float32)))
 
 
 RUNNING += [
     row("new_maximum_left_out", "new_maximum_left_out",
-        "An element that becomes the maximum rescales the sum and is not added to it: after sum *= exp(old - new) its "
-        "own term is still missing, exp(0) = 1.",
+        "An element that becomes the maximum rescales the sum, but is not added to it: after sum *= exp(old - new), "
+        "add its term, exp(0) = 1.",
         lambda s: s.weights / total(np.where(_is_new_maximum(s), np.float32(0), s.weights))),
     row("ties_left_out", "ties_left_out",
-        "An element that equals the maximum so far adds nothing to the sum: ties count exp(0) = 1 each.",
+        "An element that equals the maximum so far adds nothing to the sum: it has to add exp(0) = 1.",
         lambda s: s.weights / total(np.where(s.x == _before(s, np.full(s.most.shape, np.inf, np.float32)),
                                              np.float32(0), s.weights))),
     row("first_twice", "first_counted_twice",
-        "The first element counts twice: where the sum begins at 1 for it, the loop begins at 1, too.",
+        "The first element counts twice: if the sum begins at 1 for it, the loop has to begin at 1, too.",
         lambda s: s.weights / (total(s.weights) + s.weights[:, :1])),
 ]  # fmt: skip
 
 
 @of_running(
     "written_too_early",
-    "Each element is written with the maximum and the sum of the moment, exp(x - m) / l in the first pass: both are "
-    "complete only at its end.",
+    "The first pass already writes exp(x - m) / l: write in a second pass, because m and l are complete only after the "
+    "first.",
 )
 def written_in_first_pass(s: Scene) -> Array:
     sums = np.cumsum(np.exp(s.x.astype(np.float64) - s.most), 1) * np.exp(
@@ -365,14 +359,14 @@ def written_in_first_pass(s: Scene) -> Array:
 RUNNING += [
     row("masked_beginning", "empty_so_far",
         "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is not a number. Skip "
-        "what is -inf, or begin with a maximum that is finite.",
+        "elements that are -inf, or begin with a finite maximum.",
         lambda s: np.where(np.isneginf(s.x[:, :1]), np.float32(np.nan), normalised(s.weights))),
 ]  # fmt: skip
 
 
 @of_running(
     "state_not_reset",
-    "Maximum and sum of a row go on from the row before: set m to -inf and l to 0 at the beginning of each row.",
+    "Maximum and sum of a row continue those of the previous row: set m to -inf and l to 0 at the start of each row.",
 )
 def state_kept(s: Scene) -> Array:
     largest = np.maximum.accumulate(s.all_most, 0).astype(np.float64)
@@ -388,7 +382,10 @@ WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
-    """Return the suspects for rows of `columns` elements. Widths that leave out the same columns are one suspect."""
+    """Return the suspects for rows of `columns` elements. Widths that leave out the same columns give one suspect.
+
+    `has_maximum`: include a maximum that leaves out columns.
+    """
     cuts: dict[int, list[str]] = {}
     cuts[columns - 1] = ["the last one"]
     for width in WIDTHS:
@@ -412,12 +409,12 @@ def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
 def _why(columns: int, names: list[str]) -> str:
     found = ["the loop ends at C - 1"] if "the last one" in names else []
     if any(name.isdigit() for name in names):
-        found.append(f"what is left of {columns} columns beyond the last full block is forgotten")
+        found.append(f"the rest of {columns} columns, beyond the last full block, is forgotten")
     return ", or ".join(found)
 
 
 def _largest(x: Array) -> Array:
-    """Return the maximum of each row; -inf for no columns, as a loop leaves it."""
+    """Return the maximum of each row; -inf without columns, like a loop that starts at -inf."""
     return x.max(1, keepdims=True, initial=np.float32(-np.inf))
 
 

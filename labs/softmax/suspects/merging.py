@@ -1,4 +1,4 @@
-"""Mistakes in merging two partial results (m1, l1, o1) and (m2, l2, o2). A prediction has m, l and o by name."""
+"""Suspects of merging two partial results (m1, l1, o1) and (m2, l2, o2). They predict m, l and o by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ZERO, NAN = np.float32(0), np.float32(np.nan)
 
 @dataclass(frozen=True)
 class Sides:
-    """The partial results of both sides, float32: maxima and sums (R), means (R, d)."""
+    """Inputs of `merge`, the partial results of both sides, float32: maxima and sums (R), means (R, d)."""
 
     inputs: Inputs
 
@@ -41,20 +41,20 @@ class Sides:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """The correct weights of both sides."""
+        """The correct weights of both sides in the sum, each (R)."""
         return self.sum(1) * self.factor(1), self.sum(2) * self.factor(2)
 
     @property
     def total(self) -> Array:
-        """The correct new sum."""
+        """The correct merged sum (R)."""
         return self.weights[0] + self.weights[1]
 
     def combined(self, a: Array, b: Array) -> Array:
-        """Predict o as a o1 + b o2, with other factors a and b."""
+        """Return a o1 + b o2 (R, d), for factors a and b (R)."""
         return a[:, None] * self.mean(1) + b[:, None] * self.mean(2)
 
     def merged(self, a: Array, b: Array, m: Array | None = None) -> Outputs:
-        """Return m, l = a + b and o = (a o1 + b o2) / l. Where both sides are empty, o is 0."""
+        """Return m (by default the right one), l = a + b and o = (a o1 + b o2) / l. If both sides are empty, o is 0."""
         o = np.where(self.both_empty[:, None], ZERO, self.combined(a, b) / (a + b)[:, None])
         return {"m": self.m if m is None else m, "l": a + b, "o": o}
 
@@ -66,7 +66,7 @@ class Sides:
         return self.merged(self.sum(1) * self.factor(1, m), self.sum(2) * self.factor(2, m), m)
 
     def where(self, rows: Array, **values: np.float32) -> Outputs:
-        """Return the right outputs, but with `values` (by output) in the rows of the mask `rows`."""
+        """Return the right outputs, but with `values` (by output name) in the rows of the mask `rows`."""
         right = self.merged(*self.weights)
         return right | {
             name: np.where(rows[:, None] if right[name].ndim == 2 else rows, value, right[name])
@@ -93,44 +93,42 @@ MISTAKES: list[Suspect] = [
         "l1 and l2 are added as they are: first multiply them by exp(m1 - m) and exp(m2 - m).",
         lambda s: s.merged(s.sum(1), s.sum(2))),
     _mistake("left_maximum", "maximum_of_one_side",
-        "m is the maximum of the left side alone: the new one is the larger of m1 and m2.",
+        "m is the maximum of the left side alone: it has to be the larger of m1 and m2.",
         lambda s: s.with_maximum(s.inputs["m1"])),
     _mistake("right_maximum", "maximum_of_one_side",
-        "m is the maximum of the right side alone: the new one is the larger of m1 and m2.",
+        "m is the maximum of the right side alone: it has to be the larger of m1 and m2.",
         lambda s: s.with_maximum(s.inputs["m2"])),
-    _mistake("smaller", "minimum_taken", "m is the smaller of m1 and m2, and not the larger one.",
+    _mistake("smaller", "minimum_taken", "m is the smaller of m1 and m2: it has to be the larger.",
         lambda s: s.with_maximum(np.minimum(s.inputs["m1"], s.inputs["m2"]))),
-    _mistake("added_maxima", "maxima_added", "m is m1 + m2: it should be the larger one of both.",
+    _mistake("added_maxima", "maxima_added", "m is m1 + m2: it has to be the larger of both.",
         lambda s: {"m": s.inputs["m1"] + s.inputs["m2"]}),
     _mistake("not_below_zero", "maximum_start",
-        "m is never below 0: the larger of m1 and m2 alone counts, and -inf where both sides are empty.",
+        "m is never below 0: it has to be the larger of m1 and m2, and -inf if both sides are empty.",
         lambda s: s.with_maximum(np.maximum(s.m, ZERO))),
     _mistake("upside_down", "rescaled_upside_down",
         "The factors are upside down: a side's factor should be exp(m1 - m), which is at most 1, not exp(m - m1).",
         lambda s: s.rescaled(lambda side: np.exp(s.m - s.inputs[f"m{side}"]))),
     _mistake("exchanged", "factors_exchanged",
-        "Each side is rescaled by the other one's factor: exp(m1 - m) belongs to l1 and o1, exp(m2 - m) to l2 and o2.",
+        "Each side is rescaled by the other side's factor: exp(m1 - m) belongs to l1 and o1, exp(m2 - m) to l2 and o2.",
         lambda s: s.rescaled(lambda side: s.factor(3 - side))),
     _mistake("base_two", "wrong_base",
-        "The factors are powers of 2 and not of e: exp2() equals exp(x) only if x is multiplied by log2(e) before.",
+        "The factors are powers of 2, not of e: exp2(x) equals exp(x) only if x is multiplied by log2(e) before.",
         lambda s: s.rescaled(lambda side: np.exp2(s.inputs[f"m{side}"] - s.m))),
     _mistake("no_maximum", "no_maximum",
         "The maximum is not subtracted: exp(m1) and exp(m2) are infinite above 88.7, and l is no longer relative to m.",
         lambda s: s.rescaled(lambda side: np.exp(s.inputs[f"m{side}"]))),
     _mistake("minus_infinity_less_itself", "empty_sides",
-        "Where both sides are empty, m1 - m is -inf - -inf, and exp() of it NaN: nothing merged with nothing is "
-        "m = -inf, l = 0, o = 0.",
+        "If both sides are empty, m1 - m is (-inf) - (-inf), and exp() of it NaN: write m = -inf, l = 0, o = 0.",
         lambda s: s.where(s.both_empty, l=NAN, o=NAN)),
     _mistake("divided_by_nothing", "empty_sides",
-        "Where both sides are empty, o is 0 / 0: nothing merged with nothing is m = -inf, l = 0, o = 0.",
+        "If both sides are empty, o is 0 / 0: write m = -inf, l = 0, o = 0.",
         lambda s: s.where(s.both_empty, o=NAN)),
     _mistake("empty_where_one_is", "empty_sides",
-        "Where one side is empty, the output is not the other side: a side with m = -inf and l = 0 adds nothing.",
+        "If one side is empty, the output is not the other side's: a side with m = -inf and l = 0 must not change it.",
         lambda s: s.where(np.isneginf(s.inputs["m1"]) | np.isneginf(s.inputs["m2"]),
                           m=np.float32(-np.inf), l=ZERO, o=ZERO)),
     _mistake("not_divided", "not_normalised",
-        "o is not divided by the new sum: o1 and o2 are means, and a o1 + b o2 becomes a mean by the division by "
-        "l = a + b.",
+        "o is not divided by the new sum: divide a o1 + b o2 by l = a + b, so that it is a mean like o1 and o2.",
         lambda s: s.means(s.combined(*s.weights))),
     _mistake("taken_for_sums", "sums_forgotten_in_o",
         "o1 and o2 are added as if they were sums, but they are means: multiply o1 by l1 exp(m1 - m) and o2 by "
@@ -149,13 +147,14 @@ MISTAKES: list[Suspect] = [
         "In o the right side is not rescaled: the weight of o2 should be l2 * exp(m2 - m).",
         lambda s: s.means(s.combined(s.weights[0], s.sum(2)) / s.total[:, None])),
     _mistake("new_sum_for_left", "reads_what_it_wrote",
-        "The weight of o1 uses the new l, not l1: the sum was overwritten before o was made. Keep l1 until then.",
+        "The weight of o1 uses the new l, not l1: l1 was overwritten before o was computed. Keep l1 until then.",
         lambda s: s.means(s.combined(s.total * s.factor(1), s.weights[1]) / s.total[:, None])),
     _mistake("halves", "o_not_merged",
-        "o is the plain mean of o1 and o2: their weights should be a and b of l = a + b.",
+        "o is the plain mean of o1 and o2: weight o1 with l1 exp(m1 - m) / l, and o2 with l2 exp(m2 - m) / l.",
         lambda s: s.means((s.mean(1) + s.mean(2)) / np.float32(2))),
-    _mistake("added", "o_not_merged", "o is o1 + o2: both are means, whose weights should be a and b of l = a + b.",
+    _mistake("added", "o_not_merged",
+        "o is o1 + o2: weight o1 with l1 exp(m1 - m) / l, and o2 with l2 exp(m2 - m) / l.",
         lambda s: s.means(s.mean(1) + s.mean(2))),
-    _mistake("left_alone", "o_not_merged", "o is that of the left side alone.", lambda s: s.means(s.mean(1))),
-    _mistake("right_alone", "o_not_merged", "o is that of the right side alone.", lambda s: s.means(s.mean(2))),
+    _mistake("left_alone", "o_not_merged", "o is o1, that of the left side alone.", lambda s: s.means(s.mean(1))),
+    _mistake("right_alone", "o_not_merged", "o is o2, that of the right side alone.", lambda s: s.means(s.mean(2))),
 ]  # fmt: skip

@@ -1,5 +1,5 @@
-// Counts the traffic of the softmax of each row of a matrix. The memory accesses of a kernel's loops, element by
-// element and in order, go through a simulated cache of a given size.
+// Counts the memory traffic of softmax kernels. The accesses of a kernel's loops, element by element and in order, go
+// through a simulated cache of a given size.
 //
 //   program KERNEL R C CACHE_BYTES WAYS LINE_BYTES
 //
@@ -47,7 +47,7 @@ void naive(const Memory &m) { passes(m, 1); }
 void safe(const Memory &m) { passes(m, 2); }
 // Passes: maximum and sum together; the quotients.
 void online(const Memory &m) { passes(m, 1); }
-// One pass: the row stays on the chip from its load to the store of its quotients.
+// One pass: the row stays on the chip, in registers, from its load to the store of its quotients.
 void fused(const Memory &m) { passes(m, 0); }
 
 // One kernel for each operation; each kernel passes over the whole matrix.
