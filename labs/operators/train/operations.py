@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment, Part
 from grader.backends import binding, faults
-from grader.backends.kinds import kind_of
 from grader.backends.native.crashes import SIGNAL_HINTS
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.selection import make
@@ -155,16 +154,15 @@ def opened(assignment: Assignment, source: Path, wanted: Iterable[str]) -> Itera
         bench = _LongBench(
             assignment, source, Options(profile=False), lambda event: None, made, zygote, runners, host=host
         )
-        first = next(part for part in assignment.parts if kind_of(part).is_students)
 
         def start(threads: int) -> StudentOperators:
             try:
                 # Do not stop the runner between calls: a stop takes as long as a small call.
-                session = bench.student(first, threads=threads, freeze=False)
+                session = bench.student(next(iter(parts.values())), threads=threads, freeze=False)
             except faults.Faulty as fault:
                 raise Unfit(fault.diagnosis.message) from fault
             for part in parts.values():
-                if (unbound := binding.mismatch(part, session.functions, part.inputs)) is not None:
+                if (unbound := bench.backend(part).unbound(part, session)) is not None:
                     raise Unfit(unbound.message)
             return StudentOperators(session, parts)
 
