@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from classes.acting_class import HANG_S, SMALL, Class, gone, grader, processes_of, rows_of, wait_until
-from conftest import ROOT, insert_at_start, keeping, one_of_each, put
+from conftest import ROOT, insert_at_start, keeping, one_of_each, put, refused
 from handing_in import zipped
 from process_tree import alive, descendants
 
+from grader.__main__ import run
 from grader.assignment import loading
 from grader.assignment.records import RunLimits
 from grader.staff.classroom import executor, ledger, planning
@@ -221,25 +222,26 @@ def test_show_presents_a_graded_class_without_grading(real_class: Class, tmp_pat
 
 def test_run_from_the_command_line_gives_every_submission_an_entry(real_class: Class, tmp_path: Path) -> None:
     asked = ("run", real_class.folder, "--out", tmp_path, "--config", SMALL, "--trust", "--only", "empty")
-    run = grader(*asked)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "[1/1] empty: " in run.stdout and "1 could not be read" in run.stdout
+    first = grader(*asked)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "[1/1] empty: " in first.stdout and "1 could not be read" in first.stdout
     troubles = {name: row["trouble"] for name, row in rows_of(tmp_path).items()}
     assert len(troubles) == 5 and troubles["ada"] == "not graded yet" and "module.cpp" in troubles["empty"]
     again = grader(*asked)
     assert again.returncode == 2 and "--resume" in again.stderr
 
 
-def test_one_grades_the_same_and_exits_like_a_student_s_run(real_class: Class, tmp_path: Path) -> None:
-    folder, report, settings = real_class.folder, tmp_path / "one.json", ("--config", SMALL, "--trust")
-    run = grader("one", folder / "eve", *settings, "--json", report)
-    assert run.returncode == 1, run.stdout + run.stderr
+def test_one_grades_the_same_and_exits_like_a_student_s_run(
+    real_class: Class, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, report, settings = real_class.folder, tmp_path / "one.json", ("--config", str(SMALL), "--trust")
+    assert run(["one", str(folder / "eve"), *settings, "--json", str(report)]) == 1
     alone, among_others = json.loads(report.read_text()), real_class.result("eve")
     assert alone["submission"] == {**among_others["submission"], "id": "eve"}
     assert [part["verdict"] for part in alone["parts"]] == ["wrong", "crash"]
-    assert run.stdout.splitlines()[-1] == "total: 0 of 30"
-    assert grader("one", folder / "nowhere").returncode == 2
-    assert grader("one", folder / "empty", *settings).returncode == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "total: 0 of 30"
+    refused("nowhere", run, ["one", str(folder / "nowhere")])
+    assert run(["one", str(folder / "empty"), *settings]) == 1
 
 
 def test_mistakes() -> None:
