@@ -52,10 +52,12 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
 
 def test_dead_worker_costs_one_submission_and_only_the_second_time(acting: Class) -> None:
     acting.add_all({"ada": "", "bob": "die 1\nslow", "eve": "die 2\nslow", "zoe": "wrong"})
-    assert "1 have no verdict by the kit's fault: eve" in acting.grade(exit_code=3, workers=2)
+    assert "1 have no verdict because the kit or the machine failed: eve" in acting.grade(
+        exit_code=3, workers=2
+    )
     assert acting.totals() == {"ada": "30", "bob": "18", "eve": "", "zoe": "0"}
     trouble = acting.grades()["eve"]["trouble"]
-    assert "the kit's fault" in trouble and "SIGKILL" in trouble
+    assert "the kit or the machine failed" in trouble and "SIGKILL" in trouble
     assert ledger.read(acting.out).records["bob"].attempt == 2
     assert gone(acting.state)
 

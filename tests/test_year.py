@@ -396,6 +396,6 @@ def test_a_board_of_nobody_or_of_nothing_is_reported_in_a_line(
     refused(r"holds no ledger\.jsonl", run, ["board", str(tmp_path / "none"), str(graded)])
     with ledger.hold(tmp_path / "empty") as book:
         book.open_run(run_on(1), [Entry("ada", "ada")])
-    refused("no submission there was timed", run, ["board", str(tmp_path / "empty")])
+    refused("no leaderboard was written", run, ["board", str(tmp_path / "empty")])
     monkeypatch.setattr("grader.staff.board.missing_library", lambda: "jinja2")
     refused("needs the package jinja2: `pip install jinja2`", run, ["board", str(graded)])

@@ -262,7 +262,8 @@ def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: Te
     lines.append(f"grades: {wanted.out / 'grades.csv'}   report: {wanted.out / 'report.html'}")
     if failed:
         lines.append(
-            f"{len(failed)} have no verdict by the kit's fault: {shortened(failed)}; try again: {wanted.to_resume}"
+            f"{len(failed)} have no verdict because the kit or the machine failed: {shortened(failed)}; "
+            f"try again: {wanted.to_resume}"
         )
     lines += planning.missing_tools(waits, f"go on with: {wanted.to_resume}")
     if interrupted:

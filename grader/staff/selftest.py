@@ -211,7 +211,7 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
     (part,) = result.parts
     if part.verdict != "slow":
         ratio = f" at {part.time.ratio:.2f} times the reference" if part.time else ""
-        yield f"it is {part.verdict}{ratio}"
+        yield f"the verdict is {part.verdict}{ratio}, and must be slow"
 
 
 # ---- right variants and wrong kernels
@@ -252,9 +252,9 @@ def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:
     """Yield a fault if a wrong kernel is not found, or if its diagnosis has another code than `bug.codes`."""
     code = part.diagnosis.code if part.diagnosis else "nothing"
     if part.verdict not in ("wrong", "crash"):
-        yield f"it is {part.verdict}"
+        yield f"the verdict is {part.verdict}, and must be wrong or crash"
     elif bug.codes and code not in bug.codes:
-        yield f"it gets {code}, not {' or '.join(bug.codes)}"
+        yield f"the diagnosis is {code}, and must be {' or '.join(bug.codes)}"
 
 
 def named(bug: Mutation) -> str:

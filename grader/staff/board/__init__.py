@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     board = board_of(given.folders, assignment)
     if not board.parts:
         raise UsageError(
-            f"{last}: no submission there was timed, right and without a flag, so no leaderboard was written"
+            f"no leaderboard was written: {last} has no submission that is timed, right and without a flag"
         )
     called = {name: name for name in board.students}
     if not given.names:

@@ -175,7 +175,7 @@ def result_of(
     if record is None:
         return None, entry.error or NOT_YET
     if record.fault == "kit":
-        return None, f"not graded, by the kit's fault: {record.trouble}"
+        return None, f"not graded because the kit or the machine failed: {record.trouble}"
     path = folder / entry.submission_id / ledger.RESULT
     try:
         with plainfile.folder(path.parent) as place:

@@ -87,7 +87,7 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
     named = [part.reference for part in kit.assignment.parts if part.reference]
     made |= given_objects(given, made, named)
     names = ", ".join(sorted(Path(path).name for path in made))
-    say(f"compiled: {names or 'nothing, since this reference is not handed out'}")
+    say(f"compiled: {names or 'nothing, because the handout does not contain the reference'}")
     return made
 
 
