@@ -132,7 +132,7 @@ def test_a_name_that_leads_outside_is_trouble(name: bytes, tmp_path: Path) -> No
             assert len(troubles(named + tar_file(b"x", b"1"), tmp_path)) == 1
 
 
-def test_links_and_devices_are_no_files(tmp_path: Path) -> None:
+def test_links_and_devices_are_left_out(tmp_path: Path) -> None:
     for mode in (0o120777, 0o010644, 0o020644, 0o060644, 0o140644):
         assert read(zip_bytes(Entry(b"module.cpp", b"/etc/passwd", mode=mode)), tmp_path) == {}, oct(mode)
     for kind in "12346SVM":
@@ -205,7 +205,7 @@ TOLD = [(content, reason) for reason, lies in LIES.items() for content in lies]
 
 
 @pytest.mark.parametrize(("content", "reason"), TOLD)
-def test_a_lie_is_refused_in_one_line(content: bytes, reason: str, tmp_path: Path) -> None:
+def test_a_forged_archive_is_refused_in_one_line(content: bytes, reason: str, tmp_path: Path) -> None:
     refused(reason, read, content, tmp_path, of=Unreadable)
     assert list(tmp_path.iterdir()) == []
 

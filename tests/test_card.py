@@ -245,7 +245,7 @@ def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch
     assert built[4:] == ["a"]
 
 
-def test_no_driver_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "LIBRARY", "libnowhere.so")
     assert finding.card.__wrapped__() is None
 
@@ -541,7 +541,7 @@ def test_only_rows_that_are_looked_at_are_read(dtype: str) -> None:
         seen[np.array([64])]
 
 
-def test_what_is_taken_off_is_a_call_on_one_set() -> None:
+def test_the_subtracted_time_is_a_call_on_one_set() -> None:
     asked: list[int] = []
 
     def command(header: dict[str, object], **_: object) -> Call:

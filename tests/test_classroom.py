@@ -246,7 +246,7 @@ def test_one_grades_the_same_and_exits_like_a_student_s_run(
     assert run(["one", str(folder / "empty"), *settings]) == 1
 
 
-def test_mistakes() -> None:
+def test_wrong_usage_of_the_grader_is_one_line() -> None:
     inside = f"run {SMALL.parent} --out {SMALL.parent / 'results'}"
     for arguments in ("run", "frob", "run x --out y --jobs 0", "run /nowhere --out", inside):
         mistake = grader(*arguments.split())

@@ -361,7 +361,7 @@ def test_machines_are_called_by_names_of_their_own_however_long() -> None:
 
 
 @pytest.mark.parametrize(("why", "script"), OPENSSLS.items(), ids=OPENSSLS)
-def test_no_key_no_cluster(why: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openssl_is_needed(why: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if script:
         put(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))

@@ -154,7 +154,7 @@ TRIED += [(bug, LARGE) for bug in (*AT_LARGE, "1e-3 too large")]
 
 
 @pytest.mark.parametrize(("bug", "shape"), TRIED)
-def test_names_the_bug(bug: str, shape: Shape) -> None:
+def test_each_simulated_bug_is_named(bug: str, shape: Shape) -> None:
     code, wrong_kernel = BUGS[bug]
     x = make_inputs("random", shape, 11)
     found = explain(x, shape, wrong_kernel(x))
@@ -174,7 +174,7 @@ REMAINDERS = [
 
 
 @pytest.mark.parametrize(("part", "tile", "shape"), REMAINDERS)
-def test_names_the_remainder(part: str, tile: int, shape: Shape) -> None:
+def test_an_ignored_remainder_is_named(part: str, tile: int, shape: Shape) -> None:
     x = make_inputs("random", shape, 3)
     size = shape["d" if part == "channels" else "N"]
     cut = size // tile * tile
@@ -252,7 +252,7 @@ def test_a_second_call_that_differs_is_a_race() -> None:
     assert explain(x, RAGGED, first, [first.clone(), second]).code == "race"
 
 
-def test_most_informative_prefers_a_cause_found_often() -> None:
+def test_the_most_frequent_cause_is_the_most_informative() -> None:
     found = (("heads", 10), ("scaled", 5), ("negated", 50))
     place, cause, rare = (Diagnosis(code, "", wrong_count=count) for code, count in found)
     assert diagnose.most_informative([place, rare, cause, cause], ORACLES["attention"].axes) is cause
@@ -323,7 +323,7 @@ def test_a_count_that_is_off_by_one_is_shown_whole_and_not_called_rounding() -> 
     assert "Expected 5093630001, got 5093630000 at" in found.message and "close" not in found.message
 
 
-def test_wrong_type_says_what_came_back() -> None:
+def test_a_wrong_type_is_reported_with_the_returned_type() -> None:
     wanted = ((1, 2, 3, 4), "BHNd")
     assert diagnose.wrong_type("a tensor", "float32", (2, 3), *wanted).code == "wrong_shape"
     assert diagnose.wrong_type("a tensor", "float64", (1, 2, 3, 4), *wanted).code == "wrong_dtype"

@@ -216,7 +216,7 @@ def test_the_master_is_right_and_in_time(part: str, sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_attacks_on_the_clock_gain_nothing(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     end, text = ATTACKS[name]
     for old, new in {"product": "matmul", "SLEEP": str(48 << 20), "SIDE": str(SIDE)}.items():
         text = text.replace(old, new)

@@ -431,7 +431,7 @@ class TestKernels:
         assert f"line {line} raised IndexError: a" in words(part)
         assert "outside of every tensor, by program (" in words(part) and place in words(part)
 
-    def test_five_runs_say_the_same(self, tmp_path: Path) -> None:
+    def test_five_runs_give_the_same_message(self, tmp_path: Path) -> None:
         said = {words(judged_gelu(tmp_path, UNMASKED_STORE)) for _ in range(5)}
         assert len(said) == 1 and "up to 224 bytes beyond the end of y (5600 bytes)" in said.pop()
 

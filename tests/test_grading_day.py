@@ -139,7 +139,7 @@ def test_a_bad_table_of_times_is_refused_in_one_line(rows: str, reason: str, tmp
     assert not re.search("[\x00-\x1f]", message)
 
 
-def test_moments_as_they_are_written_about() -> None:
+def test_times_are_read_in_usual_notations() -> None:
     utc = datetime(2023, 11, 2, 7, 10, 22, 340000, tzinfo=timezone.utc)
     zoned = "2023-11-02 07:10:22.340000000 Z|2023-11-02T07:10:22.34Z|2023-11-02 00:10:22.34 -0700"
     for text in (*zoned.split("|"), "2023-11-02t08:10:22.34+01:00", "2023-11-2 7:10:22.34 UTC"):

@@ -126,7 +126,7 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("rounds", "policy", "end"), VERDICTS)
-def test_the_verdict(rounds: list[Round], policy: TimePolicy, end: tuple[str, ...]) -> None:
+def test_rounds_give_the_verdict(rounds: list[Round], policy: TimePolicy, end: tuple[str, ...]) -> None:
     timing, (verdict, clock, *flags) = judge(rounds, policy), end
     assert (timing.verdict, timing.clock, set(flags) - set(timing.flags)) == (verdict, clock, set())
     assert "machine_unfit" in flags or set(timing.flags) == set(flags)

@@ -48,7 +48,7 @@ def request(function: str, *values: int) -> Request:
     return asked(function, *values, shape=(3,), output=(3,))
 
 
-def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
+def test_a_kernel_finds_nothing_outside(host: NativeHost, probe: Path) -> None:
     with host.spawn(probe, threads=2, cpus=[0]) as session:
         assert session.death is None, session.death
         calls = [session.call(request(function)) for function in ("files", "libraries", "power")]
@@ -69,7 +69,7 @@ def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
     assert session.evidence.new_code == () and not session.evidence.extra_cpus
 
 
-def test_reaching_out_is_the_end(host: NativeHost, probe: Path) -> None:
+def test_reaching_out_ends_the_runner(host: NativeHost, probe: Path) -> None:
     for how in range(14):
         with host.spawn(probe, threads=1) as session:
             assert session.call(request("reach", -1)).status == "ok"

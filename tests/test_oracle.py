@@ -94,7 +94,7 @@ def test_index_tables_visit_every_index_once_in_random_order() -> None:
     assert len(make_inputs("some_indices", TABLE, 1)["index"]) == 60
 
 
-def test_refuses_what_it_does_not_know() -> None:
+def test_an_unknown_distribution_and_a_size_of_0_are_refused() -> None:
     for distribution, n, words in (("gaussian", 1, "unknown distribution"), ("random", 0, "N")):
         refused(words, make_inputs, distribution, {"B": 1, "H": 1, "N": n, "d": 1}, 0)
 

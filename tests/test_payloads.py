@@ -146,7 +146,7 @@ def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool
     assert calls[1].output[-1] == 2 << 19 and not calls[1].changed_inputs
 
 
-def test_without_memory_to_be_had_there_are_pipes(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shared_memory_pipes_are_used(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
     none = Mock(side_effect=OSError("no memory"))
     with spawn() as session:
         monkeypatch.setattr(os, "pwritev", none)
@@ -333,7 +333,7 @@ def test_of_very_many_threads_the_first_ones_are_looked_at(monkeypatch: pytest.M
         assert placement._thread_times_s(os.getpid()) == {}
 
 
-def test_the_nursery_takes_a_list_of_children_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zygote_reads_a_list_of_children_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     others = forkserver.children(os.getpid())  # zombies of earlier tests
     with ExitStack() as stack:
         started = []

@@ -58,7 +58,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
     assert sorted(path.name for path in (root / "results").iterdir()) == ["results.json"]
 
 
-def test_free_attempts(
+def test_faults_of_the_kit_and_missing_sources_cost_no_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """PrairieLearn counts no attempt for a submission without a source, or for a fault of the kit."""

@@ -793,7 +793,7 @@ WORK = {
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("text", WORK)
-def test_work_counts(text: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counted_work(text: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "filebundle", filebundle)
     trace, x = tracing.Trace(), torch.zeros(4, 8)
     before = torch.full((4, 8), 1 + torch.finfo(torch.float32).eps)

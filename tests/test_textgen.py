@@ -286,7 +286,7 @@ def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 @pytest.mark.full  # in the fast tier, another test compares each part with torch
-def test_parts_speak_alike(
+def test_all_parts_generate_the_same_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Only two short contexts are timed, to save time, and slow machines do not end a curve early."""
@@ -346,7 +346,7 @@ RIGHT = (
 
 
 @pytest.mark.parametrize(("part", "texts", "length", "heat"), one_of_each(RIGHT, lambda each: each[0]))
-def test_right_kernels_speak_as_torch(stage: Stage, part: str, texts: int, length: int, heat: float) -> None:
+def test_right_kernels_write_as_torch(stage: Stage, part: str, texts: int, length: int, heat: float) -> None:
     prompt = stage.prompt(length, texts)
     tally = stage.speak(ASSIGNMENT.part(part).reference, prompt, 12, part=part, temperature=heat)
     assert tally.fault is None and tally.logit_error <= LOGIT_LIMIT, tally.fault

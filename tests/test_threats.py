@@ -158,7 +158,7 @@ def test_every_case_fits_the_master_and_every_part_has_one(master: str) -> None:
     assert {bug.part for bug in kernels.WRONG} == {each.id for each in ASSIGNMENT.parts if not each.is_torch}
 
 
-def test_what_counts_against_the_machine() -> None:
+def test_the_selftest_names_faults_of_the_machine() -> None:
     assert not list(selftest.master_faults(result(part("pass"), part("slow"))))
     assert "its words" in next(selftest.master_faults(result(part("wrong"))))
     accused = result(part("pass"), flags=(Flag("torch_operator", "calls torch", "review"), Flag("undecided")))
@@ -192,7 +192,7 @@ def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest
     refused("needs the master", next, selftest.trials(ASSIGNMENT, sandbox.OPEN, tmp_path))
 
 
-def test_a_blind_judge(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missed_bugs(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """selftest judges two edits as bugs. The second changes no result, so the judge looks as if it missed a bug."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
     course = replace(ASSIGNMENT, parts=parts)

@@ -327,7 +327,7 @@ def without_marks(text: str) -> tuple[str, list[int]]:
     "group",
     one_of_each(groups(), key=lambda group: None, name=lambda group: f"{group[0].base}: {group[0].name}"),
 )
-def test_output_leads_to_the_line(group: list[Bug], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_names_the_line(group: list[Bug], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Judge a file with a group of bugs as in a student's own run, without times and the profiler's table."""
     monkeypatch.chdir(tmp_path)
     course, correct, functions = course_of(group[0].base)
