@@ -3,8 +3,8 @@
 The weights show the sum by which each row was divided. They show its scores, too, up to a constant that is added to all
 scores of the row.
 
-A wrong 4-D accessor is explained by the offsets that it used, and the formula that gives them. The tensors of these
-cases hold every value once. So a value shows the offset from which it was read, or to which it was written.
+A wrong 4-D accessor is explained by the offsets that it used, and by the formula that gives them. In the tensors of
+these cases all values differ. So a value shows the offset from which it was read, or to which it was written.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number of keys in the first calls, and limit for the last ones. There are two columns more (d = N + 2), so that no
-#: two sizes are equal.
+#: Number of keys in the first calls, and limit for the last ones. d is N + 2, so that no two sizes are equal.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
 #: Largest difference at which two scores, computed from weights, count as equal.
 SAME = 2e-3
-#: Factor of Q that makes all scores nearly 0. Largest number of groups of channels in a message.
+#: Factor for Q that makes all scores nearly 0, and limit on the groups of channels that a message lists.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
 PRODUCT, PRODUCT_CLUES = "In the product with V", ("input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
@@ -36,10 +35,7 @@ POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return a finding about the wrong step, or None, as `Oracle.dissect` describes.
-
-    `sizes` has B, H and N, and for a kernel with tiles also Br and Bc.
-    """
+    """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes`: B, H, N; with tiles Br, Bc."""
     for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
         if keys < 2:
             continue  # with one key, any weight is in the right proportion

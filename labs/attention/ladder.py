@@ -43,10 +43,9 @@ SHORTEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Times of the rungs by name, and the time of the multiply-adds alone at the machine's peak speed.
+    """Times of the rungs by name, and of the multiply-adds alone at the peak speed of `cores` cores (1: a serial part).
 
-    All times are divided by the reference's time in the same round; the median over rounds is kept. The peak is that of
-    `cores` cores: 1 for a serial part.
+    All times are divided by the reference's time in the same round; the median over rounds is kept.
     """
 
     against_reference: Mapping[str, float]
@@ -183,15 +182,14 @@ def measure(
 def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, int], cores: int) -> Yardsticks:
     """Return medians over rounds of each time / the reference's time in the same round.
 
-    `rounds` has one dict for each round: seconds by rung, of an empty call ("nothing"), and "peak" in FLOP/s. Raises
-    UsageError if the size is too small to time, KitError if the machine is too busy.
+    `rounds`: for each round the seconds by rung, of an empty call ("nothing"), and "peak" in FLOP/s. Raises UsageError
+    if the size is too small to time, KitError if the machine is too busy.
     """
     # A busy machine makes calls longer, so compare each kernel's fastest call.
     fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}
     if min(fastest[rung] for rung in RUNGS) < (1 + SHORTEST_SHARE) * fastest["nothing"]:
         raise UsageError(
-            f"N = {shape['N']} is too small for a ladder: a call spends most of its time on passing its inputs; give "
-            "a larger -N"
+            f"N = {shape['N']} is too small for a ladder: passing inputs takes most of a call's time; give a larger -N"
         )
 
     def over_reference(name: str, one: dict[str, float]) -> float:
@@ -202,8 +200,7 @@ def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, in
     peak = middle.pop("peak")
     if not 0.0 < peak <= min(middle.values()):
         raise KitError(
-            "a kernel was timed faster than multiply-adds alone: this machine is too busy to measure. Try again, or "
-            "give more --rounds"
+            "a kernel was timed faster than multiply-adds alone: this machine is too busy; try again, or more --rounds"
         )
     return Yardsticks(middle, peak, cores)
 
@@ -307,10 +304,9 @@ def table(place: Standing, name: str) -> str:
 
 
 def hint(assignment: Assignment, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
-    """Return a sentence with the command that measures the ladder for the last timed part that lacks a rank.
+    """Return a sentence with the command that measures the ladder for the last timed part without a rank.
 
-    Return "" if no part lacks one, or if the ladder cannot be measured. `sizes` are the options that gave the result's
-    shape; the command repeats them, because a ladder is for one shape.
+    Return "" if all have a rank, or if a ladder cannot be measured. The command repeats the result's size options.
     """
     could = {part.id for part in assignment.parts if applies(part)}
     unplaced = [part.id for part in result.parts if part.id in could and part.time and part.frontier is None]

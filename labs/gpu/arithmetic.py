@@ -34,10 +34,7 @@ def scores(q: Array, k: Array, scale: float | None = None) -> Array:
 
 
 def visible(rows: Array, keys: Array) -> Array:
-    """Return the causal mask (n, m): True if a key's number is at most the query's.
-
-    `rows` (n,) and `keys` (m,) are the numbers of queries and keys.
-    """
+    """Return the causal mask (n, m) for the indices of queries, `rows`, and of keys: True if key <= query."""
     return np.asarray(keys[None, :] <= rows[:, None])
 
 
@@ -57,10 +54,9 @@ def log_sum_exp(s: Array) -> Array:
 def attention(
     q: Array, k: Array, v: Array, *, causal: bool, rows: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return O (B, n, d) and the log-sum-exp L (B, n), float64, for the given row numbers of q, by default all.
+    """Return O (B, n, d) and the log-sum-exp L (B, n), float64, for the rows `rows` of q, by default all.
 
-    `causal`: query i uses only the keys 0 ... i. Threads compute a few rows at a time, so that their scores stay in
-    the processor's cache.
+    Threads compute a few rows at a time, so that their scores stay in the processor's cache.
     """
     rows = np.arange(q.shape[1]) if rows is None else rows
     values = v.astype(np.float64)

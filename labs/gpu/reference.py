@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-# The formatter is off, so that long lists of arguments stay on few lines.
+# The formatter is off, so that long lists of arguments need only a few lines.
 # fmt: off
 
 

@@ -35,10 +35,7 @@ def _forward_tiles(
     acc, total, m, q, k_tensor, v_tensor, begin, rows, first, last, M, scale,
     KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """Add the contribution of the keys from `first` to before `last` to acc, total and m, like the master's loop.
-
-    Key 0 of this head is row `begin` of k and v. MASKED: the range has keys to mask.
-    """
+    """Add the keys from `first` to before `last` to acc, total and m. Key 0 of this head is row `begin` of k and v."""
     for start in range(first, last, KEYS):
         s = tl.dot(q, k_tensor.load([begin + start, 0]).T)
         keys = start + tl.arange(0, KEYS)
@@ -97,10 +94,7 @@ def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, dq_ptr, count, D: tl.c
 def _add_share(
     share, dq_ptr, dq_tensor, begin, first, N, D: tl.constexpr, ROWS: tl.constexpr, BULK: tl.constexpr,
 ):
-    """Add one program's share of ROWS rows of dQ, from `first` on, to the workspace.
-
-    BULK: the copy engine adds; else atomic additions.
-    """
+    """Add one program's share of ROWS rows of dQ, from `first` on. BULK: by the copy engine; else atomic additions."""
     if BULK:
         dq_tensor.atomic_add([begin + first, 0], share)
     else:

@@ -48,7 +48,7 @@ KERNELS = ("part1", "part2", "part2-rewritten", "part3", "part4")
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of one head, (N, d), and of the tiles: `tile` is T of part 2, `Br` and `Bc` those of part 4."""
+    """Sizes of one head, (N, d), and of the tiles: `tile` is T in part 2, `Br` and `Bc` are those of part 4."""
 
     N: int
     d: int
@@ -221,10 +221,7 @@ class CacheStudy:
 def measure(
     kernels: Sequence[str], models: Sequence[Model], shapes: Sequence[Shape], *, scores_only: bool, about: str
 ) -> CacheStudy:
-    """Simulate every kernel in every cache for every shape. Raises KitError if the simulator cannot be built.
-
-    `scores_only`: only Q * transpose(K). `about`: words on file, machine and flags for the captions.
-    """
+    """Simulate each kernel in each cache for each shape. `scores_only`: only Q * transpose(K). Raises KitError."""
     study = CacheStudy(tuple(kernels), tuple(models), tuple(shapes), scores_only, {}, about)
     return replace(study, found=simulate(study.walks(), scores_only=scores_only))
 
@@ -334,10 +331,7 @@ def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
 
 
 def count(program: str, part: Part, shape: Shape, model: Model, settings: Settings) -> int:
-    """Return the number of lines that one call of a part fetches.
-
-    `program` is valgrind. Raises UsageError if the file cannot be run outside of the kit, or the kernel fails.
-    """
+    """Return the lines that one call fetches, by valgrind. Raises UsageError if it cannot run the file or it fails."""
     try:
         built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})
     except Unsuitable as why:
@@ -389,10 +383,7 @@ def _tool_files(program: str) -> list[Path]:
 
 
 def data_misses(text: str) -> int:
-    """Return the number of first-level data misses, of reads and writes, from the text of a cachegrind file.
-
-    Raises KitError if it has no summary.
-    """
+    """Return the first-level data misses in the text of a cachegrind file. Raises KitError without a summary."""
     events, summary = EVENTS.search(text), SUMMARY.search(text)
     if events is None or summary is None:
         raise KitError("cachegrind wrote no summary: is its version older than 3.0?")

@@ -39,9 +39,8 @@ ROWS = (128, 256, 512, 1024, 2048)
 class Scaling:
     """Times of a part for several N.
 
-    `comparison` has the student's times, `reference` the reference's, and `ratios` student / reference, in the order of
-    `sizes`. `exponent` is p in time ~ N^p, the median of the fits to each round, with its interval. It is None with
-    fewer than two sizes.
+    For each of `sizes`, `comparison` has the student's time, `reference` the reference's, `ratios` their quotient.
+    `exponent` is p in time ~ N^p: the median of the fits to all rounds, and its interval; None for fewer than 2 sizes.
     """
 
     part: Part
@@ -261,10 +260,7 @@ class BlockSweep:
 
 
 def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
-    """Build the file with each value of the macro, and time all builds in interleaved rounds.
-
-    Raises UsageError if all builds are the same.
-    """
+    """Build the file with each tile, and time all builds in turn. Raises UsageError if all builds are the same."""
     settings, shape = laboratory.settings, laboratory.settings.sizes
     recipes = [BuildFlags(((macro, str(tile)),)) for tile in tiles]
     laboratory.prepare(recipes)
@@ -394,6 +390,5 @@ def refuse_unchanged(macro: str, source: Path, objects: Sequence[bytes]) -> None
     """Raise UsageError if several object files, built with different values of the macro, are all the same."""
     if len(objects) > 1 and len(set(objects)) == 1:
         raise UsageError(
-            f"{source} compiles to the same code for all values of {macro}: put #ifndef {macro} and #endif around its "
-            "#define"
+            f"{source} gives the same code for all values of {macro}: put #ifndef {macro} and #endif around its #define"
         )

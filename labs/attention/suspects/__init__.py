@@ -46,8 +46,7 @@ _PROBE_ROWS, _SCENE_ROWS = 3, 40
 
 @dataclass(frozen=True)
 class Sight:
-    """A wrong output in the rows of a scene: its values `got`, the tolerances `allowed`, and the mask `bad` of wrong
-    elements. Each is (G, R, d)."""
+    """A wrong output in a scene's rows: values `got`, tolerances `allowed`, mask `bad` of wrong elements: (G, R, d)."""
 
     scene: Scene
     got: Array
@@ -95,7 +94,7 @@ class Sight:
 
 
 def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
-    """Return the suspects that explain the whole output; without such, those that explain its wrong elements.
+    """Return the suspects that explain the whole output; if none does, those that explain its wrong elements.
 
     Simpler suspects come first. All tensors are (B, H, N, d). `likely` names suspects that explain other outputs of the
     kernel. If one of these explains the whole output, the other suspects are not tried.

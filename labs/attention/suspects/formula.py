@@ -1,4 +1,4 @@
-"""Suspected bugs of the formula: it computes a function other than softmax(Q K^T) V."""
+"""Suspected bugs of the formula: the kernel computes another function than softmax(Q K^T) V."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ SUSPECTS += [
         "up. Divide after that loop.",
         lambda s: s.weights / s.weights.cumsum(2) @ s.v),
     row("first_key_twice", "key_twice",
-        "The product with V counts key 0 twice, and every other key once: is it the beginning of the sum, and in the "
-        "loop as well?",
+        "The product with V counts key 0 twice, and every other key once: if the sum begins with key 0, the loop has "
+        "to begin at key 1.",
         lambda s: s.truth + s.probabilities[:, :, :1] * s.v[:, :1]),
     row("last_key_twice", "key_twice", "The product with V counts the last key twice, and every other key once.",
         lambda s: s.truth + s.probabilities[:, :, -1:] * s.v[:, -1:]),
@@ -90,7 +90,7 @@ SUSPECTS += [
         "The softmax is applied twice: its weights go through exp() and the division once more.",
         lambda s: s.attend(s.probabilities)),
     row("best_key_alone", "hard_maximum",
-        "Each row takes the value of its best key alone: that is a maximum, not a softmax.",
+        "Each row is the value of the key with the largest score: that is a maximum, not a softmax.",
         lambda s: np.take_along_axis(s.v, s.scores.argmax(2)[:, :, None], 1)),
     row("negated_scores", "negated", "The scores have the wrong sign: softmax(-Q K^T) V.",
         lambda s: s.attend(-s.scores)),
@@ -100,7 +100,7 @@ SUSPECTS += [
 ]  # fmt: skip
 
 
-# ---- suspected bugs of operands: another matrix, another axis or another layout than the right one
+# ---- suspected bugs of operands: a wrong matrix, a wrong axis or a wrong layout
 
 SUSPECTS += [
     row("softmax_over_columns", "wrong_axis",
@@ -133,7 +133,7 @@ SUSPECTS += [
 
 
 def _other_layout(matrix: Array) -> Array:
-    """Return a matrix (G, N, d) read with a wrong layout: element (i, j) at offset j * N + i of a head."""
+    """Return a matrix (G, N, d) as read with a wrong layout: element (i, j) at offset j * N + i of its head."""
     return matrix.reshape(matrix.shape[0], matrix.shape[2], matrix.shape[1]).mT
 
 

@@ -1,4 +1,4 @@
-"""Suspected bugs of the head indices b and h."""
+"""Suspected bugs of the indices b and h, and weights of a wrong head or row."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _register_ignored_heads()
 # ---- mistakes with a workspace that holds one head: V is multiplied by another head's weights
 
 ONE_HEAD = (
-    "The workspace holds one head at a time: scores, softmax and product with V belong into the same pass of the loops "
+    "The workspace holds one head at a time: put scores, softmax and product with V into the same pass of the loops "
     "over b and h."
 )
 
@@ -80,7 +80,7 @@ SOURCES: dict[str, tuple[str, Callable[[Scene], Array]]] = {
         lambda s: s.scores_of(_first_batch),
     ),
     "head before, first its own": (
-        "the weights of the previous head (the first one of a batch its own)",
+        "the weights of the previous head (the first head of a batch has its own weights)",
         lambda s: s.scores_of(lambda b, h: (b, max(h - 1, 0))),
     ),
 }
@@ -132,11 +132,11 @@ def softmax_and_product_before_scores(s: Scene) -> Array:
 SUSPECTS += [
     row("scores_of_all_heads_added", "summed_heads",
         f"The scores of all heads are added up before one softmax, whose weights every head gets. {ONE_HEAD} Set each "
-        "score (or clear the workspace) for each of them.",
+        "score (or clear the workspace) for each head.",
         lambda s: s.attend(_summed_scores(s))),
     row("scores_of_batch_added", "summed_heads",
-        f"The scores of all heads of its batch are added up before one softmax, whose weights each of them gets. "
-        f"{ONE_HEAD} Set each score (or clear the workspace) for each of them.",
+        f"The scores of all heads of its batch are added up before one softmax, whose weights each head gets. "
+        f"{ONE_HEAD} Set each score (or clear the workspace) for each head.",
         lambda s: s.attend(_summed_scores(s, of_batch=True))),
 ]  # fmt: skip
 
@@ -185,8 +185,8 @@ def _register_repeated_softmax() -> None:
             (one_more_each, "once more for each head and"),
         ):
             words = (
-                f"Every head's V is multiplied by weights of {source}: loops of their own fill the workspace first, "
-                f"and the softmax goes over it again and again, {times} the product with V. {ONE_HEAD}"
+                f"Every head's V is multiplied by weights of {source}: separate loops fill the workspace first, and "
+                f"the softmax is applied to it repeatedly, {times} the product with V. {ONE_HEAD}"
             )
             SUSPECTS.append(Suspect("repeated_softmax", words, predict, (f"{predict.__name__} of {name}",)))
 
@@ -199,8 +199,8 @@ _register_repeated_softmax()
 
 SUSPECTS += [
     row("last_rows_weights", "other_rows_weights",
-        "Every row has the weights of the last row of its head: temp holds one row at a time, so scores, softmax "
-        "and product with V belong into the same pass of the loop over rows.",
+        "Every row has the weights of the last row of its head: temp holds one row at a time, so put scores, softmax "
+        "and product with V into the same pass of the loop over rows.",
         lambda s: np.broadcast_to(s.truth_all[:, -1:], s.truth.shape)),
     row("first_rows_weights", "other_rows_weights",
         "Every row has the weights of the first row of its head: are scores and softmax computed again for each row?",

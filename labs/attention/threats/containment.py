@@ -1,7 +1,6 @@
 """Threats C1 to F1: attempts that the sandbox stops (C1 to D2, E3), and files that the judge must read safely (E, F1).
 
-Tier D, the weakest sandbox, limits time and memory and filters system calls. Threats that it cannot stop have an
-`open_end`, another required end in this tier.
+Tier D, the weakest sandbox, limits only time, memory and system calls. Threats that it cannot stop have an `open_end`.
 """
 
 from __future__ import annotations
@@ -282,8 +281,7 @@ ACCESSOR_CONTROLS = [
 # ---- threats E1, E2, E4, E5 and F1: files that would take the judge very long to read, that it would misread, or that
 # make the compiler read forbidden files. The judge's own readers must handle them, because the sandbox does not.
 
-#: With more sections than this, an object file stores their number outside of its header, where a simple reader does
-#: not look.
+#: With more sections, an object file stores their number outside of its header, where a simple reader does not look.
 SECTIONS = 65_400
 NO_ASSEMBLER = "g++: fatal error: cannot execute 'as': execvp: Permission denied"
 

@@ -175,9 +175,8 @@ def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
 
 
 def memory(file: str, lengths: list[int], heads: int, d: int) -> dict[str, Any]:
-    """Return as "points" rows [N, peak bytes of naive attention, peak bytes of the student's flash_forward].
-
-    The inputs' bytes are not counted. None in place of bytes: out of memory."""
+    """Return as "points" rows [N, peak bytes of naive attention, of the student's], without the inputs' bytes; None
+    for a call that ran out of memory."""
     import torch
 
     kernels, points = loaded(file), []
@@ -218,10 +217,7 @@ def roofs() -> dict[str, float]:
 
 
 def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) -> dict[str, Any]:
-    """Return the limits of `roofs`, and as "ms" the time of each kernel of one part's ladder, or its error as text.
-
-    `others` has further files with kernels, by name.
-    """
+    """Return the limits of `roofs`, and as "ms" the time of each kernel of one part's ladder, or its error as text."""
     import torch
 
     dtype = getattr(torch, TYPES[shape["precision"]])

@@ -102,7 +102,7 @@ class RooflineStudy:
 
 
 def kernels_of(found: Mapping[str, float | str]) -> tuple[Kernel, ...]:
-    """Build a `Kernel` for each function. `found` has its time in ms, or the reason why it was not measured."""
+    """Return a `Kernel` for each function. `found` has each time in ms, or the reason why it was not measured."""
     from ..oracle import ORACLES
 
     made = []

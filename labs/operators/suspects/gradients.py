@@ -12,7 +12,7 @@ Predictor = Callable[[Situation], "Array | None"]
 
 
 class Mistakes:
-    """Suspects of one function, in the order in which they are tried."""
+    """List of the suspects of one function, in the order in which they are tried. Its decorators add suspects."""
 
     def __init__(self) -> None:
         self._known: list[Suspect] = []
