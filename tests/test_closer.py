@@ -243,7 +243,7 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
     assert numbers(found.stores(found.returned)) == [12]
     assert landmarks.function(SOURCE, "missing") is None
-    # A sum is recognised by its use: as a divisor, in the output, or in a loop up to a size.
+    # A sum is found because it divides, goes into the output, or is added up in a loop that ends at a size.
     found = body(SUMS)
     assert numbers(found.divisors()) == [7, 8]
     assert numbers(found.stored(found.returned)) == [9, 10]

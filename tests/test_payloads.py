@@ -135,7 +135,7 @@ def test_same_as_pipes(spawn: Spawn, puts: list[bool], monkeypatch: pytest.Monke
 
 
 def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool]) -> None:
-    """If inputs and the allowed answer exceed the limit on the size of files, they go through pipes."""
+    """Inputs and answers go through pipes if shared memory for them would exceed the limit on the size of files."""
     with spawn(limits=Limits(file_bytes=4 << 20)) as session:
         calls = [session.call(each, echo_inputs=True) for each in (asked("twice"), LARGE, asked("twice"))]
     with spawn(limits=Limits(file_bytes=1 << 20)) as session:

@@ -823,7 +823,7 @@ def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pyte
 @cardless
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
 def test_a_replay_is_ended(limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay that computes too long is flagged for review. One that waits for a busy machine gets a note."""
+    """A replay over a limit of CPU time (its own or its part's) is flagged for review. Over wall time: a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"

@@ -180,7 +180,7 @@ commandline.main("grader", run)
 
 
 def test_nothing_is_printed_past_the_printer() -> None:
-    """Only `harmless` contains terminal sequences, and all modules print through its guarded streams."""
+    """Only `harmless` contains escape sequences, and all modules print through its streams, which remove others."""
     behind = re.compile(r"__std(out|err)__|std(out|err)\.buffer|os\.write\([12],|_beneath")
     escape = re.compile(r"\\(x1b|0?33|u001b|N\{esc)|\x1b", re.IGNORECASE)
     for name, path in imports.modules(ROOT).items():

@@ -108,7 +108,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def forged_name(library: Path) -> str:
-    """Return the name of files that the deeds write. Parallel test runs have different names."""
+    """Return the name of the files that functions of deeds.cpp try to write. It differs between parallel test runs."""
     return "forged-by-" + hashlib.sha256(bytes(library)).hexdigest()[:16]
 
 
@@ -363,7 +363,7 @@ def test_no_tier_is_believed_or_chosen_that_does_not_hold_or_work(monkeypatch: p
 
 
 def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kit may be in a system folder, contain its environment, or be installed among other packages."""
+    """No sandbox shows the kit, even in a system folder, with its environment inside, or among other packages."""
     kit = tmp_path / "usr" / "src" / "kit"
     for name in ("grader/sandbox", "labs/rows/hidden", "unknown", ".venv/lib/torch", "lib/torch", "bin"):
         (kit / name).mkdir(parents=True)

@@ -283,12 +283,12 @@ def named(name: str, elsewhere: Path | None = None) -> Path:
 
 
 def master(folder: Path, source: str) -> Path:
-    """Return the path of a lab's master source: in its folder, else in the kit's root."""
+    """Return the path of a lab's master, the source with the solution: in its folder, else in the kit's root."""
     return folder / source if (folder / source).is_file() else ROOT / source
 
 
 def beside(folder: Path, name: str, usual: Path) -> Path:
-    """Return the path of a lab's own file (write-up template, its key). The main lab falls back to `usual`."""
+    """Return the path of a lab's write-up template or of its answers. If the main lab lacks it, return `usual`."""
     return folder / name if (folder / name).is_file() or folder != LABS / main() else usual
 
 

@@ -117,7 +117,8 @@ class Part:
     outputs: Mapping[str, Output] = field(default_factory=dict)
     """Arguments that are written. An output may be an input too, which the function changes in place."""
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Tensors that its arguments may name, with their dimensions: the part's own, else the assignment's."""
+    """Dimensions of the input tensors that the part's arguments may name. They come from the part's key `inputs`, else
+    from the assignment's."""
     table: tuple[str, ...] = ()
     columns: str = ""
     """Kind of each column of the table: see `grader.assignment.labs.OracleFacts`."""

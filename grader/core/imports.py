@@ -102,9 +102,10 @@ _BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
 
 
 def _named(node: ast.Import | ast.ImportFrom, package: str, known: Collection[str]) -> Iterator[str]:
-    """Yield the kit's modules that an import statement in a module of `package` names.
+    """Yield the names of the kit's modules that an `import` or `from … import` statement imports.
 
-    For `from package import name` the package is yielded. If `name` is a module, that module is yielded too.
+    `package` holds the importing module, `known` all names of the kit's modules. For `from parent import name`,
+    `parent` is yielded, and `parent.name` if it is in `known`.
     """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if _ours(alias.name))

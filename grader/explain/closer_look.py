@@ -54,7 +54,7 @@ MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
 OUTSIDE = "Something outside of an array is read or written:"
-RACE = "`{}` shows all of them."
+RACE = "`{}` shows all data races."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
 #: A function of at most this many lines is shown whole if no clue finds a line.
@@ -315,7 +315,8 @@ class Closer:
         if right := self._right_outputs():
             others = " and ".join(sorted(self.kernel.wrong_outputs))
             added.append(f"right on all inputs: {' and '.join(right)}; look at {others}")
-        lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
+        ended = [text if text.endswith("?") else f"{text}." for text in added if text]
+        lead = " ".join(f"{text[:1].upper()}{text[1:]}" for text in ended)
         message = found.diagnosis.message
         if dissected and message.startswith("NaN"):
             message = _without_questions(found.diagnosis).message
@@ -378,8 +379,9 @@ class Closer:
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
 
     def _right_outputs(self) -> list[str]:
-        """Return the names of the outputs that were right on every input; [] for a part with one output."""
-        return sorted(self.kernel.seen_outputs - self.kernel.wrong_outputs)
+        """Return the names of the outputs that were right on every input; [] if no other output was wrong."""
+        wrong = self.kernel.wrong_outputs
+        return sorted(self.kernel.seen_outputs - wrong) if wrong else []
 
     def _public(self) -> list[Case]:
         """Return the public cases, the smallest first."""
@@ -630,7 +632,10 @@ class Closer:
         return f" (expected {wanted}, got {got})" if wanted != got else ""
 
     def _bounds(self, facts_found: str) -> list[str]:
-        """Return clues for loops whose ends may be wrong, from the sizes that the common facts name."""
+        """Return clues for loops whose ends may be wrong: keywords for the lines to show (see `clues`).
+
+        `facts_found` is the sentence of `common_facts` on the sizes of right and of wrong calls.
+        """
         if several := MULTIPLE.search(facts_found):
             return [f"cut:{several[1]}", *([] if several[2].isdigit() else [f"until:{several[2]}"])]
         if several := NO_MULTIPLE.search(facts_found):

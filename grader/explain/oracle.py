@@ -99,7 +99,10 @@ class Oracle(ABC):
     def sample(
         self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
     ) -> tuple[Any, Expected | Mapping[str, Expected]]:
-        """Return an index of about `rows` random rows of the output, chosen by `draws`, and their expected values."""
+        """Return a NumPy index of about `rows` random rows of the output, and the values expected at this index.
+
+        `draws` chooses the rows. By default the index selects the whole output.
+        """
         return (), self.expected(inputs, shape)
 
     def flops(self, shape: Shape) -> int:

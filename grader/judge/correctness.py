@@ -295,7 +295,7 @@ class Correctness:
         return replace(diagnosis, message=f"{diagnosis.message} {sentence}") if sentence else diagnosis
 
     def explained(self) -> bool:
-        """Return True if enough wrong cases have been explained, because each explanation takes time."""
+        """Return True if no further wrong case needs an explanation: enough have one, or enough explanations agree."""
         from grader.explain.diagnose import undecided, unexplained
 
         if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):

@@ -89,7 +89,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result of a right part before its profiled calls. PartDone follows, seldom with another verdict."""
+    """The result of a right part, sent before its profiled calls. PartDone follows, rarely with another verdict."""
 
     part: Part
     result: PartResult

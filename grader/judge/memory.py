@@ -139,7 +139,10 @@ def _large_call(
 
 
 def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Side) -> CaseRun:
-    """Repeat the judged call `mine` under the profiler, after a small call that warms up code and threads."""
+    """Repeat the judged call `mine` under the profiler, and return the repetition. A small call warms up before it.
+
+    `side`: "REFERENCE" or "STUDENT", the kernel to call. Raises KitError if the reference is wrong.
+    """
     part, is_reference = marker.part, side == "REFERENCE"
     small, table = marker.inputs_of(case_order.smallest(part)), case_order.profiled(part, side)
     for (shape, inputs), how in ((small, {}), ((mine.run.shape, mine.run.inputs), table)):

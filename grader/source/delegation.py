@@ -147,10 +147,10 @@ def _origins(text: str, origins: Mapping[str, set[str]]) -> set[str]:
 
 
 class _Inlined:
-    """A function's body in which calls of helpers outside of loops are replaced by the helpers' text.
+    """A function's body in which calls of helpers are replaced by the helpers' text, except calls inside loops.
 
-    Helpers are functions with loops, and lambda expressions. Assignments to their parameters precede the text. The
-    value that a call returns is left out.
+    Helpers are lambda expressions and functions with loops. Before each inserted text, assignments give the helper's
+    parameters the values of the call. The value that a call returns is left out.
     """
 
     def __init__(self, name: str, own: Mapping[str, Definition]) -> None:

@@ -40,7 +40,7 @@ FUNCTIONS = {
         "flash_backward",
     ),
 }
-"""Functions of the master that an edit of a part may change: its kernels and the function that launches them."""
+"""Functions of the course's solution (the master) that an edit may change, by part: kernels, then their launcher."""
 U = "    u = 0.7978845608028654 * (x + 0.044715 * x * x * x)\n"
 Y = "    y = x / (1.0 + tl.exp2(u * (-2.0 * LOG2_E)))\n"
 ROW_WEIGHTS = "    weights = tl.exp2((x - tl.max(x, 0)) * LOG2_E)\n"

@@ -15,7 +15,10 @@ Shape = Mapping[str, int]
 
 
 def summed_to(x: Array, rows: int, columns: int) -> Array:
-    """Sum the gradient x (R, C) over the uses of a broadcast operand (rows, columns), whose sizes are 1 or as in x."""
+    """Return the gradient (rows, columns) of an operand that was broadcast: `x` (R, C), summed over broadcast axes.
+
+    `rows` and `columns` are the operand's sizes. Each is 1 (a broadcast axis) or the size of `x`.
+    """
     x = x.sum(0, keepdims=True) if rows == 1 else x
     return x.sum(1, keepdims=True) if columns == 1 else x
 

@@ -1,6 +1,6 @@
-"""Kernels with known verdicts: the master with one named edit. Only for the staff; a handout lacks this file.
+"""Kernels with known verdicts: the course's solution (the master) with one named edit. A handout lacks this file.
 
-`python -m grader selftest --lab operators` judges them all. Each kernel of WRONG has the codes of its expected
+`python -m grader selftest --lab operators` judges all of them. Each kernel of WRONG has the codes of its expected
 diagnosis. Kernels of RIGHT are correct variants: they must pass, and be fast enough.
 """
 

@@ -152,9 +152,10 @@ def _agree(one: float, other: float, off: float) -> bool:
 def _sentence(
     function: str, name: str, points: Sequence[Point], slopes: Sequence[tuple[float, float]]
 ) -> str:
-    """Compare finite differences of the student's forward function (`slopes`) with right and added gradients.
+    """Return a sentence on whether the student's forward or backward function is wrong, with the first point's numbers.
 
-    Returns a sentence with the first point's numbers; "" if the points disagree or a slope is not finite.
+    `slopes`: (finite difference of the forward `function`, its error) for each point. They are compared with the right
+    gradient and the one that the student added. Returns "" if the points disagree or a slope is not finite.
     """
     as_right = [_agree(slope, point.right, off) for point, (slope, off) in zip(points, slopes, strict=True)]
     as_added = [_agree(slope, point.added, off) for point, (slope, off) in zip(points, slopes, strict=True)]

@@ -124,8 +124,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 
 class Rows(Oracle):
-    """Oracle of the softmax of each row. The predictions of its `mistakes` take a Scene. `keeps_tail`: the sum must not
-    lose many small terms."""
+    """Oracle of the softmax of each row. The predictions of its `mistakes` take a Scene. `keeps_tail`: True lowers the
+    tolerance of the sum, which must not lose many small terms, and lets `lost_tail` explain such a loss."""
 
     probes: ClassVar = {
         "R": (1, 2, 3, 5, 8),

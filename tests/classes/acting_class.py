@@ -73,7 +73,7 @@ def judge(wanted: dict[str, Any], stream: TextIO) -> int:
     paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
     silent_s = wanted.pop("inspection_s", executor.INSPECTION_SILENCE_S)
     only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
-    # The kit's own sources may change during a test run: somebody may be working on them.
+    # `kit` replaces the digest of the kit's sources, because somebody may edit them during a test run.
     of_kit = (lambda: kit) if kit else fingerprints.of_kit
     silence = patch.object(executor, "INSPECTION_SILENCE_S", silent_s)
     with silence, patch.object(fingerprints, "of_kit", of_kit):

@@ -450,7 +450,7 @@ def _is_students(error: BaseException) -> bool:
         trace = trace.tb_next
     if trace is None or error.__cause__ is not None or trace.tb_frame.f_globals.get("__name__") not in OWN:
         return False
-    # An exception from C code (torch, say) has no frame there: the file's last instruction is then a call, not a raise.
+    # C code (such as torch's) has no Python frame. If it raises, the file's last instruction is a call, not a raise.
     return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 

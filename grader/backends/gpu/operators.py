@@ -424,7 +424,7 @@ def _chosen(row: ProfileRow, built: Build) -> str:
     file = f" in {files[row.calls - 1]}" if 0 < row.calls <= len(files) else ""
     name, _, several = row.name.removeprefix("class ").partition(" of ")
     fitting = f" of {several} classes that fit" if several else ""
-    advice = ": --class NAME, or an adapter, chooses another" if several else ""
+    advice = "; to choose another, use --class NAME or CS336's adapter function" if several else ""
     return f"{name}{file}{fitting} was judged{advice}"
 
 

@@ -665,7 +665,7 @@ class Files:
         return module if file.endswith("__init__.py") else module.rpartition(".")[0]
 
     def place(self, module: str) -> str | None:
-        """Return the file of a module of the hand-in, or the folder of a package without a file; None for others."""
+        """Return the file of a hand-in's module, or the folder of a package without `__init__.py`; None for others."""
         found = self.bundle.place(module) if self.bundle is not None else ""
         if module == MODULE and not (found and self.bundle.module_of(self.first)):
             return self.first
@@ -681,7 +681,7 @@ class Files:
         return None, name
 
     def is_module(self, name: str) -> bool:
-        """Return True for a module of the hand-in, or a package without a file."""
+        """Return True if `name` is a module of the hand-in, or a package of the hand-in without `__init__.py`."""
         return bool(name) and self.place(name) is not None
 
     def followed(self, name: str) -> list[str]:

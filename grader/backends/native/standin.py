@@ -63,7 +63,7 @@ STEERING = re.compile(
     re.MULTILINE,
 )
 INCLUDE = re.compile(r"^ ?(?:#|%:) ?(?:include|import) ?[<\"](?P<name>[^>\"\n]*)", re.MULTILINE)
-#: Part of the cache's keys: rules of this module on which an object depends.
+#: Rules of this module that change compiled objects. The keys of cached objects include them.
 RULES = (HEADERS, FORWARD, STEERING.pattern, INCLUDE.pattern)
 
 #: Flags that affect only the speed of code and debug information: linked objects may differ in them.

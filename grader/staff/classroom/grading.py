@@ -141,7 +141,7 @@ class Grading:
         self.book.finish(record, result, item.submission.path)
         points = f"{record.points:g} of {record.max_points:g} points"
         if record.waits_for:
-            points = f"points are open until there is {record.waits_for}"
+            points = f"no points yet: judging waits for {record.waits_for}"
         self.progress.finished(name, record.verdicts, points, trouble, record.machine)
 
 

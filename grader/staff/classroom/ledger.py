@@ -6,7 +6,7 @@ Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines:
 - `roster`: the list of submissions.
 - `result`: one finished submission, in short.
 - `machine`: the test result of a machine of a cluster.
-- `report`: the totals in the reports that were written, and the table of points by hand.
+- `report`: the totals in the reports that were written, and the table of points that people gave (points by hand).
 
 A submission is finished if it has a `result` line; the last one counts. The judge first renames the submission's new
 `result.json` into place, and then writes the line and syncs it to the disk. If the judge is killed in between, the
@@ -50,8 +50,9 @@ SCHEMA_VERSION = 1
 @dataclass(frozen=True)
 class Run:
     """One start of the judge in this folder. `config` is the assignment's file. `seed` replaces its seed unless None.
-    `timing`: times were measured. `at` is UTC in ISO 8601, like all times here. `manual` and `submitted` are the paths
-    of the tables of points by hand and of submission times; `submitted` may also be FILE_TIMES or COMMIT_TIMES."""
+    `timing`: times were measured. `at` is UTC in ISO 8601, like all times here. `manual` is the path of the table with
+    points that people gave. `submitted` is the path of the table of submission times, or a constant of `planning`
+    for another source: FILE_TIMES (the files' dates) or COMMIT_TIMES (the last commits)."""
 
     at: str
     config: str

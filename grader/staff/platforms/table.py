@@ -239,7 +239,7 @@ PLATFORMS = (
     Platform(
         name="prairielearn",
         title="PrairieLearn",
-        hands_in="student/ in a container, with the question's tests/",
+        hands_in="student/ in PrairieLearn's container, beside tests/ with the question's files",
         wants_back="results/results.json from its container",
         matched_by="PrairieLearn itself",
         shown=AS_FEEDBACK + "; pictures of where public cases are wrong",

@@ -148,7 +148,10 @@ def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
 
 
 def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[str, float]]:
-    """Return the pairs with a common fingerprint, and {id: weight}. The first `count` of `every` are of this year."""
+    """Return the pairs of submissions that share a fingerprint without names, and {id: weight of its fingerprints}.
+
+    `every` holds this year's `count` submissions first, then those of earlier years. Two earlier ones form no pair.
+    """
     import numpy as np
 
     names, files = list(every), [one.whole | one.named for one in every.values()]

@@ -440,7 +440,7 @@ def _stale_scores(s: Scene) -> Array:
 
 
 def _rows_outside(s: Scene) -> Iterator[Suspect]:
-    """Yield the suspects that Oi and Li are not reset for each block of rows, so that sums of earlier blocks remain."""
+    """Yield suspects: Oi, Li or both are not reset for each block of rows, and keep the sums of earlier blocks."""
     for names, o, li in (
         ("Oi and Li are", True, True),
         ("Oi is", True, False),

@@ -232,7 +232,7 @@ def mask_not_asked(h: Heads) -> Outputs | None:
     return None if h.causal else _masked_by(h, replace(h, causal=True).seen)
 
 
-@mistake("mask_late", "Masked scores are hidden in dV, but count in dS: P has to be 0 for them in both.")
+@mistake("mask_late", "The mask is applied for dV but not for dS: P has to be 0 at masked scores in both.")
 def masked_in_dv_alone(h: Heads) -> Outputs | None:
     if not h.causal:
         return None
