@@ -1,7 +1,7 @@
-"""Mutations: wrong kernels and correct variants, each made from the master source by one named edit of one function.
+"""Mutations: wrong kernels and correct variants, made from the course's solution by one named edit of one function.
 
-An edit states how often the text to be replaced must occur. If the master changes and the mutation no longer fits, that
-is an error; the mutation never silently does nothing.
+The edit changes the master, the source with the solution in marked regions. It states the number of places where its
+text must occur. If the master changes and has another number, applying the edit raises an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kinds of parts: the properties of each backend that other rooms need to know."""
+"""Kinds of parts: the properties of each backend that other packages need to know."""
 
 from __future__ import annotations
 

@@ -251,10 +251,10 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
-        """Return the part of the other findings (`lead`, lines `shown`) to print beside edits that correct the part.
+        """Return (the part of `lead` to print beside the edits that correct the part, []: no lines).
 
-        An edit is right on all inputs, so that it outranks guesses. Of these, and of a suspect that shows none of the
-        lines of the edits, only the numbers stay.
+        The edits (`repairs`) make the part right on all inputs, so they outrank guesses. Only the numbers of `lead`
+        stay if it names no cause (`has_cause` False), or if the lines `shown` for the cause are not those of the edits.
         """
         named, others = (
             set(re.findall(rf"{re.escape(self.source.name)}:(\d+):", text))

@@ -39,7 +39,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Shown:
-    """The student's call that will be repeated under the profiler, with the peak memory of an earlier call in bytes."""
+    """The student's call that will be repeated under the profiler. `ok`: its outputs were right. `peak_bytes` is the
+    peak memory of an earlier call."""
 
     peak_bytes: int | None
     run: CaseRun

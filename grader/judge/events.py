@@ -45,7 +45,8 @@ class Deviated:
     """A wrong output. It is sent before Corrected, or after it for a timed output.
 
     `expected`, `actual` and `tolerance` are float64 and `wrong` is bool, all of the output's shape; a listener must not
-    change them. `blocks` come from `grader.explain.deviation.blocks`. A `case` is sent again if its call is repeated.
+    change them. `blocks` come from `grader.explain.deviation.blocks`. `hidden`: students do not get this case. A `case`
+    is sent again if its call is repeated.
     """
 
     part: Part

@@ -92,7 +92,7 @@ class Marker:
         return CaseRun(self.part, case, shape, inputs, self.seen(inputs), call, self.oracle)
 
     def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
-        """Make the same call again."""
+        """Repeat the call `run`; `how` as for `call`."""
         return self.call(session, run.case, run.shape, run.inputs, **how)
 
     def holds(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> bool:

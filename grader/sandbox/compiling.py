@@ -38,10 +38,10 @@ class Room:
 
 @contextlib.contextmanager
 def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
-    """Yield a Room for the compilers of one build. Its folder is usually `place`, the build's own empty folder.
+    """Yield a Room for the compilers of one build. The room's folder is usually `place`, the build's own empty folder.
 
-    In tier C the compiler runs as another user, who cannot enter the cache. Then the room is a temporary folder, with
-    a hard link or a copy of the header's files.
+    In tier C the compiler runs as another user, who cannot enter the cache. Then the room's folder is a temporary one,
+    with a hard link or a copy of the header's files.
     """
     read = () if header is None else (header,)
     if not sandbox.own_uid or sandbox.hides_files:

@@ -1,4 +1,4 @@
-"""Write-ups of a class: one text with all answers to each question beside the key, and a table to enter points.
+"""Write-ups of a class: a text with each question, the right answer (key) and all answers, and a table of points.
 
 The table gets a row for each write-up; only people enter points in it. `grader.study.writeup` parses a write-up and
 lists its empty regions.

@@ -199,7 +199,7 @@ class ArchiveNode:
 
 
 def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[bytes]:
-    """Yield the same pieces. Raises Unreadable once they exceed `limit_bytes` in total."""
+    """Yield the bytes of `pieces` unchanged. Raises Unreadable once they exceed `limit_bytes` in total."""
     total_bytes = 0
     for piece in pieces:
         total_bytes += len(piece)

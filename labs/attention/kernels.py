@@ -1,6 +1,6 @@
-"""Kernels with known verdicts: the master, the starter, and the master with one named bug.
+"""Kernels with known verdicts: the course's solution (the master), the starter, and the master with one named bug.
 
-The published check accepts each bug, or students often make it. `tests/wrong/` has many more.
+Each bug is one that the published check accepts, or that students often make. `tests/wrong/` has many more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels with known verdicts: the master with named edits. Only for the staff; a handout lacks this file."""
+"""Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file."""
 
 from __future__ import annotations
 

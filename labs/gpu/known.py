@@ -1,7 +1,7 @@
-"""Kernels with known verdicts: the master with named edits. Only for the staff; a handout lacks this file.
+"""Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file.
 
 Each kernel of WRONG names the codes of its expected diagnosis. Kernels of RIGHT are correct variants that must pass.
-SLOW is correct but takes longer. Other labs have a module `kernels` for these, but here kernels.py is the students'
+SLOW is correct but takes longer. Other labs keep such kernels in a module `kernels`; here kernels.py is the students'
 file.
 """
 

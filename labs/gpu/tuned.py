@@ -212,7 +212,7 @@ def takes(q, k, v) -> bool:
 
 
 def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int]:
-    """Return the (rows, keys, warps, stages) that are fastest on the GPU that docs/gpu.md names."""
+    """Return the (rows, keys, warps, stages) that are fastest on the GPU of docs/gpu.md, for a causal mask or none."""
     if d <= 32:
         return 64, 128, 4, 3
     if d <= 64:
@@ -228,7 +228,7 @@ def backward_blocks(d: int) -> tuple[int, int, int, int, bool, bool]:
 
 
 def flash_forward(q, k, v, causal, blocks=None):
-    """Return the same as the master's function. `blocks`: by default those of `forward_blocks`."""
+    """Return (O, L) as the course's `flash_forward` does. `blocks`: by default those of `forward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages = blocks or forward_blocks(d, causal)
@@ -243,7 +243,7 @@ def flash_forward(q, k, v, causal, blocks=None):
 
 
 def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
-    """Return the same as the master's function. `blocks`: by default those of `backward_blocks`."""
+    """Return the gradients of the course's `flash_backward`. `blocks`: by default those of `backward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d)

@@ -1,7 +1,7 @@
-"""Kernels with known verdicts: the master with named edits. Only for the staff; a handout lacks this file.
+"""Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file.
 
-`python -m grader selftest --lab softmax` judges them all, and so does tests/test_softmax.py. Each kernel of WRONG names
-the code of its expected diagnosis. Kernels of RIGHT are correct ways to write the same; they must pass, in time too.
+`python -m grader selftest --lab softmax` and tests/test_softmax.py judge all of them. Each kernel of WRONG names the
+code of its expected diagnosis. Kernels of RIGHT are correct variants: they must pass, and be fast enough.
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ WRONG_MERGES = (
 
 WRONG = (*WRONG_NAIVE, *WRONG_SAFE, *WRONG_ONLINE, *WRONG_MERGES)
 
-# ---- right kernels in other styles than the master's: each must pass, in time too
+# ---- right kernels in other styles than the course's solution: each must pass, and be fast enough
 
 BACKWARDS = "(int j = C - 1; j >= 0; j--)"
 LOG2_E = "1.44269504f"

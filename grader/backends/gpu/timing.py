@@ -90,7 +90,7 @@ class Outlasting(Exception):
 
 @dataclass
 class Side:
-    """One side of a round: its runner, and the seed of the inputs of its last call."""
+    """Student or reference (`is_reference`) in a round: the runner, and the seed of the inputs of the last call."""
 
     runner: TimedRunner
     is_reference: bool

@@ -97,9 +97,9 @@ class Compilers:
         room: compiling.Room | None = None,
         stage: Stage | None = None,
     ) -> Finished:
-        """Run a compiler. If it reads a student's text, it needs a `room` and runs in the sandbox.
+        """Run a compiler. If it reads a student's text, it needs a `room` (its build folder) and runs in the sandbox.
 
-        There it can read the paths of its `stage`; without a stage, the system's paths and `visible`.
+        In the sandbox it can read the paths of its `stage`; without a stage, the system's paths and `visible`.
         """
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         mark = ""
@@ -197,7 +197,7 @@ class Compilers:
     def run_ispc(
         self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float | TimeLimit
     ) -> Finished | None:
-        """Compile a text with ispc in a room. Return None if ispc does not start in the sandbox."""
+        """Compile a text with ispc in the folder of `room`. Return None if ispc does not start in the sandbox."""
         room.put(ispc.SOURCE, text)
         try:
             command = compiler.command(ispc.SOURCE, self.source.defines)

@@ -415,7 +415,7 @@ class _Work(Compilers):
         return "", None
 
     def probed(self, known: Kit, prepared: Prepared) -> Iterator[Finished]:
-        """Build PROBE in another room. Yield the results of its stages, up to the first that fails."""
+        """Build PROBE in a new folder. Yield the results of the compiler's stages, up to the first that fails."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, prepared.folder) as room,

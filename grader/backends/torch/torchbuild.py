@@ -278,7 +278,7 @@ class _Work(Compilers):
             return path, ""
 
     def probed(self, path: str, header: Path | None) -> Iterator[Finished]:
-        """Build PROBE on this path in another room. Yield the result if it failed."""
+        """Build PROBE on this path in a new folder. Yield the result if it failed."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, header) as room,

@@ -99,7 +99,10 @@ def settled(time: Timing, rule: TimeRule) -> Timing:
 
 
 class TimedInputs:
-    """Timed calls: each gets new inputs, and its output is checked on rows that the kernel cannot foresee."""
+    """Timed calls: each gets new inputs, and its output is checked on rows that the kernel cannot foresee.
+
+    `is_reference` in the methods: True calls the reference, False the student's kernel.
+    """
 
     def __init__(self, marker: Marker, seed: int) -> None:
         self.marker, self.seed = marker, seed
@@ -148,7 +151,7 @@ class TimedInputs:
         return derive(self.seed, "place", count) % PLACES
 
     def beside_delayed(self, session: Session, place: int, is_reference: bool) -> Iterator[Sample]:
-        """Yield the samples of one side's two timed calls in a round. Make a delayed call after `place` of them."""
+        """Make two timed calls and yield their samples. After `place` of these calls, make one with delayed threads."""
         for number in range(PLACES):
             if number == place:
                 self.check_delayed(session, is_reference=is_reference)

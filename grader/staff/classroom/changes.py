@@ -2,7 +2,7 @@
 
 The points come from `grades.csv`, which students may have seen. The reasons come from the ledger and each
 `result.json`: another file, other cases, another time, another kit or machine. If none of these differs, the reason is
-the rubric or the points by hand.
+the rubric or points that people gave (points by hand).
 """
 
 from __future__ import annotations

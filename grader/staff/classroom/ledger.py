@@ -146,7 +146,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Reported:
-    """Content of the reports written last: the totals by submission id, and the path of the table of points by hand."""
+    """Content of the reports written last: totals by submission id, and the path of the table of points by hand."""
 
     at: str
     manual: str | None

@@ -22,7 +22,7 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Student:
-    """One graded submission. `total` is its points, including late days and points by hand, or None without a grade.
+    """One graded submission. `total` is its points after late days, with points that people gave; None without a grade.
     `pending` lists the rubric items that are still open. `people` is the number of students who handed it in."""
 
     submission_id: str

@@ -125,11 +125,11 @@ class Kit:
     public: Path
     assignment: Assignment
     masters: Mapping[str, Path]
-    """Paths of the sources with the solution, by the name of the file to hand in; the main source comes first."""
+    """Paths of the masters (sources with the solution), by the name of the file to hand in; the main one is first."""
     solutions: Mapping[str, str]
-    """Text of each master, including the solution, by the same names."""
+    """Text of each master, including the solution, by the names of `masters`."""
     starters: Mapping[str, str]
-    """Text of each file without the solution, as students get it, by the same names."""
+    """Text of each file without the solution, as students get it, by the names of `masters`."""
     text: Path
     writeup: Path | None
     image: str = ""

@@ -24,7 +24,7 @@ from grader.study import watch_races
 
 @dataclass(frozen=True)
 class End:
-    """Required end of a row: the verdict, flags and texts that its result must have.
+    """Required end of a row (an attempt or a control): the verdict, flags and texts that its result must have.
 
     Without `flags`, the part must have no flag for people, unless `any_flag` allows all.
     """
@@ -36,7 +36,7 @@ class End:
     any_flag: bool = False
     #: Texts that must not be in the part's result, as JSON.
     silent: tuple[str, ...] = ()
-    #: Text that must be in it.
+    #: Text that must be in the part's result, as JSON.
     says: str = ""
 
 
@@ -58,6 +58,7 @@ class Threat:
     source: str = ""
     #: The kernel is judged as this part of the assignment.
     part: str = "part1"
+    #: True: the judge also measures the kernel's time.
     timed: bool = False
     #: Required end in tier D, where the compiler can read the judge's files; None if it is `end`.
     open_end: End | None = None

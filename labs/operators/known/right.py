@@ -1,4 +1,4 @@
-"""Right kernels that are written in other ways than the master's."""
+"""Right kernels that are written in other ways than the course's solution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong kernels as edits of the master, each with the codes of its expected diagnosis."""
+"""Wrong kernels as edits of the course's solution, each with the codes of its expected diagnosis."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class StudentNetwork(_Trained):
 
 
 class TorchNetwork(_Trained):
-    """The same network computed by PyTorch in float32, with the same first weights."""
+    """A network computed by PyTorch in float32, with the same first weights as the `StudentNetwork` beside it."""
 
     def __init__(self, network: Network, weights: Array) -> None:
         super().__init__(network, weights)
