@@ -1,6 +1,7 @@
 """Code in a native runner reaches nothing outside, in any tier. A probe tries and prints what it reaches."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from process_tree import stat, wait_for
 from grader.backends.native.nativehost import NativeHost
 from grader.core.errors import KitError
 from grader.runner.calls import Request
-from grader.sandbox import Limits, Sandbox
+from grader.sandbox import Limits, Sandbox, view
+from grader.sandbox.tiers import LOCK
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
 
@@ -140,3 +142,13 @@ def test_a_program_built_in_a_tier_starts_there(host: NativeHost, tmp_path: Path
         os.umask(umask)
     with host.spawn(built, threads=1) as session:
         assert session.call(asked("same")).status == "ok", session.death
+
+
+def test_compilers_see_all_that_lock_py_loads() -> None:
+    """A compiler sees few files of the system. The libraries of the interpreter that starts it are among them."""
+    text = "import runpy, sys; runpy.run_path(sys.argv[1]); print(open('/proc/self/maps').read())"
+    command = [sys.executable, "-I", "-S", "-c", text, str(LOCK)]
+    libraries = set(re.findall(r"/.*\.so.*", subprocess.check_output(command, text=True)))
+    seen = [path.resolve() for path in view.interpreter_paths()]
+    assert libraries
+    assert [name for name in libraries if not any(Path(name).is_relative_to(path) for path in seen)] == []

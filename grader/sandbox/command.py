@@ -119,7 +119,8 @@ def run_limited(
         process.stdout.close()
         has_entered = entered.close() if entered else True
     if process.returncode > 0 and (not has_entered or (entered and process.returncode == EXIT_FAILED)):
-        said = output.decode(errors="replace").strip()[:200]
+        # The last line of a traceback names the error.
+        said = output.decode(errors="replace").strip().rpartition("\n")[2][:200]
         raise KitError(
             f"sandbox tier {sandbox.tier} does not start: {said}{_closed(command[0]) if sandbox.own_uid else ''}"
         )

@@ -156,9 +156,11 @@ def filter_calls(calls: dict[str, Any]) -> None:
 # ---- resources
 
 
-def limit(limits: dict[str, Any]) -> None:
-    """Set resource limits for this process and its children: the fields of `sandbox.Limits`, and "processes"."""
-    mapped = mapped_bytes()  # read first: the limit on open files could prevent it later
+def limit(limits: dict[str, Any], mapped: int) -> None:
+    """Set resource limits for this process and its children: the fields of `sandbox.Limits`, and "processes".
+
+    `mapped` are the bytes of address space that the limit on memory does not count.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
@@ -210,7 +212,8 @@ def main() -> None:
     """
     spec, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
-        limit(spec["limits"])
+        # A command starts with an empty address space. A compiler in tier A has no /proc to read this process's from.
+        limit(spec["limits"], mapped=0)
         enter(spec["lock"])
         if command[0] == "--probe":
             probe(command[1:])

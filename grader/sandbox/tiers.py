@@ -236,7 +236,8 @@ class Sandbox:
         if self.bwrap is None:
             return list(command)
         known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
-        seen = dict.fromkeys([*known, *read])
+        # bwrap cannot make a link in a folder that is visible already.
+        seen = view.outermost([*known, *read])
         prefix = bubblewrapped(
             self.bwrap,
             read=seen,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import _ctypes
 import functools
 import importlib.util
 import os
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -28,6 +31,7 @@ SYSTEM_TABLES = (
 )
 #: Files that the loader opens before a dynamic program starts.
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
+LDD_TIMEOUT_S = 20.0
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 FACTS = (
     "/sys/devices/system/cpu",
@@ -75,14 +79,40 @@ def python_paths() -> tuple[Path, ...]:
 
 @functools.cache
 def interpreter_paths() -> tuple[Path, ...]:
-    """Return the interpreter and its standard library, without installed packages."""
+    """Return the interpreter, its standard library and the libraries that `lock.py` loads; no installed packages."""
     installed = [
         folder
         for root in _python_roots()
         for name in INSTALLED
         for folder in root.glob(f"lib*/python*/{name}")
     ]
-    return tuple(without(python_paths(), installed))
+    # Of the modules that lock.py imports, ctypes needs a library that the interpreter itself does not: libffi.
+    # A static interpreter contains it.
+    programs = (sys.executable, getattr(_ctypes, "__file__", sys.executable))
+    libraries = [path for program in programs for path in loaded_files(program)]
+    return (*without(python_paths(), installed), *libraries)
+
+
+def loaded_files(program: str) -> Iterator[Path]:
+    """Yield a program (or a library) and the libraries that it loads, each with the links that lead to the file."""
+    try:
+        listed = subprocess.run(
+            ["ldd", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LDD_TIMEOUT_S
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        listed = ""
+    for name in (program, *re.findall(r"(/[^\s()]+)", listed)):
+        yield from _steps(Path(name))
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """Yield a path and, if it is a link, each further path up to the file. Leave out paths that do not exist."""
+    for _ in range(40):
+        if path.exists():
+            yield path
+        if not path.is_symlink():
+            return
+        path = Path(os.path.normpath(path.parent / os.readlink(path)))
 
 
 def _python_roots() -> set[Path]:

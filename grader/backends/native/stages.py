@@ -27,6 +27,7 @@ from pathlib import Path
 
 from grader.backends.native.toolchain import Toolchain
 from grader.core.harmless import one_line
+from grader.sandbox.view import loaded_files
 
 SOURCE, ASSEMBLY = "module.cpp", "module.s"
 INCLUDED, ASSEMBLED = "included.d", "assembled.d"
@@ -203,14 +204,7 @@ def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
         said = _asked([driver, f"-print-prog-name={name}"]).strip()
         if found := shutil.which(said):
             programs.append(found)
-    paths: dict[Path, None] = {}
-    for program in programs:
-        for step in _steps(Path(program)):
-            paths[step] = None
-        for library in re.findall(r"(/[^\s()]+)", _asked(["ldd", program])):
-            for step in _steps(Path(library)):
-                paths[step] = None
-    return tuple(_existing(paths))
+    return tuple(dict.fromkeys(path for program in programs for path in loaded_files(program)))
 
 
 #: Programs that scripts around a compiler commonly use, besides those that they name by path.
@@ -237,15 +231,6 @@ def _behind_script(driver: str) -> list[str]:
     if found and (own := re.search(r"^COLLECT_GCC=(.+)$", _asked([driver, "-v"]), re.MULTILINE)):
         found.update(dict.fromkeys(filter(None, [shutil.which(own.group(1))])))
     return [*found]
-
-
-def _steps(path: Path) -> Iterator[Path]:
-    """Yield a path and, if it is a link, each further path up to the file."""
-    for _ in range(40):
-        yield path
-        if not path.is_symlink():
-            return
-        path = Path(os.path.normpath(path.parent / os.readlink(path)))
 
 
 def _existing(paths: Iterable[str | Path]) -> Iterator[Path]:

@@ -191,7 +191,7 @@ def become_runner(
         roots = [path for path in sys.path if os.path.isdir(path)]
         files.userspace.settle(spec["scratch"], roots, is_locked=spec["lock"] is not None)
     delays = files.delays.Delays()
-    files.lock.limit(spec["limits"])
+    files.lock.limit(spec["limits"], files.lock.mapped_bytes())
     if spec["lock"] is not None:
         # All imported modules and open files stay usable. The student's object is loaded after this.
         files.lock.enter(spec["lock"])
