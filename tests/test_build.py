@@ -222,38 +222,6 @@ def test_macros_and_flags_are_taken(flags: tuple[str, ...], tmp_path: Path) -> N
         assert value(host, made.program) == [10.0 if flags else 7.0]
 
 
-@pytest.mark.parametrize(
-    ("body", "line", "message"),
-    [
-        ("return at::matmul(t, t);", "mine.cpp:4 calls at::matmul", "mine.cpp:4: error"),
-        ("\nreturn t.softmax(-1);", "mine.cpp:5 calls Tensor::softmax", "mine.cpp:5: error"),
-        ("return torch::fft::fft(t);", "mine.cpp:4 uses torch's", "mine.cpp:4: error"),
-        ("int x = 3\nreturn t;", "", "mine.cpp:5: error"),
-        ("cblas_sgemm(); return t;", "", "undefined function: cblas_sgemm"),
-        ("PyEval_GetBuiltins(); return t;", "", "PyEval_GetBuiltins"),
-    ],
-)
-def test_torchs_own_work_is_refused_by_name(tmp_path: Path, body: str, line: str, message: str) -> None:
-    declared = 'extern "C" { void cblas_sgemm(); void PyEval_GetBuiltins(); }\n'
-    source = write(tmp_path, one_function(body, declared))
-    made = nativebuild.build(source.rename(tmp_path / "mine.cpp"))
-    assert not made.ok and made.program is None
-    assert message in made.diagnostics and str(tmp_path) not in made.diagnostics
-    assert made.refused.text.startswith(line) if made.refused else not line
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
-def test_a_compiler_in_the_sandbox_sees_what_it_needs_and_no_more(tmp_path: Path) -> None:
-    box = choose()
-    made = nativebuild.build(write(tmp_path, one_function(f"// {box.tier}\nreturn t;")), sandbox=box)
-    assert made.ok, made.diagnostics
-    with NativeHost(box) as host:
-        assert value(host, made.program) == [1.0, 2.0]
-    secret = write(tmp_path, "#error seen\n", "secret.h")
-    made = nativebuild.build(write(tmp_path, f'#include "{secret}"\n{WORKS}'), sandbox=box)
-    assert not made.ok and "seen" not in made.diagnostics
-
-
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="static programs are tried on Linux alone")
 def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

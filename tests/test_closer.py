@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from building import cpu_growth
-from conftest import ASSIGNMENT, ROOT, refused, write
+from conftest import ASSIGNMENT, ROOT, write
 
 from grader.assignment import loading
 from grader.backends.faults import Broken
@@ -21,7 +21,6 @@ from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
 from grader.explain.closer_look import Closer, _Findings
 from grader.explain.common_facts import Seen
-from grader.explain.deviation import usual_axes
 from grader.explain.suspect import Suspect
 from grader.judge import explanation
 from grader.judge.bench import Options, Watched
@@ -30,7 +29,6 @@ from grader.judge.part import PartJudge
 from grader.runner.calls import Call
 from grader.source import dataflow, edits, landmarks
 from grader.source.landmarks import Body, Place
-from grader.study import race
 from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
 
@@ -628,11 +626,6 @@ def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None
     assert numbers(shown.place for shown in calls) == [3]
 
 
-def test_race_takes_macros(tmp_path: Path) -> None:
-    source = write(tmp_path, "int main() {}\n")
-    refused("-D takes NAME", race.main, ["part3", "--module", str(source), "-D", "1=2"])
-
-
 def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explanation, "of_file", lambda source: SimpleNamespace(locks=True))
     used: list[object] = []
@@ -663,21 +656,10 @@ def test_a_mistake_in_a_suspect_costs_its_sentence_alone(failed_explanations: li
     failed_explanations.clear()
 
 
-def test_each_axis_of_an_output_has_a_name() -> None:
-    assert [len(usual_axes(dimensions)) for dimensions in range(6)] == [*range(6)]
-
-
 def test_divisions_of_whole_numbers_are_found() -> None:
     rows = "x[0] = 2 / n;\nx[1] = 2.0f / n + 1 / r;\nx[2] = 1 / (int)r;"
     found = body(f"void kernel(float *x, int n, float r) {{\n{rows}\n}}\n").whole_divisions()
     assert [(place.line, division) for place, division in found] == [(2, "2 / n"), (4, "1 / (int)r")]
-
-
-def test_zeros_on_all_but_a_trivial_input_are_what_is_wrong() -> None:
-    zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
-    for count, chosen in ((14, zeros), (900, None)):
-        other = Diagnosis("not_normalised", "Too large.", wrong_count=count)
-        assert diagnose.most_informative([other, zeros, zeros]) is (chosen or other)
 
 
 def test_loops_of_two_counters_with_one_end_are_found() -> None:

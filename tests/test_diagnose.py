@@ -257,6 +257,11 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
     place, cause, rare = (Diagnosis(code, "", wrong_count=count) for code, count in found)
     assert diagnose.most_informative([place, rare, cause, cause], ORACLES["attention"].axes) is cause
     assert diagnose.most_informative([place]) is place
+    # Zeros on all but a trivial input are what is wrong.
+    zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
+    for count, chosen in ((14, zeros), (900, None)):
+        other = Diagnosis("not_normalised", "Too large.", wrong_count=count)
+        assert diagnose.most_informative([other, zeros, zeros]) is (chosen or other)
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
