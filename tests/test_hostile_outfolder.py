@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from classes.acting_class import HOLDS_LEDGER, Class, holding, record, some_run, wait_until
 from classes.acting_worker import nest
-from conftest import ASSIGNMENT, COURSE, put, refused, write
+from conftest import COURSE, put, refused, write
 
 from grader.assignment.loading import load
-from grader.core import plainfile, removal
+from grader.core import removal
 from grader.core.errors import KitError, UsageError
-from grader.report import classbook, result_json
+from grader.report import result_json
 from grader.sandbox.leftovers import Scratch
 from grader.sandbox.limits import Limits
 from grader.staff.classroom import gradebook, ledger, planning
@@ -296,16 +296,3 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
             assert not re.search(r"admin|hash|token|schema", message), message
     mistaken = write(tmp_path, COURSE.read_text() + "lates: 1\n", "mistaken.yaml")
     refused("unknown key 'lates'", gradebook.open_book, graded_with(mistaken, tmp_path / "mistakes"))
-
-
-@pytest.mark.parametrize("name", ["grades.csv", "report.html"])
-def test_a_report_that_cannot_be_written_is_reported_by_its_name(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).mkdir()
-    why = rf"^cannot write \S*/{name}: it is a folder: remove it"
-    refused(why, classbook.write, tmp_path, ASSIGNMENT, [])
-
-
-def test_a_plain_file_is_all_that_is_read(tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(bytes(1001))
-    refused("larger", plainfile.read, tmp_path / "large", 1000, of=OSError)
-    assert len(plainfile.read(tmp_path / "large", 1001)) == 1001

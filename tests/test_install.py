@@ -18,7 +18,6 @@ from grader.assignment import labs, starter
 from grader.assignment.loading import load
 from grader.core import imports, version
 from grader.judge.bench import Bench, Options
-from grader.report import words
 from grader.staff import judging
 from grader.staff.release import contents
 
@@ -72,15 +71,6 @@ def test_a_note_of_the_commit_comes_first(tmp_path: Path, monkeypatch: pytest.Mo
     assert version.commit.__wrapped__() == "", "no commit yet"
     (tmp_path / version.NOTE).write_text("0123456789ab\n")
     assert version.commit.__wrapped__() == "0123456789ab"
-
-
-def test_a_result_is_said_to_be_judged_by_kit_machine_and_load() -> None:
-    machine = {"processor": "Some CPU", "system": "Linux x86_64", "cores": 2}
-    machine["load_average"] = [0.5, 1.0, 2.25]
-    where = "on Some CPU, Linux x86_64, 2 cores, load average 0.5 1.0 2.25."
-    sentence = words.judged_by({"version": "1.0", "commit": "0123456789ab"}, machine)
-    assert sentence == f"Judged by gpt149 1.0 (commit 0123456789ab) {where}"
-    assert words.judged_by({}, machine).startswith("Judged on Some CPU") and words.judged_by({}, {}) == ""
 
 
 @pytest.fixture(scope="module")

@@ -366,10 +366,3 @@ def test_a_spoiled_file_is_reported_in_one_line(folder: Path, name: str, spoil: 
     spoiled = spoil(path.read_bytes())
     path.unlink() if spoiled is None else path.write_bytes(spoiled)
     refused(words, digits.load, folder)
-
-
-def test_a_folder_that_is_none_or_empty_is_reported(tmp_path: Path) -> None:
-    refused("has no train-images-idx3-ubyte, with or without", digits.load, tmp_path)
-    refused("takes a folder", digits.load, tmp_path / "nowhere")
-    (tmp_path / "train-images-idx3-ubyte").mkdir()
-    refused("has no train-images", digits.load, tmp_path)

@@ -416,18 +416,6 @@ def test_a_wrong_part_fits_a_screen() -> None:
     assert text.count("row 0\n") == 1 and "The compiler says" not in text and "memory" not in text
 
 
-def test_points_that_depend_on_a_time_are_open_without_it() -> None:
-    found = replace(part("part1", "naive", 10), time=None)
-    for graded, points in ((("part1",), "open"), ((), "10")):
-        stream = io.StringIO()
-        screen = Terminal(stream, graded=graded)
-        screen.verdict(found, 10.0)
-        screen.scoreboard(result((found,)), score(result((found,))))
-        text = stream.getvalue()
-        assert f"PASS  {points} of 10 points" in text and f"{points} / 10" in text
-        assert ("not final" in text) == (points == "open")
-
-
 def test_the_profile_stands_below_the_verdict_of_a_right_part() -> None:
     rows = tuple(ProfileRow("STUDENT - " + "X" * 50, 1e6, 9.9e8, 10**6, 1 << 29, 0) for _ in range(20))
     table = terminal.table(rows).splitlines()

@@ -386,12 +386,6 @@ def test_loops_beside_a_call_that_is_given_all_inputs() -> None:
             assert bool(flags) is is_flagged, body
 
 
-@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
-def test_honest_parts_have_loops_of_their_own(style: Style) -> None:
-    for part in ASSIGNMENT.parts:
-        assert not [*same_work.source_flags(marker(part.id, source(style)))], part.id
-
-
 def test_an_accessor_counts_through_a_part_that_calls_it() -> None:
     write = "void fourDimWrite()"
     for is_used, text in (

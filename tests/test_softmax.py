@@ -12,7 +12,6 @@ from conftest import code_of, in_files, lightly, part_of, put, results_alone, so
 
 from grader import __main__ as grading
 from grader import score
-from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, in_one_file, place, without_starter
 from grader.assignment.records import Part
@@ -26,7 +25,6 @@ from grader.explain.closer_look import Closer
 from grader.explain.comparison import Expected, compare
 from grader.source import landmarks
 from grader.staff import writeups
-from grader.staff.release import contents
 from grader.study.helpers import simulated
 from grader.study.writeup import regions
 from labs.softmax import kernels
@@ -229,17 +227,6 @@ def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.Cap
     page = ["--html", str(tmp_path / "similar.html")]
     assert grading.run(["similar", str(tmp_path / "in"), "--lab", "softmax", *page]) == 0
     assert "2 submissions compared; text of" in capsys.readouterr().out
-
-
-def test_a_handout_holds_the_lab_and_none_of_its_solutions() -> None:
-    kit = contents.kit(ROOT, LAB / "hidden" / "assignment.yaml")
-    names, held = set(contents.handout(kit, {})), set(contents.autograder(kit))
-    assert {"softmax.cpp", "labs/softmax/oracle.py", "labs/softmax/studies/accuracy.py"} <= names
-    assert {"docs/handout.md", "writeup_template.md", "grader/study/native/cachemodel.h"} <= names
-    secret = "kernels.py cachesim.cpp softmax/reference.cpp hidden labs/attention"
-    assert not [name for name in names if any(word in name for word in secret.split())]
-    assert {"labs/softmax/kernels.py", "labs/softmax/studies/native/cachesim.cpp"} <= held
-    assert labs.title(LAB).startswith("The softmax of each row")
 
 
 @pytest.mark.parametrize(("used", "unread"), [("l1", ["l2"]), ("l2", []), ("", [])])

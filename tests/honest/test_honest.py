@@ -28,12 +28,6 @@ def path(style: Style, tmp_path: Path) -> Path:
     return write(tmp_path, source(style))
 
 
-def test_the_table_holds_every_choice() -> None:
-    assert len({source(style) for style in STYLES}) == len(STYLES)
-    for choice in dataclasses.fields(Style):
-        assert len({getattr(style, choice.name) for style in STYLES}) > 1, choice.name
-
-
 @pytest.mark.parametrize("style", one_of_each(VARIED_FIRST, attrgetter("accessors"), attrgetter("name")))
 def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zygote: Zygote) -> None:
     shape = {"N": 192, "Br": 64, "Bc": 48}

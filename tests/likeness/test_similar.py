@@ -86,15 +86,6 @@ def test_tokens_point_into_the_text() -> None:
     assert {"fourDimRead", "myFlashAttention", "formatTensor"} <= names.keys() and "exp" not in names
 
 
-def test_winnowing_finds_every_run_that_is_long_enough() -> None:
-    run = [f"w{k}" for k in range(passages.GRAM + passages.WINDOW - 1)]
-    one = [f"a{k}" for k in range(50)] + run + ["b"] * 30
-    other = ["c"] * 7 + run + [f"d{k}" for k in range(90)]
-    shared = set(passages.winnow(passages.grams(one))) & set(passages.winnow(passages.grams(other)))
-    assert shared
-    assert not set(passages.grams(one[:50])) & set(passages.grams(other[-90:]))
-
-
 def test_whole_copies_stand_above_independent_work(master: str, starter: str) -> None:
     """Compare thirty independent authors, and three copies for each amount of effort to hide the copying."""
     originals = [bodies(3000 + k) for k in range(30)]
