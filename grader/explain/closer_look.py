@@ -253,8 +253,8 @@ class Closer:
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
         """Return (the part of `lead` to print beside the edits that correct the part, []: no lines).
 
-        The edits (`repairs`) make the part right on all inputs, so they outrank guesses. Only the numbers of `lead`
-        stay if it names no cause (`has_cause` False), or if the lines `shown` for the cause are not those of the edits.
+        The edits (`repairs`) make the part right on all inputs, so they outrank guesses. `lead` stays only if it names
+        a cause (`has_cause`) and some of the lines `shown` are also lines of the edits. Else only its numbers stay.
         """
         named, others = (
             set(re.findall(rf"{re.escape(self.source.name)}:(\d+):", text))

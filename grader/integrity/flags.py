@@ -91,19 +91,23 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
     """Yield flags for the judge's observations of one runner's process. The runner may have loaded any of `builds`."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
-        message = f"the judge could not observe all of its process: {evidence.unseen}"
+        message = f"the judge could not observe all of the kernel's process: {evidence.unseen}"
         yield Flag("hides_from_view", message, "review")
     working_s = evidence.frozen_cpu_s
     if working_s > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
-        message = f"its process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
+        message = f"the kernel's process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
         yield Flag("works_while_stopped", message, "rejected")
     if evidence.unstopped >= max(_LEAST_UNSTOPPED, evidence.stops / 2):
         # A stopped process can only be continued by another process. On a busy machine it may also be slow to stop.
-        message = f"its process did not stop at {evidence.unstopped} of {evidence.stops} requests to stop"
+        message = (
+            f"the kernel's process did not stop at {evidence.unstopped} of {evidence.stops} requests to stop"
+        )
         yield Flag("works_while_stopped", message, "rejected" if evidence.children else "review")
     if evidence.children:
         yield Flag(
-            "starts_processes", f"its process had running child processes: {evidence.children}", "review"
+            "starts_processes",
+            f"the kernel's process had running child processes: {evidence.children}",
+            "review",
         )
     if evidence.extra_cpus:
         cores = ", ".join(str(cpu) for cpu in evidence.extra_cpus[:8])
@@ -119,7 +123,9 @@ def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
     # The first stop of each runner comes before any call, so it is not counted.
     late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)
     if late >= max(_LEAST_LATE, stops / 6):
-        message = f"its process used processor time after the judge had stopped it ({late} of {stops} stops)"
+        message = (
+            f"the kernel's process used CPU time after the judge had stopped it ({late} of {stops} stops)"
+        )
         yield Flag("works_while_stopped", message, "rejected")
 
 
@@ -134,7 +140,7 @@ def _library_flags(new_code: Sequence[str], builds: Sequence[Built]) -> Iterator
         for flag in inspect_object(build)
     )
     proved = deliberate or any(_REFERENCE in os.path.basename(path) for path in foreign)
-    message = f"code of other libraries appeared in its process: {listed(map(_end_of, foreign))}"
+    message = f"code of other libraries appeared in the kernel's process: {listed(map(_end_of, foreign))}"
     yield Flag("loaded_a_library", message, "rejected" if proved else "review")
 
 
@@ -173,7 +179,9 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
         used = median(cpu / wall for cpu, wall in zip(cpu_ms, wall_ms, strict=True) if wall > 0)
         excess_ms = median(cpu_ms) - threads * median(wall_ms)
         if used > _MORE_CORES_FACTOR * threads and excess_ms > _MORE_CORES_MS:
-            yield Flag("more_cores", f"it kept {used:.1f} cores busy, but was given {threads}", "review")
+            yield Flag(
+                "more_cores", f"the kernel kept {used:.1f} cores busy, but was given {threads}", "review"
+            )
 
 
 @functools.cache

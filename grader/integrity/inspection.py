@@ -221,12 +221,12 @@ def flags_of_assembly(path: Path) -> tuple[Flag, ...]:
     if platform.machine() not in ("x86_64", "AMD64") or not path.is_file():
         return ()
     if path.stat().st_size > LARGEST_BYTES:
-        return (unreadable(f"its assembly has more than {LARGEST_BYTES >> 20} MiB"),)
+        return (unreadable(f"the assembly has more than {LARGEST_BYTES >> 20} MiB"),)
     # latin-1 decodes any bytes; the assembler works on bytes, too.
     found = [*islice(foreign_statements(path.read_text("latin-1")), _MOST_FOREIGN)]
     if not found:
         return ()
-    message = f"it has bytes or sections that no compiler makes from C++ (assembly or an attribute): {listed(found)}"
+    message = f"the file has bytes or sections that no C++ compiler makes (assembly or an attribute): {listed(found)}"
     return (Flag("machine_code", message, "review"),)
 
 

@@ -175,9 +175,7 @@ def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Sessi
         other = marker.again(session, mine.run, echo_inputs=True).outputs
     if other is not None and apart <= SAME_FACTOR * _distance(judged, other):
         return []
-    message = (
-        f"its output under torch's profiler differs by up to {apart:.3g} from the judged one of the same call"
-    )
+    message = f"the output under torch's profiler differs by up to {apart:.3g} from the judged output of the same call"
     return [Flag("differs_under_torch", message, "review")]
 
 

@@ -257,7 +257,9 @@ class PartJudge:
         if self.backend.kind.is_students:
             self.builds.append(bench.made.with_torch())
         if self.builds[-1].object_path is None:
-            self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
+            self.flags.append(
+                Flag("no_torch_build", "the file compiles for the judge, but not with torch", "review")
+            )
             return
         with self.runners.fresh(threads=threads, with_torch=True) as student:
             self.memory, self.profiled, unlike = memory.beside_reference(
@@ -342,7 +344,7 @@ class PartJudge:
         """Yield a flag for a right kernel that runs on one thread although the assignment asks for several."""
         rule, is_alone = self.part.time, not self.results.shares_work and self.shape["threads"] > 1
         if self.verdict == "pass" and is_alone and rule is not None and rule.parallel != "free":
-            words = "it runs on one thread; the assignment asks for OpenMP"
+            words = "the kernel runs on one thread; the assignment asks for OpenMP"
             yield Flag(ONE_THREAD, f"{words}{self._unshared_loop()}", "review")
 
     def _unshared_loop(self) -> str:

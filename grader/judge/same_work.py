@@ -112,7 +112,7 @@ def _flags_beside(
             continue
         elements = "every element" if share == 1.0 else f"{share:.0%} of the elements"
         message = (
-            f"{elements} of its output {words.format(other.id)} on inputs on which the references differ: "
+            f"{elements} of the output {words.format(other.id)} on inputs on which the references differ: "
             f"{', '.join(distinguishing)}"
         )
         # Near equality is only a note: sums in double agree almost to the last bit in any order.
@@ -154,7 +154,9 @@ def _tile_flags(
                     return
                 changed.append(case.name)
     if changed:
-        message = "its output is the same to the last bit in tiles twice as large, the reference's is not"
+        message = (
+            "the output is the same to the last bit in tiles twice as large; the reference's output is not"
+        )
         level: Literal["note", "review"] = "review" if is_idle else "note"
         yield Flag("same_in_all_tiles", f"{message}: {', '.join(changed)}", level)
 
@@ -174,7 +176,7 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
         return
     if judged.student_bytes is None:
         if judged.reference_bytes is not None:
-            yield Flag("hides_from_view", "the memory of its process could not be read", "review")
+            yield Flag("hides_from_view", "the memory of the kernel's process could not be read", "review")
         return
     if not _holds_tensor(part, judged, HELD_SHARE if others is None else SUSPICIOUS_SHARE):
         return

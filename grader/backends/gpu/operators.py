@@ -290,13 +290,13 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
     lacks memory."""
     part = checks.part
     if call.status == "timeout":
-        return f"a replay takes more than {call.cpu_s or call.wall_s:.0f} s of processor time, its call took less"
+        return f"a replay takes more than {call.cpu_s or call.wall_s:.0f} s of CPU time, the call itself took less"
     if call.status != "ok":
         why = call.message or call.signal_name or call.status
         if NO_ROOM.search(why) and host.card is not None and not _exceeds_its_limit(why):
             raise KitError(f"the GPU has no memory left for a replay ({why}); grade fewer at a time (--jobs)")
         what = "operators" if in_torch(part) else "kernels"
-        return f"its {what} could not be replayed without the file's Python code: {why}"
+        return f"the recorded {what} could not be replayed without the file's Python code: {why}"
     launches = any(row.name.startswith("launch ") for row in call.profile)
     if launches and in_torch(part):
         return "a kernel was launched, but this part must use PyTorch alone"
@@ -307,8 +307,8 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
         return "no kernel of the file was launched"
     if not checks.holds(replay.case, replay.shape, replay.inputs, call):
         return (
-            "the operators and kernels recorded in its call give a wrong result on other inputs: "
-            "its numbers were obtained in another way"
+            "the operators and kernels recorded in a call give a wrong result on other inputs: "
+            "the call obtained its numbers in another way"
         )
     return ""
 
