@@ -107,7 +107,7 @@ def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
         yield warn(
             "nvcc is not on the PATH",
             "kernels in CUDA cannot be compiled or judged on this machine",
-            "install NVIDIA's CUDA toolkit, or leave it: the course has one",
+            "install NVIDIA's CUDA toolkit, or use a machine of the course",
         )
     if not any(found.level == "ok" for found in cards):
         yield warn(

@@ -282,7 +282,7 @@ def _card(card: dict[str, str]) -> Iterator[Finding]:
     if driver.split(".")[0].isdigit() and int(driver.split(".")[0]) < OLDEST_DRIVER:
         yield warn(
             f"the driver {driver} is older than {OLDEST_DRIVER}",
-            "it may not run what today's torch and Triton compile",
+            "this GPU may not run code that today's torch and Triton compile",
             "install a newer driver",
         )
     if card["compute_mode"] != "Default":

@@ -36,9 +36,7 @@ CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
 
 def lacks_gpu(what: str) -> Faulty:
     """Return the verdict for a part on a machine without a GPU. `what` describes the results that are known."""
-    message = (
-        f"{what}: this machine has no GPU. No points are lost; they stay open until one with a GPU judges it."
-    )
+    message = f"{what}: this machine has no GPU. No points are lost: they stay open until a GPU is used."
     return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
 
 
