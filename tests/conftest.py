@@ -76,7 +76,7 @@ def one_of_each(values: Iterable[T], key: Key[T], name: Any = None) -> list[Para
 
 
 def some(values: Iterable[object], one_of: int) -> list[ParameterSet]:
-    """Return parameters. The fast tier of tests has one in `one_of` of them, the full tier all."""
+    """Return parameters for `parametrize`. The full tier has all values, the fast tier one in `one_of` values."""
     found = []
     for at, value in enumerate(values):
         arguments = value if isinstance(value, tuple) else (value,)

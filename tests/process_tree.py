@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat, beginning with the state. For an ended process, return those of a zombie."""
+    """Return the fields of /proc/PID/stat from the state on. For an ended process, return the fields of a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -99,7 +99,7 @@ def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_p
 
 
 def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -> None:
-    """Four workers share the lock in turn, so it is never free. A timing, which needs it alone, must still get it."""
+    """Four workers share the lock in turn, so it is never free. A timing needs the lock alone, and must get it."""
     sharing: set[int] = set()
     entries = Counter[int]()
     most, over = 2000, threading.Event()

@@ -108,7 +108,7 @@ def test_a_right_output_refutes_a_mistake() -> None:
 
 @pytest.mark.parametrize("function", some(["safeSoftmax", "onlineSoftmax"], 2))
 def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> None:
-    """Honest kernels of parts 2 and 3, such as the master's, have equal outputs, so their equality is not flagged."""
+    """Honest kernels of parts 2 and 3, such as the course's, have equal outputs, so their equality is not flagged."""
     first, last = place(SOURCE, function)
     text, one = SOURCE, SOURCE[first:last]
     for name in ("naiveSoftmax", "safeSoftmax", "onlineSoftmax"):

@@ -303,7 +303,7 @@ def steadiness(config: Path) -> list[Finding]:
 
 
 def judged(timing: Timing, clock: str, title: str) -> Finding:
-    """Return the finding of a timing of the reference against itself. `title` is that of the part."""
+    """Return the finding of a timing of the reference against itself. `title` is the part's title."""
     low, high = timing.ratio_interval
     what = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
     if timing.verdict == "slow":

@@ -171,7 +171,7 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
     def _unseen(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Replace the advice on sanitizers, which saw nothing, by lines with accesses that sanitizers do not check."""
+        """Say that sanitizers saw nothing, in place of the advice to use them. Add lines that they do not check."""
         message = diagnosis.message.replace(crashes.ADVICE, "").rstrip()
         message += (
             " A run with sanitizers finds no such access. They check single elements and whole vectors."
@@ -524,7 +524,7 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 
     def _returned(self, places: str) -> list[str]:
-        """Return the lines that make a tensor of memory which is freed when the function returns (from_blob)."""
+        """Return the lines that make a tensor (from_blob) of memory that is freed when the function returns."""
         found = self.body.find(r"\bfrom_blob\b") if self.body is not None and "freed" in places else []
         name = self.source.name
         return [

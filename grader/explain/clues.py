@@ -99,9 +99,9 @@ def usual(code: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Shown:
-    """A line of the student's file that is shown, and words that describe it ("a sum").
+    """A line of the student's file that is shown, and words that describe the line ("a sum").
 
-    `within` says in which function it is, if that is not the part's own.
+    `within` names the function that contains the line; "" for the part's own function.
     """
 
     place: Place

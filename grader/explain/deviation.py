@@ -99,8 +99,8 @@ def blocks(
 ) -> tuple[tuple[str, int] | None, ...]:
     """Return for each axis the name and the length of its blocks; None if they are unknown.
 
-    `cuts` holds candidate names by the axis's letter (`grader.explain.oracle.Oracle.cuts`). A name is that of a size,
-    or of a macro in the function's body, whose value is in `defines` or in the source. Takes linear time.
+    `cuts` holds candidate names by the axis's letter (`grader.explain.oracle.Oracle.cuts`). A candidate is a size, or
+    a macro in the function's body. The macro's value comes from `defines` or the source. Takes linear time.
     """
     wanted = {name for names in cuts.values() for name in names}
     known = {name: value for name, value in sizes.items() if name in wanted}

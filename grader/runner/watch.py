@@ -38,12 +38,12 @@ class Evidence:
     - `new_code`: files mapped as code since the fork, the student's object included. In a native runner: all files
       mapped as code except its program.
     - `frozen_cpu_s`: CPU seconds that the runner used while it was stopped; `frozen_wall_s`: wall seconds of the stops.
-    - `stops`: number of stops. `unstopped` counts stops after which it did not stand still in time, `late` those after
-      which it used more CPU time than stopping takes.
-    - `extra_cpus`: cores that its threads may run on, beyond those that it was given.
-    - `children`: number of its living child processes.
-    - `unseen`: the reason why a part of this could not be observed (too much to read, or its first thread has ended);
-      normally "".
+    - `stops`: number of stops. `unstopped`: stops after which the runner did not stand still in time. `late`: stops
+      after which it used more CPU time than stopping takes.
+    - `extra_cpus`: cores that the runner's threads may run on, beyond the cores that it was given.
+    - `children`: number of the runner's living child processes.
+    - `unseen`: the reason why some of this could not be observed (too much to read, or the runner's first thread has
+      ended); normally "".
     """
 
     new_code: tuple[str, ...] = ()

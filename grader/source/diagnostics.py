@@ -1,6 +1,6 @@
 """Short explanation of a compiler's output for a student: the first error, its line with a caret, and a hint.
 
-Reads the text that gcc, clang and ispc print, which has one format. Does not run a compiler.
+Reads the messages of gcc, clang and ispc, which have the same format. Does not run a compiler.
 """
 
 from __future__ import annotations

@@ -425,7 +425,7 @@ def flash_forward(q, k, v, causal):
 def flash_backward(q, k, v, o, lse, do, causal):
     """Returns dq, dk, dv: the gradients of q, k and v. do is the gradient of o; o and lse are flash_forward's results.
 
-    do and dq have the shape and type of q; dk and dv have those of k. Nothing of size (N, M) is stored: the weights are
+    do and dq have the shape and type of q; dk and dv have k's. Nothing of size (N, M) is stored: the weights are
     computed again from lse.
     """
     # BEGIN STARTER

@@ -254,7 +254,7 @@ class Propagated:
 
     @classmethod
     def of(cls, inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array) -> Propagated:
-        """Return a Propagated for these rows and keys of these heads. `inputs` has all of them."""
+        """Return a Propagated for these rows and keys of these heads. `inputs` has all rows, keys and heads."""
         q, k, v = inputs["q"][heads][:, rows], inputs["k"][heads][:, keys], inputs["v"][heads][:, keys]
         return cls(q, k, v, rows, keys, shape)
 

@@ -117,8 +117,8 @@ def _backward_tiles(
 ):
     """Add the contribution of the queries from `first` to before `last` to dk and dv, and of these keys to dq.
 
-    LATE: each tile's share of dq is added in the next step. `share` is then that of the tile before `first`, and the
-    caller must add the returned one."""
+    LATE: each tile's share of dq is added in the next step. Then `share` is the share of the tile before `first`, and
+    the caller must add the returned share."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = q_tensor.load([begin + start, 0])

@@ -245,8 +245,8 @@ class Operator(Oracle):
 
         Args:
             mistakes: suspects, simpler ones first.
-            values: function that returns the right outputs by name; of gradients the numbers to add.
-            terms: function that returns by name the number of terms that an element of the output sums.
+            values: function that returns the right outputs by name; for gradients, the numbers to add.
+            terms: function that returns, by output name, the number of terms in the sum of one element.
             budget: function that returns expected values and tolerances, if the rule for sums does not apply.
         """
         self.mistakes, self.values, self.output, self.of = mistakes, values, output, of

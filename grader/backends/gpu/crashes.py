@@ -1,4 +1,4 @@
-"""Messages for GPU files that do not load, that crash or hang, and for a machine without a GPU."""
+"""Messages for a machine without a GPU, and for GPU files that crash, hang or do not load."""
 
 from __future__ import annotations
 

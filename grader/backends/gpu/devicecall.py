@@ -1,4 +1,4 @@
-"""Check that a file has the function of a GPU part, and requests for calls of that function."""
+"""Requests for calls of a GPU part's function, and the check that a file has this function."""
 
 from __future__ import annotations
 

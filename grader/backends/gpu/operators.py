@@ -123,9 +123,9 @@ class Replay:
 def flags(
     checks: Checks, host: DeviceHost, calls: Sequence[Observed], *, play: bool = True
 ) -> tuple[Flag, ...]:
-    """Return flags for right calls whose outputs no kernel computed, and for library work that is not allowed.
+    """Return flags for forbidden work of libraries, and for right calls whose outputs no kernel computed.
 
-    If `play` is False, traces are not replayed: only the evidence of the judged calls counts.
+    `play`: False replays no traces, so that only the evidence from the judged calls counts.
     """
     part = checks.part
     device, built = properties(part), host.build_of(part)
@@ -175,7 +175,7 @@ def _ran(
     played: Sequence[Replay],
     allowed: Collection[str],
 ) -> tuple[list[str], list[Flag]]:
-    """Return texts on torch's work that is not allowed, and notes on replays that the machine could not finish.
+    """Return (texts on forbidden work of torch, notes on replays that the machine could not finish).
 
     For calls without a replay (`unplayed`) only the names of operators are known.
     """
@@ -199,7 +199,7 @@ def _often(rows: Iterable[ProfileRow], allowed: Collection[str]) -> list[str]:
 
 
 def _counts_numbers(part: Part) -> bool:
-    """Return True for a part in which the count of numbers that torch computes is limited."""
+    """Return True if the part limits how many numbers torch may compute."""
     return not in_torch(part) and not _ARITHMETIC & set(properties(part).library_operators)
 
 
@@ -339,7 +339,7 @@ def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any
 def _without_kernels(
     checks: Checks, host: DeviceHost, played: Sequence[Replay]
 ) -> tuple[list[str], list[Flag]]:
-    """Return texts on outputs that torch computed and kernels only moved, and notes on replays that were not finished.
+    """Return (texts on outputs that torch computed and kernels only moved, notes on unfinished replays).
 
     Such an output stays right if every number that a kernel computes is replaced by NaN. Calls with little work by
     torch are not replayed for this.

@@ -192,7 +192,7 @@ Names = dict[str, list[ast.AST | None]]
 MODULE = "kernels"
 """Name under which a runner imports a single file, or a main file that has no name of its own."""
 NAMESPACES = frozenset(("globals", "vars", "locals"))
-"""Builtin functions that return the dict of a module's names, by which code could bind names."""
+"""Builtin functions that return the dict of a module's names. Code could bind names in this dict."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -366,7 +366,7 @@ class Reader:
         return all(self.dotted(d).startswith("triton.") and self.is_constant(d, around) for d in own)
 
     def is_namespace(self, node: ast.AST) -> bool:
-        """Return True for a call that returns the dict of the module's names, by which code could bind names."""
+        """Return True for a call of a function in NAMESPACES, which returns the dict of the module's names."""
         if not isinstance(node, ast.Call) or not is_named(node.func, NAMESPACES):
             return False
         # vars(*()) has no arguments, so it is vars().

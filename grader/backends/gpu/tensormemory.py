@@ -44,7 +44,7 @@ class Region:
         self.end = self.first + size
         self.away = self.first - start
         self.launch, self.named, self.name = 0, 0, ""
-        """Number of the last launch that got the storage, and of the last that named it, with the argument's name."""
+        """Numbers of the last launch that got the storage and of the last that named it, and the argument's name."""
 
 
 class Memory:

@@ -1,8 +1,9 @@
 """module.ispc, a second file that a submission may hold: its detection and its compile command.
 
-module.ispc is compiled before module.cpp, in the same sandbox. `ispc` makes the header module_ispc.h, which module.cpp
-includes, and an object, which is linked with that of module.cpp. The judge does not parse the file. It only checks if
-there is more than white space and comments. If not, the kit writes an empty header, because ispc refuses an empty file.
+module.ispc is compiled before module.cpp, in the same sandbox. `ispc` makes the header module_ispc.h and an object.
+module.cpp includes the header, and its object is linked with that of module.ispc. The judge does not parse module.ispc.
+It only checks if there is more than white space and comments. If not, the kit writes an empty header, because ispc
+refuses an empty file.
 
 A machine without `ispc` cannot judge such a submission. That is not the student's fault: the verdict is `unjudged`.
 """

@@ -214,7 +214,7 @@ def set_process_option(option: int, value: int) -> None:
 
 
 def sweep(living: list[int]) -> None:
-    """Kill the processes that a dead runner left behind, which are now children of the zygote. `living` are runners.
+    """Kill the processes that a dead runner left behind: all children of the zygote except the runners `living`.
 
     The processes are stopped before they are killed, so that they cannot start others.
     """

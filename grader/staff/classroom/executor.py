@@ -81,9 +81,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class Done:
-    """Event: a job has a verdict. `result` is the content of result.json. `unfit`: the machine was too unsteady for a
-    time in it. `seconds` is the wall time by kind of phase (waiting, building, results, timing). `timings` holds the
-    fields of `ledger.HeldTiming` for each timing. `machine` names the cluster machine that judged, or is ""."""
+    """Event: a job has a verdict. `result` is the content of result.json. `unfit`: the machine was too unsteady to
+    measure a time. `seconds` is the wall time by kind of phase (waiting, building, results, timing). `timings` holds
+    the fields of `ledger.HeldTiming` for each timing. `machine` names the cluster machine that judged, or is ""."""
 
     submission_id: str
     result: Mapping[str, Any]

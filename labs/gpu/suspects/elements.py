@@ -76,7 +76,7 @@ GELU += [
 
 
 def by_columns(t: Array) -> Array:
-    """Return a matrix that is stored column by column, as a kernel reads it that assumes rows one after the other."""
+    """Return the matrix that a kernel sees if it assumes row after row, while `t` is stored column after column."""
     return t.ravel(order="F").reshape(t.shape)
 
 

@@ -280,7 +280,7 @@ MISTAKES += [
 
 
 def _read_as_rows(t: Array) -> Array:
-    """Return a tensor (B, N, d) that is stored as (N, B, d), as a kernel reads it that ignores strides."""
+    """Return the tensor (B, N, d) that a kernel sees if it ignores strides, while `t` is stored as (N, B, d)."""
     return t.swapaxes(0, 1).reshape(t.shape)
 
 

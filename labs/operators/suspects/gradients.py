@@ -90,7 +90,7 @@ def without(x: Array, *at: slice | int) -> Array:
 
 
 def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
-    """Register mistakes that any function can make that adds to the gradients `names`.
+    """Register mistakes that are possible in each function that adds to the gradients `names`.
 
     `loops` names the sizes over which such a function has loops.
     """
