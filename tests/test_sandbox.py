@@ -93,7 +93,7 @@ def call(session: PipeSession, deed: str, number: float = 0, timeout_s: float = 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the attacks in deeds.cpp to a library. Beside it write two secrets, one of them readable for all users."""
+    """Compile the attacks in deeds.cpp to a library. Beside it write two secrets, one of them readable by all."""
     folder = tmp_path_factory.mktemp("deeds")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)

@@ -114,7 +114,7 @@ def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Cor
 
 
 def failing_helper(results: Correctness) -> Part | None:
-    """Return the part of the first function that this part calls and whose own test fails; None without such a function."""
+    """Return the part of the first function that this part calls and whose own test fails; None if all pass."""
     bench, body = results.bench, results.marker.body
     for part in bench.assignment.parts:
         if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):
