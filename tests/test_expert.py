@@ -24,10 +24,6 @@ def library() -> ctypes.CDLL:
     return ctypes.CDLL(str(expert_path()))
 
 
-def level_in_force() -> str:
-    return LEVELS[library().gpt149_expert_level()]
-
-
 def set_level(wanted: str) -> str:
     """Select an instruction-set level. Return the level that is in use afterwards."""
     return LEVELS[library().gpt149_expert_set_level(LEVELS.index(wanted))]
@@ -70,7 +66,7 @@ def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.fixture(params=some(range(len(LEVELS)), len(LEVELS)), autouse=True)
 def level(request: pytest.FixtureRequest):
     """Run every test at each level of this machine; in the fast tier only at the best level. Restore it afterwards."""
-    best = level_in_force()
+    best = LEVELS[library().gpt149_expert_level()]
     index = LEVELS.index(best) - request.param
     if index < 0:
         pytest.skip("this machine has fewer levels")

@@ -431,10 +431,6 @@ class TestKernels:
         assert f"line {line} raised IndexError: a" in words(part)
         assert "outside of every tensor, by program (" in words(part) and place in words(part)
 
-    def test_five_runs_give_the_same_message(self, tmp_path: Path) -> None:
-        said = {words(judged_gelu(tmp_path, UNMASKED_STORE)) for _ in range(5)}
-        assert len(said) == 1 and "up to 224 bytes beyond the end of y (5600 bytes)" in said.pop()
-
     @pytest.mark.parametrize("text", [ROWS, UNMASKED_LOAD], ids=["masked", "loaded and not used"])
     def test_what_is_right_passes_on_every_input(self, text: str, tmp_path: Path) -> None:
         part = judged_gelu(tmp_path, text, [case.name for case in ASSIGNMENT.part("gelu").cases])

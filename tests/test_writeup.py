@@ -1,13 +1,11 @@
 """The write-up: regions for tables, empty places, and the answers of a class, question by question."""
 
-import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from building import cpu_growth
 from conftest import put, python, refused, write
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,26 +95,6 @@ def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> No
 
 
 ONE_ANSWER = "<!-- answer: x -->\n{}\n<!-- end -->\n"
-PATTERNS: dict[str, Callable[[int], str]] = {
-    "comments": lambda n: ONE_ANSWER.format("<!--" * (n // 4)),
-    "whole comments": lambda n: ONE_ANSWER.format("<!---->" * (n // 7)),
-    "lines": lambda n: ONE_ANSWER.format("\n" * n),
-    "lines with comments": lambda n: ONE_ANSWER.format("\n <!-- x" * (n // 8)),
-    "blanks": lambda n: " " * (n // 2) + "<!-- answer:" + " " * (n // 2),
-    "a name": lambda n: "<!-- answer: " + "a-" * (n // 2),
-    "regions": lambda n: "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(n // 35)),
-}
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_write_up_is_read_in_time_linear_in_its_size(pattern: str) -> None:
-    texts = {size: PATTERNS[pattern](size) for size in (1 << 14, 1 << 20)}
-
-    def read(size: int) -> None:
-        with contextlib.suppress(UsageError):
-            checking.state_of(texts[size], "writeup.md", ())
-
-    assert cpu_growth(read, *texts, repeat=3) < 512
 
 
 def test_comments_are_no_answer_and_end_where_they_end() -> None:

@@ -263,11 +263,11 @@ WRITEUP_WORDS = (
     b"<!--", b"-->", b"<!-- answer: layout -->\n", b"<!-- table: cache -->\n", b"<!-- end -->\n", b"\x1b]0;x\x07",
     b"\x1b[2K", b"\xe2\x80\xae", b"\r", b"\n", b"\x00", b"```\n", b"<script>", b"| a | b |\n",
 )  # fmt: skip
-ANSWERS = (b"<!--", b"<!---->", b"\n", b"x <!-- end --> x\n", b"\x1b[31m\xc2\x9b")
+ANSWERS = (b"<!--", b"<!---->", b"\n", b"\n <!-- x", b"x <!-- end --> x\n", b"\x1b[31m\xc2\x9b")
 WRITEUP_PATTERNS: Patterns = {
     **repeats(*ANSWERS, head=b"<!-- answer: layout -->\n", tail=b"\n<!-- end -->\n"),
     **repeats(b" ", tail=b"<!-- end"),
-    **repeats(b"a-", head=b"<!-- answer: "),
+    **repeats(b"a-", b" ", head=b"<!-- answer: "),
     "regions": lambda n: b"".join(b"<!-- answer: a%d -->\n<!-- end -->\n" % k for k in range(n // 34)),
 }
 

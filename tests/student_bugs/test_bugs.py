@@ -358,10 +358,3 @@ def test_output_names_the_line(group: list[Bug], tmp_path: Path, monkeypatch: py
         # Advice about threads would be wrong if the bug is not a race.
         assert bug.kind == "race" or "Do threads share" not in message, shown
         assert "Run again with --sanitize" not in message, shown
-
-
-def test_every_bug_marks_its_line() -> None:
-    for bug in BUGS:
-        _, correct, functions = course_of(bug.base)
-        text, lines = without_marks(mutations.applied(correct, functions, [mutation(bug)]))
-        assert lines and MARK not in text, bug.name
