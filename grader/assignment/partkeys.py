@@ -1,4 +1,4 @@
-"""Readers of single keys of a part: its names, time rule, stand-in part and GPU properties."""
+"""Readers of single keys of a part: names, time rule, GPU properties, and the part through which it can be judged."""
 
 from __future__ import annotations
 

@@ -125,6 +125,7 @@ class Part:
     reference: str | None = None
     workspace_in_scope: bool = True
     stands_in: str | None = None
+    """Id of a part that calls this part's function. Its verdict counts here, too, if this function is not bound."""
     differs_from: tuple[str, ...] = ()
     """Ids of earlier parts that sum in another order; see `grader.judge.same_work`."""
     avoids_tensor: tuple[str, ...] = ()

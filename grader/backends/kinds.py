@@ -28,8 +28,8 @@ class Kind:
     """True if the runners are native programs, without Python."""
 
     early_slow: tuple[float, float] = (3.0, 1.5)
-    """Factors for an early "slow": two or three rounds must all exceed the allowance by the first, four or more by the
-    second. On busy cores, single rounds of identical kernels had ratios up to 2.9."""
+    """Factors for an early "slow". Two or three rounds must all exceed the allowed time ratio by the first factor, four
+    or more rounds by the second. On busy cores, single rounds of identical kernels had ratios up to 2.9."""
 
 
 CPP = Kind()

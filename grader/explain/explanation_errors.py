@@ -1,7 +1,7 @@
 """Handling of exceptions in code that explains a wrong result. One sentence is lost; the verdict does not change.
 
-The author of a lab writes its suspects, facts and clues. A flag reports a mistake in them with its file and line, and
-judging goes on.
+The author of a lab writes code that finds the cause of a wrong result. A flag reports an exception in this code with
+file and line, and judging goes on.
 """
 
 from __future__ import annotations

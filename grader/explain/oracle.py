@@ -27,7 +27,8 @@ Ask = Callable[[Shape, Inputs], "Array | None"]
 
 @dataclass(frozen=True)
 class Dissected:
-    """Finding about the steps of a kernel's computation: words on right and wrong steps, and clues for its lines."""
+    """Finding about the steps of a kernel's computation: words on right and wrong steps, and clues (keywords for lines
+    of the kernel to show, see `grader.explain.clues`)."""
 
     words: str
     clues: tuple[str, ...] = ()

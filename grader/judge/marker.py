@@ -131,9 +131,9 @@ class Marker:
         return self.bench.call_timeout_s(shape)
 
     def is_used(self) -> bool:
-        """Return True if the source defines the part's function, and the function of its stand-in part calls it.
+        """Return True if the source defines the part's function and the part in `stands_in` calls this function.
 
-        If the stand-in's function is not found in the source, it counts as calling every function.
+        If the function of the part in `stands_in` is not found in the source, it counts as calling every function.
         """
         graph, user = callgraph.of_source(self.source), self.bench.assignment.part(self.part.stands_in or "")
         reached = graph.reached(user.function) or graph.known

@@ -17,9 +17,9 @@ OWN_UID_SIGNALS, SHARED_UID_SIGNALS = 8, 64
 class Limits:
     """Limits of a runner.
 
-    `memory_bytes` limits the address space beyond that of the zygote at the fork; None for no limit (AddressSanitizer
-    reserves terabytes). `cpu_s` applies only if the judge's limit on wall time fails. `scratch_bytes` and
-    `scratch_files` limit the files in its working directory.
+    `memory_bytes` limits the address space that a runner adds to that of the process from which it was forked (zygote);
+    None for no limit (AddressSanitizer reserves terabytes). `cpu_s` applies only if the judge's limit on wall time
+    fails. `scratch_bytes` and `scratch_files` limit the files in the runner's working directory.
     """
 
     memory_bytes: int | None = 4 * GIB

@@ -29,7 +29,8 @@ from grader.core.places import ROOT
 from grader.sandbox import lock, seccomp, view
 from grader.sandbox.limits import Limits
 
-#: Capabilities of a zygote that runs as root: to change its runners' uid, to kill them and to remove their files.
+#: Capabilities of a zygote (it forks the runners with torch) that runs as root: to change runners' uid, to kill
+#: runners and to remove their files.
 ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 
 

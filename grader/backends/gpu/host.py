@@ -92,7 +92,8 @@ class Parent(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """The zygote for the GPU runners of one sandbox, with the GPU. `card` is None if the interpreter is used."""
+    """The process from which GPU runners of one sandbox are forked (zygote), and the GPU. `interprets`: runners use
+    Triton's interpreter; `card` is then None."""
 
     zygote: Parent
     card: Card | None

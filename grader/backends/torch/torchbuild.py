@@ -76,8 +76,8 @@ LACKING_HEADERS = (
 )
 #: The two paths of a build, the faster one first.
 PATHS = ("light", "full")
-#: Headers that are replaced by empty files on the light path, which halves its time. gpt149_light.h includes all that
-#: is needed.
+#: Headers that are replaced by empty files on the light path, which halves its time. gpt149_light.h includes all
+#: declarations that a file needs.
 EMPTY = (
     *(f"torch/{name}.h" for name in ("all", "torch", "types")),
     *(f"ATen/{name}.h" for name in ("ATen", "Context", "DeviceGuard", "Functions", "TensorUtils")),

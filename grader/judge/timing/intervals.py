@@ -49,7 +49,7 @@ def median_estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
-    """Return the exact probability that a student whose true ratio equals the allowance is judged slow.
+    """Return the exact probability that a student whose true time ratio is exactly the allowed one is judged slow.
 
     `schedule` holds the numbers of rounds after which the interval is checked ("looks"). Only the number of rounds
     below the allowance matters, and each round is below it with probability 1/2. By symmetry this is also the
