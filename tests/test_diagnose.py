@@ -32,16 +32,15 @@ class Counts(Oracle):
 
 
 def explain(
-    x: Inputs, shape: Shape, actual: Tensor, again: Sequence[Tensor] = (), *,
-    oracle: str = "attention", earlier: tuple[Diagnosis, ...] = (),
-) -> Diagnosis:  # fmt: skip
+    x: Inputs, shape: Shape, actual: Tensor, again: Sequence[Tensor] = (), *, oracle: str = "attention"
+) -> Diagnosis:
     """Return the diagnosis of a wrong output. `again`: outputs of repeated calls on the same inputs."""
     expected = expect(oracle, x, shape)
     comparison = compare(expected, actual)
     assert not comparison.ok
     others = [output.numpy() for output in again]
     given = (ORACLES[oracle], arrays(x), shape, expected, actual.numpy(), comparison, others)
-    return diagnose.diagnose(*given, earlier=earlier)
+    return diagnose.diagnose(*given)
 
 
 def attend(x: Inputs, given: Tensor, keys: slice = slice(None)) -> Tensor:
@@ -289,15 +288,6 @@ def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
     cases = [CaseResult("a", {}, False, 1.0, first), CaseResult("b", {}, False, 1.0, second, hidden=True)]
     messages = [case.diagnosis.message for case in diagnose.settled_together(cases)]
     assert [diagnose.SAME_OUTPUT in message for message in messages] == [True, False]
-
-
-def test_suspects_of_an_earlier_output_come_first() -> None:
-    """Suspects that explained an earlier output are tried first. The result is the same as without this order."""
-    x = make_inputs("random", RAGGED, 3)
-    first = explain(x, RAGGED, of_last_head(x, of_batch=True))
-    for wrong in (of_last_head(x, of_batch=True), BUGS["negated scores"][1](x)):
-        found = [explain(x, RAGGED, wrong, earlier=earlier) for earlier in ((), (first,))]
-        assert found[0].code == found[1].code and found[0].message == found[1].message
 
 
 def test_padded_keys_are_named_where_there_is_no_full_block_too() -> None:

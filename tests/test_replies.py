@@ -15,7 +15,7 @@ from hypothesis import given, strategies
 from grader.core import harmless, imports
 from grader.core.arrays import np
 from grader.core.commandline import whole_number
-from grader.core.quantities import MIB, size_text, whole
+from grader.core.quantities import whole
 from grader.core.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
 from grader.report import result_json
 from grader.report.progress import Progress
@@ -243,12 +243,6 @@ def test_the_line_that_is_written_over_goes_on_working(monkeypatch: pytest.Monke
     written = screen.getvalue()
     assert written.count("\r\x1b[K") == 2 and written.endswith("\r\x1b[K3 of 5")
     assert not obeyed(written.replace("\r\x1b[K", ""))
-
-
-def test_sizes_for_people() -> None:
-    sizes = (0, 10, 10240, MIB, 1536 * 1024, 1023.4 * MIB, 1 << 40)
-    texts = ("0 bytes", "10 bytes", "10 KiB", "1 MiB", "1.5 MiB", "1023 MiB", "1024 GiB")
-    assert tuple(map(size_text, sizes)) == texts
 
 
 def test_whole_numbers_are_few_plain_digits() -> None:

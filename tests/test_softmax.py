@@ -170,14 +170,6 @@ def test_merged_halves_are_the_whole(distribution: str) -> None:
         assert all(np.allclose(x, y, rtol=1e-12, atol=1e-12) for x, y in zip(one, other, strict=True))
 
 
-def test_the_softmax_of_two_halves_is_that_of_the_row() -> None:
-    x = make_inputs("random", {"R": 5, "C": 40}, 4)["X"]
-    found = merged(accuracy.halves(x, 9))
-    whole = x.astype(np.float64)
-    assert np.array_equal(found["m"], x.max(1))
-    assert np.allclose(found["l"], np.exp(whole - whole.max(1, keepdims=True)).sum(1), rtol=1e-6)
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_what_is_counted_is_what_the_theory_says(kernel: str) -> None:
     rows, columns = 6, 4096
