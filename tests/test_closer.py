@@ -731,6 +731,16 @@ def test_a_right_kernel_with_threads_is_watched_for_races(
     assert [flag.code for flag in judge.flags] + named == codes
 
 
+@pytest.mark.parametrize(("wrong", "right"), [(set(), ""), ({"m"}, "Right on all inputs: o; look at m.")])
+def test_findings_precede_the_message_as_whole_sentences(wrong: set[str], right: str) -> None:
+    closer: Any = SimpleNamespace(kernel=SimpleNamespace(seen_outputs={"m", "o"}, wrong_outputs=wrong))
+    closer._right_outputs, closer._zeros = (lambda: Closer._right_outputs(closer)), (lambda checked: "")
+    found = _Findings(Diagnosis("wrong_values", "Expected 1, got 2."), False, None, None, None, [], "ragged")
+    question = "On 'ragged' no input changes the output: is the computation skipped at these sizes?"
+    lead = Closer._lead(closer, found, "", None)
+    assert lead == " ".join(filter(None, (question, right, "Expected 1, got 2.")))
+
+
 def test_lines_that_store_into_right_outputs_are_left_out() -> None:
     part = loading.load(ROOT / "labs/operators/assignment.yaml").part("linear_backward")
     text = "void kernel(T dY, T X, T W, T dX, T dW, T db, int N, int I, int O) {\n"
