@@ -71,7 +71,7 @@ def applied(source: str, functions: Mapping[str, str | Sequence[str]], mutations
 
 
 def pieces(source: str, names: Sequence[str], mutation: Mutation) -> dict[str, str]:
-    """Return the texts of these functions with the mutation made. Raises ValueError as `applied`."""
+    """Return {function: its text after the mutation}. Raises ValueError as `applied` does."""
     # The separator occurs in no edit, so no edit can match across two functions.
     texts = _BETWEEN.join(source[slice(*place(source, name))] for name in names)
     return dict(zip(names, mutated(texts, mutation).split(_BETWEEN), strict=True))

@@ -83,7 +83,7 @@ def _side_by_side(host: Host) -> Finding:
 
 
 def _quota(host: Host) -> Finding | None:
-    """Report a limit on the CPU time of this process's control group or an outer one, as containers set it."""
+    """Report a limit on the CPU time of this process's control group or an outer one (containers set it); else None."""
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None

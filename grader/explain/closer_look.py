@@ -389,7 +389,10 @@ class Closer:
         return sorted(cases, key=lambda case: math.prod({**self.kernel.shape, **case.shape}.values()))
 
     def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
-        """Call the kernel at other sizes. Return the Prober with these calls, and the smallest sizes that fail."""
+        """Call the kernel at other sizes. Return (the Prober with these calls, the smallest sizes that fail).
+
+        The Prober is None if the lab has no sizes to try, the sizes are None if no call fails.
+        """
         case, anchors = size_probe.choose(self.kernel), size_probe.anchors(self.kernel)
         if case is None or not anchors or not self.kernel.oracle.probes:
             return None, None

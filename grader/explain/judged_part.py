@@ -113,10 +113,13 @@ class OtherBuilds(Protocol):
         """Return True if a checked build could be made."""
 
     def look(self, part: Part, cases: Sequence[Case]) -> Checked | None:
-        """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up."""
+        """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up.
+
+        Returns None without a checked build.
+        """
 
     def edited(self, part: Part, text: str) -> EditedBuild | None:
         """Build this text in place of the student's file; None if such builds cannot be made."""
 
     def look_in_turn(self, part: Part) -> Checked | None:
-        """Call the checked build on all public cases, one after the other in one runner."""
+        """Call the checked build on all public cases in one runner. Return None without a checked build."""

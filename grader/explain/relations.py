@@ -1,7 +1,7 @@
 """Simple relations between a wrong output and the expected one: moved, multiplied, not written, imprecise.
 
 A relation needs only the two outputs. So relations are tried before suspects, which compute an output from the inputs.
-An oracle may have more relations.
+A relation returns (diagnosis code, words for the student), or None if it does not hold. An oracle may add relations.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ def _found(
 
 
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
-    """Build all edits that compile. On a line with an error, first leave out added statements, then all its edits."""
+    """Build all edits that compile; return None if too many fail. On a line with an error, first leave out added
+    statements, then all edits of the line."""
     bad, lines = set[Edit](), set[int]()
     for _ in range(MOST_BUILDS):
         text = edits.combined(source, judged.kernel.part.function, tried, bad)

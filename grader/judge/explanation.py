@@ -245,7 +245,10 @@ class SecondBuild:
         return Edited(Marker(bench, part), self.stack, {int(line) for line in bad})
 
     def look(self, part: Part, cases: Iterable[Case]) -> Checked | None:
-        """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up."""
+        """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up.
+
+        Returns None without a checked build.
+        """
         bench = self.checked
         if bench is None:
             return None
@@ -261,7 +264,10 @@ class SecondBuild:
         return found
 
     def look_in_turn(self, part: Part) -> Checked | None:
-        """Call the checked build on all public cases in one runner: state left by one call may break the next."""
+        """Call the checked build on all public cases in one runner: state left by one call may break the next.
+
+        Returns None without a checked build.
+        """
         bench = self.checked
         if bench is None:
             return None

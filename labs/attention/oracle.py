@@ -154,7 +154,7 @@ def another_layout(seen: Deviation) -> Found | None:
 
 
 def copied_heads(seen: Deviation) -> Found | None:
-    """Find outputs in which each head has the expected values of some head, and at least one those of another head."""
+    """Find outputs in which each head has some head's expected values, and at least one head has another head's."""
     b, h = seen.expected.shape[:2]
     heads, got, allowed, bad = (
         t.reshape(b * h, *t.shape[2:]) for t in (seen.expected, seen.actual, seen.slack, seen.wrong)

@@ -74,7 +74,7 @@ def merged(inputs: Inputs) -> dict[str, Array]:
 
 
 def all_zero(seen: Deviation) -> Found | None:
-    """Explain an output that is 0 everywhere, with causes that are typical of this lab."""
+    """Explain an output that is 0 everywhere, with causes that are typical of this lab. Return None for others."""
     if seen.actual.any():
         return None
     return (
@@ -91,7 +91,7 @@ _FACTORS = (
 
 
 def lost_tail(seen: Deviation) -> Found | None:
-    """Explain small errors by a float sum in several SIMD lanes. It loses fewer small terms than a single float sum."""
+    """Explain small errors by a float sum in several SIMD lanes, which loses fewer small terms than one float sum."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
         predicted = suspect.predicted(scene)

@@ -372,7 +372,7 @@ class _Work(Compilers):
         return SANITIZED if self.options.sanitize else known.linkage
 
     def compile(self, name: str) -> tuple[str, Refusal | None]:
-        """Compile and link the file. Return an error message ("" for success), and the part of torch that was missing.
+        """Compile and link the file. Return (error message, "" for success; the missing part of torch or None).
 
         `name` is the student's name of the file.
         """

@@ -138,7 +138,7 @@ class ClusterExecutor:
                 yield Phase(attempt.job.submission_id, phase, attempt.node.name)
 
     def _look_around(self) -> Iterator[Event | None]:
-        """Update the list of machines. Start the test of new machines, and put the jobs of lost ones into the queue."""
+        """Update the list of machines: test new ones, and put jobs of lost ones into the queue. Yield the events."""
         if self._local:
             self._local.tend()
         if self._client.status != "running":
