@@ -763,6 +763,11 @@ torch::Tensor kernel(torch::Tensor QTensor, int N, int d) {
     EACH(i, tiles) {
         rows(&Q[AT(i, d)], K.data(), N, d);
     }
+    State even, odd;
+    for (int D = 0; D < N; D++) {
+        if (at > 2) return;
+        tile[D][at] = even.m * d;
+    }
     return QTensor;
 }
 """
@@ -780,6 +785,10 @@ torch::Tensor kernel(torch::Tensor QTensor, int N, int d) {
         (13, "Q", "K"),
         (13, "N, d", "d, N"),
         (13, "i", "N"),
+        (17, "return;", "continue;"),
+        (18, "[D][at]", "[at][D]"),
+        (18, "even", "odd"),
+        (18, "d", "D"),
     ],
 )
 def test_a_mistake_is_among_the_edits_that_are_tried(line: int, old: str, new: str) -> None:
@@ -865,7 +874,7 @@ def test_edits_are_of_names_that_are_known_there() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     assert not [each for each in found if each.line < 9 and each.new in ("tiles", "at", "Q")]
     # A function that the part does not call gets no edits, and neither does a file that is too long.
-    assert {each.line for each in edits.candidates(EDITED, ["kernel"])} <= {3, *range(9, 16)}
+    assert {each.line for each in edits.candidates(EDITED, ["kernel"])} <= {3, *range(9, 20)}
     assert edits.candidates(EDITED + " " * edits.LARGEST, ["kernel"]) == []
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -74,6 +74,11 @@ def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
     return attempt(explain, otherwise, expected=(faults.Faulty,))
 
 
+def _lines_in(name: str, text: str) -> set[int]:
+    """Return the lines of the file `name` to which a text refers, as in `name:7`."""
+    return {int(line) for line in re.findall(rf"{re.escape(name)}:(\d+)", text)}
+
+
 def _without_questions(diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis of an infinite output without its questions about the cause, once the cause is known."""
     numbers = NUMBERS.search(diagnosis.message) if diagnosis.code in ("not_finite", "overflow") else None
@@ -118,7 +123,8 @@ class Closer:
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         # After exit() or an exception the message names the line.
         is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception")
-        repairs = "" if is_explained else _sentence(self._repairs, "")
+        near = _lines_in(self.source.name, placed.message)
+        repairs = "" if is_explained else _sentence(lambda: self._repairs(near=near), "")
         before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
         return replace(placed, message="\n".join(filter(None, (placed.message, repairs, before))))
 
@@ -256,18 +262,15 @@ class Closer:
         The edits (`repairs`) make the part right on all inputs, so they outrank guesses. `lead` stays only if it names
         a cause (`has_cause`) and some of the lines `shown` are also lines of the edits. Else only its numbers stay.
         """
-        named, others = (
-            set(re.findall(rf"{re.escape(self.source.name)}:(\d+):", text))
-            for text in (repairs, "\n".join(shown))
-        )
+        named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join(shown)))
         numbers = NUMBERS.search(lead)
         if numbers is not None and (not has_cause or not named & others):
             return numbers[0], []
         return OTHER_CAUSE.sub("", lead), []
 
-    def _repairs(self, smallest: Mapping[str, int] | None = None) -> str:
-        """Return the small edits that make the part right on all small public inputs, with their lines."""
-        return repair.repairs(self.judged, self.second, smallest) if self.second is not None else ""
+    def _repairs(self, smallest: Mapping[str, int] | None = None, near: Collection[int] = ()) -> str:
+        """Return the small edits that make the part right on all small public inputs; those of lines `near` first."""
+        return repair.repairs(self.judged, self.second, smallest, near) if self.second is not None else ""
 
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
         """Return the diagnosis with the lines of the data races that ThreadSanitizer found (`races`)."""
@@ -516,10 +519,12 @@ class Closer:
         if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sanitizer_sites.words(checked.sites.found, self.source.name)
-        repairs = _sentence(self._repairs, "")
+        shown = self._with_indices(places)
+        near = _lines_in(self.source.name, "\n".join(shown))
+        repairs = _sentence(lambda: self._repairs(near=near), "")
         lines = [
             lead,
-            *self._with_indices(places),
+            *shown,
             *self._returned(places),
             repairs,
             numbers[0] if numbers else "",

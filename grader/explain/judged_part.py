@@ -95,8 +95,10 @@ class EditedBuild(Protocol):
     bad: Collection[int]
     """Lines at which the compiler found errors; empty for a build that can be called."""
 
-    def call(self, case: Case, number: int, *, fresh: bool = False) -> CaseRun | None:
-        """Call the function with this edit on the inputs of a case, with `fresh` in a new runner.
+    def call(self, case: Case, number: int, *, fresh: bool = False, waits: bool = False) -> CaseRun | None:
+        """Call the function with this edit on the inputs of a case.
+
+        `fresh`: in a new runner. `waits`: with a longer limit on time, for a call that is likely to be right.
 
         Return None if the function cannot be called.
         """

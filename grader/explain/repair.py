@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from grader.assignment.records import Case
@@ -22,11 +22,16 @@ from grader.source.edits import Edit
 BUDGET_S, SEARCH_S, MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 12.0, 8.0, 8, 800, 3, 1 << 16
 
 
-def repairs(judged: JudgedPart, second: OtherBuilds, smallest: Mapping[str, int] | None = None) -> str:
+def repairs(
+    judged: JudgedPart,
+    second: OtherBuilds,
+    smallest: Mapping[str, int] | None = None,
+    near: Collection[int] = (),
+) -> str:
     """Return sentences with the edits that correct the function, one for each line; "" if no edit does.
 
-    Edits are first called at the `smallest` sizes that fail, if these are known. A second build has the less likely
-    edits.
+    Edits are first called at the `smallest` sizes that fail, if these are known. Edits of the lines `near` come first:
+    after a crash each edit needs a new runner, and the time is limited. A second build has the less likely edits.
     """
     body, part = judged.kernel.body, judged.kernel.part
     if body is None or part.table:
@@ -41,6 +46,7 @@ def repairs(judged: JudgedPart, second: OtherBuilds, smallest: Mapping[str, int]
         words = "With brackets around the whole text of this macro, and around each parameter there, it is"
         return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
     tried, found = edits.candidates(source, names), dict[int, Edit]()
+    tried.sort(key=lambda edit: edit.line not in near)
     deadline = time.monotonic() + BUDGET_S
     for begin in range(0, len(tried), MOST_TOGETHER):
         if not found and time.monotonic() < deadline:
@@ -85,7 +91,8 @@ def _found(
             break
         if edit.line in found or not _is_right(built, cases[0], numbers[edit]):
             continue
-        if all(_is_right(built, case, numbers[edit], fresh=k == 0) for k, case in enumerate(cases)):
+        number = numbers[edit]
+        if all(_is_right(built, case, number, fresh=k == 0, waits=True) for k, case in enumerate(cases)):
             found[edit.line] = edit
     return found
 
@@ -106,10 +113,12 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
     return None
 
 
-def _is_right(built: EditedBuild, case: Case, number: int, *, fresh: bool = False) -> bool:
-    run = built.call(case, number, fresh=fresh)
+def _is_right(
+    built: EditedBuild, case: Case, number: int, *, fresh: bool = False, waits: bool = False
+) -> bool:
+    run = built.call(case, number, fresh=fresh, waits=waits)
     if run is not None and run.call.signal_name == "SIGABRT" and not fresh:
-        run = built.call(case, number, fresh=True)
+        run = built.call(case, number, fresh=True, waits=waits)
     return run is not None and run.call.status == "ok" and run.is_right
 
 

@@ -59,6 +59,10 @@ _COUNTER = re.compile(
     r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
 )
 _ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
+_FACTOR = re.compile(r"\*\s*([A-Za-z_]\w*)")
+_TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
+#: Objects of a struct, declared by its name.
+_OBJECTS = re.compile(r"^[ \t]*([A-Z]\w*)\s+(\w+(?:\s*,\s*\w+)*)\s*;", re.MULTILINE)
 _EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
 _FLOAT = (
     r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
@@ -230,7 +234,8 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
         return "".join(sorted(texts, key=lambda text: not text.rstrip().endswith((";", "}"))))
     if old.endswith(";"):
-        return f"{{ if ({CHOSEN} != {new[0][0]}) {old} }}"
+        others = "".join(f"if ({CHOSEN} == {number}) {text or ';'} else " for number, text in new)
+        return f"{{ {others}{old} }}"
     if _EXTREME.match(f"{old}("):
         return f"gpt149_extreme{{({CHOSEN} == {new[0][0]}) != {'true' if old.endswith('min') else 'false'}}}"
     # The range check skips the chain while an edit of another place is chosen.
@@ -241,6 +246,9 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
 def _declared(code: str) -> Iterator[_Name]:
     """Yield the variables that a text declares, each with the span in which its name is known."""
     ends = _blocks(code)
+    for one in _OBJECTS.finditer(code):
+        for word in _WORD.finditer(code, one.start(2), one.end(2)):
+            yield _Name(word[0], f"{one[1]} object", one.end(), _end(code, one.end(), ends))
     for one in _CONSTANT.finditer(code):
         yield _Name(one[1], "const int", one.end(), len(code))
     for macro in _LOOP_MACRO.finditer(code):
@@ -324,18 +332,23 @@ def _line(code: str, at: int) -> int:
 
 
 def _is_whole(kind: str) -> bool:
-    return bool(kind) and not kind.endswith(("float", "double", "pointer", "vector", "array"))
+    return bool(kind) and not kind.endswith(("float", "double", "pointer", "vector", "array", "object"))
 
 
 def _in_scope(known: Sequence[_Name], at: int) -> dict[str, str]:
     return {each.name: each.kind for each in known if each.begin <= at < each.end}
 
 
-def _likely(others: Sequence[str], declared: Sequence[str], old: str) -> list[str]:
-    """Return the likeliest replacements of `old`: in turn the name declared nearest to it and the one declared last."""
+def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
+    """Return the likeliest replacements of `old`.
+
+    First names that differ in case only, then those in `favoured`. Otherwise, in turn, the name declared nearest to
+    `old` and the one declared last.
+    """
     at = declared.index(old) if old in declared else 0
     nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
     mixed = [name for pair in zip(nearest, reversed(others), strict=True) for name in pair]
+    mixed.sort(key=lambda name: (name.lower() != old.lower(), name not in favoured))
     return list(dict.fromkeys(mixed))[:MOST_NAMES]
 
 
@@ -359,6 +372,7 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
 def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a variable or a small number, each with its rank: the lowest is the likeliest."""
     steps, counters = set(_STEP.findall(code, begin, end)), set(_COUNTER.findall(code, begin, end))
+    factors = set(_FACTOR.findall(code, begin, end))
     for word in islice(_WORD.finditer(code, begin, end), MOST_WORDS):
         # A longer tile would hide a mistake that shows only with several tiles.
         is_step = re.search(r"\b([A-Za-z_]\w*)\s*=\s*$", _before(code, word.start()) + " ")
@@ -382,7 +396,8 @@ def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
         if code[word.start() - 1] == "[" and code[word.end()] == "]":
             # A size as an index is out of bounds: the edited line would not affect the result.
             others = [name for name in others if name in counters]
-        others = _likely(others, list(scope), old)
+        is_factor = _before(code, word.start()).endswith("*")
+        others = _likely(others, list(scope), old, factors if is_factor else ())
         bound = re.search(r"[<>]=?\s*$", code[max(0, word.start() - 4) : word.start()]) is not None
         if old in ("0", "1") and not after.startswith("<"):
             others = ["1" if old == "0" else "0"]
@@ -428,12 +443,21 @@ def _in_calls(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
 
 
 def _others(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that remove a jump (such as `continue`), exchange min and max, or round a quotient up."""
+    """Yield edits that remove a jump or put `continue` in place of `return`, exchange min and max or two indices, or
+    round a quotient up."""
+    loops = _loops(code, begin, end)
     for jump in _LEAVES.finditer(code, begin, end):
         row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
         condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
         old = (condition[0] if condition else "") + jump[0]
         yield 0, Edit(_line(code, jump.start()), old, "", ((jump.start(), jump.end(), ""),))
+        if jump[0].startswith("return") and any(first < jump.start() < last for first, last in loops):
+            place = (jump.start(), jump.end(), "continue;")
+            yield 0, Edit(_line(code, jump.start()), jump[0], place[2], (place,))
+    for pair in _TWO_INDICES.finditer(code, begin, end):
+        if pair[1] != pair[2]:
+            places = ((*pair.span(1), pair[2]), (*pair.span(2), pair[1]))
+            yield 1, Edit(_line(code, pair.start()), pair[0], f"[{pair[2]}][{pair[1]}]", places)
     for one in _EXTREME.finditer(code, begin, end):
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield 0, Edit(_line(code, one.start()), one[0], new, ((one.start(), one.end(), new),))
