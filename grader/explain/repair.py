@@ -54,9 +54,13 @@ def repairs(
     if not found:
         return ""
     found = dict(list(found.items())[:MOST_LINES])
+    shown = {line: _words(edit) for line, edit in found.items()}
+    # A variable that must be set again is set only where it is declared.
+    shown |= {
+        edit.declared: "only here until now" for edit in found.values() if edit.declared not in (0, *shown)
+    }
     lines = [
-        f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({_words(edit)})"
-        for line, edit in found.items()
+        f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
     ]
     change = "this change" if len(found) == 1 else "one of these changes"
     return "\n".join([f"With {change} it is right on all {len(cases)} inputs that were tried:", *lines])

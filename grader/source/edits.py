@@ -94,6 +94,8 @@ class Edit:
     places: tuple[tuple[int, int, str], ...]
     words: str = ""
     """Description of the edit; "" if "`new` in place of `old`" describes it."""
+    declared: int = 0
+    """Line of the declaration of the variable that the edit sets again; 0 for other edits."""
 
     @property
     def is_insertion(self) -> bool:
@@ -553,8 +555,8 @@ def _resets(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator
         is_set = rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b"
         if not re.compile(is_set).search(code, each.begin, min(end, each.end)):
             continue
-        declared = code[max(0, code.rfind(each.name, 0, each.begin + 1)) : code.find(";", each.begin) + 1]
-        given = re.search(rf"[=,]\s*({_FLOAT}|0)\s*\)?\s*[;,]", declared)
+        statement = code[max(0, code.rfind(each.name, 0, each.begin + 1)) : code.find(";", each.begin) + 1]
+        given = re.search(rf"[=,]\s*({_FLOAT}|0)\s*\)?\s*[;,]", statement)
         is_maximum = re.compile(rf"{element}=[^;]*\bf?max|[<>]=?\s*{element}\)").search(code, begin, end)
         value = given[1] if given else "-INFINITY" if is_maximum else "0"
         is_one = each.kind.endswith(("float", "double"))
@@ -568,7 +570,9 @@ def _resets(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterator
         is_alone = each.begin >= begin and "(" not in code[code.rfind("\n", 0, own) : own].split(each.name)[0]
         for k, at in enumerate([*([own] if is_alone else ()), *reversed(inside)]):
             line = _line(code, at)
-            yield 0.9 + 0.05 * k, Edit(line, "", shown, ((at, at, new),), f"after line {line} add {shown}")
+            words, place = f"after line {line} add {shown}", (at, at, new)
+            declared = _line(code, each.begin)
+            yield 0.9 + 0.05 * k, Edit(line, "", shown, (place,), words, declared if declared != line else 0)
 
 
 def _edit(
