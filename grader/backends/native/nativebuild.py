@@ -227,7 +227,7 @@ class Kit:
 
 def kit(cache: Path | None = None) -> Kit:
     """Return the kit's objects, cached for each compiler. Raises KitError if they cannot be compiled."""
-    cache, tools = cache_root(), toolchain()
+    cache, tools = cache or cache_root(), toolchain()
     entry = cache / "objects" / f"{digest(repr(tools).encode(), *contents_of(INSIDE, SHIM))}.kit"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache) as place:
