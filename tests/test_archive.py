@@ -90,7 +90,7 @@ def test_zip64_comments_old_names_and_long_ones_are_read(tmp_path: Path) -> None
         assert read(tar_bytes({name: b"1"}, format=kind), tmp_path) == {name: b"1"}
 
 
-def test_files_with_holes_hide_nothing_behind_them(tmp_path: Path) -> None:
+def test_files_after_a_sparse_file_are_read(tmp_path: Path) -> None:
     header = bytearray(tar_header(b"holes.bin", b"00000000003\0", b"S"))
     header[482] = 1
     header[148:156] = b" " * 8
@@ -104,7 +104,7 @@ def test_files_with_holes_hide_nothing_behind_them(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[ONE_FOLDER])
 @given(TREES, st.sampled_from(["zip", "stored", "pax", "gnu", "gz"]))
-def test_what_python_writes_is_what_is_read(tmp_path: Path, files: dict[str, bytes], form: str) -> None:
+def test_archives_written_by_python_are_read(tmp_path: Path, files: dict[str, bytes], form: str) -> None:
     files = {name: data for name, data in files.items() if not any(n.startswith(name + "/") for n in files)}
     if form in ("zip", "stored"):
         content = zipped(files, zipfile.ZIP_DEFLATED if form == "zip" else zipfile.ZIP_STORED)
@@ -123,7 +123,7 @@ def test_what_python_writes_is_what_is_read(tmp_path: Path, files: dict[str, byt
         b"module.cpp\0.txt", b"/", b"..", b"n" * 1025, b"d/" * 33 + b"x",
     ],
 )  # fmt: skip
-def test_a_name_that_leads_outside_is_trouble(name: bytes, tmp_path: Path) -> None:
+def test_a_path_that_leads_outside_is_reported(name: bytes, tmp_path: Path) -> None:
     assert len(troubles(zip_bytes(Entry(b"module.cpp"), Entry(name)), tmp_path)) == 1
     if b"\0" not in name:
         record = b" path=" + name + b"\n"
@@ -210,7 +210,7 @@ def test_a_forged_archive_is_refused_in_one_line(content: bytes, reason: str, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_memory_stays_flat_whatever_is_promised(tmp_path: Path) -> None:
+def test_archive_bombs_are_refused_in_little_memory(tmp_path: Path) -> None:
     zeros = bytes(16 * MIB)
     tar, entry = tar_bytes({"a": zeros}), partial(Entry, b"a", zeros, deflate=True)
     bombs = [zip_bytes(entry()), zip_bytes(entry(size_bytes=10)), gzip.compress(tar), bz2.compress(tar)]
@@ -222,7 +222,7 @@ def test_memory_stays_flat_whatever_is_promised(tmp_path: Path) -> None:
         assert most_bytes < 4 * MIB
 
 
-def test_words_for_people() -> None:
+def test_shown_names_are_harmless_and_short() -> None:
     assert (archive_stem("alice.tar.gz"), archive_stem("a.b.zip")) == ("alice", "a.b")
     assert shown("a\x1b[31m\n") == "a\ufffd[31m\ufffd"
     assert (shown("caf\udce9"), shown("\ud800")) == ("caf\ufffd", "?")

@@ -54,7 +54,7 @@ def signatures(tmp_path_factory: pytest.TempPathFactory) -> StudentObject:
     return loaded(made)
 
 
-def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind(tmp_path: Path) -> None:
+def test_published_style_uses_light_headers_and_offers_unbound_functions(tmp_path: Path) -> None:
     made = build(write(tmp_path, published()))
     assert (made.ok, made.path) == (True, "light"), made.diagnostics
     built = loaded(made)
@@ -78,7 +78,7 @@ def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind(tmp_p
     assert names == {f"gpt149_{name}" for name in ("count", "name", "signature", "call", "release")}
 
 
-def test_signatures_are_known_and_values_go_in_and_out(signatures: StudentObject) -> None:
+def test_functions_of_each_signature_can_be_called(signatures: StudentObject) -> None:
     assert dict(signatures.functions) == {
         "same": "T(T)", "transposed": "T(T)", "nothing": "T()", "mixed": "f(ilfdb)", "size_of": "l(V)",
         "twice": "v(W)", "squares": "V(V)", "throws_std": "v()", "throws_torch": "v(T)", "throws_int": "v()",
@@ -135,7 +135,7 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
 
 
 @pytest.mark.full
-def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
+def test_the_build_falls_back_to_full_headers_without_a_message(tmp_path: Path) -> None:
     """The file uses parts of torch that the light header does not declare, so it is built with the full headers."""
     text = one_function("return torch::matmul(t, t) * n;", "#include <torch/torch.h>\n")
     text = text.replace("m.def(", 'm.def("g", [](int a) { return a; }, py::arg("a")); m.def(')
@@ -156,7 +156,7 @@ def test_files_wait_for_headers(include: str, tmp_path: Path, monkeypatch: pytes
     assert ("apt install python3-dev" in made.diagnostics) == bool(waits_for)
 
 
-def test_comments_and_literals_are_no_code() -> None:
+def test_comments_and_literals_are_removed_from_code() -> None:
     code = {
         "a /* b */ c // d\ne": "a   c  \ne",
         'f("/*", \'"\', u8"\\"//", L\'\\\'\') g': "f( ,  ,  ,  ) g",
@@ -188,7 +188,7 @@ BEGINNINGS = [
 
 
 @pytest.mark.parametrize(("beginning", "own_order"), BEGINNINGS)
-def test_a_file_whose_pragmas_are_for_the_headers_has_its_own_order(beginning: str, own_order: bool) -> None:
+def test_pragmas_before_the_headers_keep_the_files_own_order(beginning: str, own_order: bool) -> None:
     assert standin.steers_headers((beginning + WORKS).encode()) is own_order
     assert not standin.steers_headers((beginning + "int x;\n" * 9).encode()), "no header of torch's"
 
@@ -445,7 +445,7 @@ def test_pruning_many_times_at_once_keeps_what_was_used_last_or_is_young(tmp_pat
     assert len(list(folder.iterdir())) == 10
 
 
-def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_change_objects_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache finds objects by text and flags only, so environment variables must not change an object."""
     noted = Mock(side_effect=run_limited)
     monkeypatch.setattr(compilers, "run_limited", noted)
@@ -458,7 +458,7 @@ def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.skipif(toolchain.toolchain().linker is None, reason="no ld.gold: apt install binutils-gold")
-def test_only_the_kit_s_probe_condemns_a_linker(tmp_path: Path, warm_cache: Path, monkeypatch: Patch) -> None:
+def test_only_the_kits_probe_excludes_a_linker(tmp_path: Path, warm_cache: Path, monkeypatch: Patch) -> None:
     """A student's file that calls an undefined function does not make the kit choose another linker."""
     real = torchbuild._Work.attempt_with
 
@@ -478,7 +478,7 @@ def test_only_the_kit_s_probe_condemns_a_linker(tmp_path: Path, warm_cache: Path
     assert len(list(warm_cache.glob("linkers/*"))) == 1
 
 
-def test_the_compiler_s_clock_stands_still(tmp_path: Path, warm_cache: Path) -> None:
+def test_the_compiler_has_a_fixed_date(tmp_path: Path, warm_cache: Path) -> None:
     clock = """
 constexpr bool same(const char* a, const char* b) { return *a == *b && (!*a || same(a + 1, b + 1)); }
 static_assert(same(__DATE__, "Jan  1 1970") && same(__TIME__, "00:00:00"), "date");

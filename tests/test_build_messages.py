@@ -41,7 +41,9 @@ from grader.source.hints import hint_for
         ("helper(n);\nreturn t;", "void helper(int);\n", 0, r"undefined function: helper\(int\)", "body"),
     ], 3),
 )  # fmt: skip
-def test_line_and_hint(tmp_path: Path, body: str, before: str, line: int, error: str, hint: str) -> None:
+def test_a_compiler_error_has_its_line_and_a_hint(
+    tmp_path: Path, body: str, before: str, line: int, error: str, hint: str
+) -> None:
     text = one_function(body, before)
     made = nativebuild.build(write(tmp_path, text).rename(tmp_path / "ada.cpp"))
     assert not made.ok and made.program is None
@@ -119,7 +121,7 @@ def test_messages_are_short_and_harmless() -> None:
 
 
 @pytest.mark.full
-def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> None:
+def test_out_of_memory_in_a_source_text_is_not_an_out_of_memory_error(tmp_path: Path) -> None:
     precompile()
     memory, printed = "out of memory", r'".print \"out of memory\""'
     asserted = '#include <cstdio>\nstatic_assert(false, "\\ncc1plus: out of memory allocating 1 bytes");\n'
@@ -289,7 +291,7 @@ def test_a_file_that_is_not_included_may_define_an_undefined_function(tmp_path: 
     assert made.ok and call(loaded(made), "f", 3.5) == 7.0, made.diagnostics
 
 
-def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
+def test_an_ispc_that_the_sandbox_cannot_read_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
     """In tier C, as root, compilers run under another user id, which may not enter ispc's folder."""
     here(f"{STAND_IN}# closed\n")
     program = Path(str(shutil.which("ispc")))
@@ -300,7 +302,7 @@ def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path,
     assert made.waits_for == "ispc" if box.tier == "C" else made.ok, made.diagnostics
 
 
-def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
+def test_an_ispc_file_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
     """In the strongest tier the sandbox shows the ispc program, but no files of other people."""
     secret = put(tmp_path, {"secret.h": "int secret;\n"}) / "secret.h"
     here(STAND_IN)

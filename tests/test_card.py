@@ -182,7 +182,7 @@ def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, s
     other.close()
 
 
-def test_sets_are_as_many_as_a_call_needs_and_memory_holds() -> None:
+def test_the_number_of_tensor_sets_fits_call_time_and_memory() -> None:
     tensors = [Tensor("x", (1000,), "float32"), Tensor("y", (1000,), "float32", is_output=True)]
     assert Arena.bytes_for(tensors) == 3 * 4096
     assert clock.sets_for(tensors, clock.GO_S / 99.5, 1 << 40) == 100
@@ -426,14 +426,14 @@ def test_rounds_at_unsteady_clocks_are_repeated(timed: Clock, rounds: tuple[Mhz,
     assert (found.time.card.lowest_mhz, found.time.card.highest_mhz) == (min(kept), max(kept))
 
 
-def test_a_clock_that_never_stands_still_leaves_the_time_open(timed: Clock) -> None:
+def test_an_unsteady_clock_leaves_the_part_unjudged(timed: Clock) -> None:
     timed.clock_is(repeat(DRIFTS))
     found = timed.judge(RIGHT)
     assert (found.verdict, found.waits_for) == ("unjudged", "steady-clock") and found.diagnosis is not None
     assert "1980, 1700" in found.diagnosis.message and "--lock-gpu-clocks" in found.diagnosis.message
 
 
-def test_a_time_without_points_costs_none_if_the_machine_cannot_measure_it(timed: Clock) -> None:
+def test_an_ungraded_time_that_cannot_be_measured_costs_no_points(timed: Clock) -> None:
     hungry = [timed.judge(RIGHT + HUNGRY, graded=graded) for graded in (True, False)]
     timed.clock_is(repeat(DRIFTS))
     hungry.append(timed.judge(RIGHT, graded=False))
@@ -489,7 +489,7 @@ def test_fewer_sets_are_for_slow_kernels_alone(timed: Clock, on_few_sets: str, t
     assert found.verdict == verdict, found.diagnosis
 
 
-def test_a_clock_is_read_by_the_management_library_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_clock_is_read_only_through_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failed(Exception):
         pass
 

@@ -58,7 +58,7 @@ def judged(
     return evaluate(course, source, parts, options, hear, zygote=zygote)
 
 
-def test_a_hidden_size_does_not_reach_a_public_answer(tmp_path: Path, zygote: Zygote) -> None:
+def test_a_public_result_does_not_reveal_a_hidden_size(tmp_path: Path, zygote: Zygote) -> None:
     """The attack used to read all three sizes. By chance a public answer equals a hidden size once in 16 calls."""
     read = []
     for size in HIDDEN_SIZES:
@@ -106,7 +106,7 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
     assert calls == sorted(calls, key=lambda call: call[1])
 
 
-def test_what_is_reported_keeps_its_place_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
+def test_events_and_cases_keep_their_order_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
     """Events and cases keep their order in each part, and a part that is wrong on its hidden case has no time."""
     events: list[Event] = []
     result = judged(tmp_path, zygote, events, part2="if (N == 5) return V;")

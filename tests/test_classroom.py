@@ -81,7 +81,7 @@ def test_workers_that_cannot_start_are_reported_in_their_own_words(acting: Class
     assert code != 0 and not acting.recorded()
 
 
-def test_machine_that_can_grade_nothing_is_given_up_after_a_few(acting: Class) -> None:
+def test_a_run_ends_after_a_few_submissions_if_nothing_can_be_graded(acting: Class) -> None:
     acting.add_all({f"student{k}": "hopeless" for k in range(9)})
     code, said = acting.run()
     assert code != 0 and "KitError: nothing can be graded here: there is no compiler" in said

@@ -64,7 +64,7 @@ def test_the_place_that_all_inputs_have_in_common_is_named() -> None:
         assert found.startswith(words) and bool(found) == bool(words)
 
 
-def test_what_one_input_refutes_is_no_fact() -> None:
+def test_a_fact_that_one_input_refutes_is_not_named() -> None:
     inputs = seen(lambda s: np.s_[:, :, -1])
     assert common_facts.place(inputs, AXES, TILES)
     right = Seen({"B": 1, "H": 1, "N": 9, "d": 2, "Br": 4, "Bc": 6}, None)
@@ -124,7 +124,7 @@ def test_the_sizes_that_are_right_are_named() -> None:
     ],
 )
 @np.errstate(all="ignore")
-def test_keys_of_another_weight_are_named_by_number(mistake: dict[str, Any], words: str | None) -> None:
+def test_keys_with_a_wrong_weight_are_named_by_index(mistake: dict[str, Any], words: str | None) -> None:
     """`mistake` has changes in a kernel's scores, weights or sums, `words` the expected message (None: no message)."""
     stored = mistake.get("stored", slice(None))
 
@@ -234,7 +234,7 @@ void kernel(float *temp, int N, int T) {
 """
 
 
-def test_lines_are_found_by_what_stands_in_them() -> None:
+def test_landmarks_find_loops_sums_and_stores() -> None:
     found = body(SOURCE)
     assert (found.first, found.opened, found.last, found.parameters) == (3, 4, 16, ("QTensor", "K", "N"))
     assert numbers(found.reads(["QTensor"])) == numbers(found.reads(["K"])) == numbers(found.loops()) == [10]
@@ -335,7 +335,7 @@ Tensor kernel(Tensor X, Tensor YTensor, int N) {
 """
 
 
-def test_ends_offsets_and_whole_sums_are_found() -> None:
+def test_landmarks_find_loop_ends_offsets_and_integer_sums() -> None:
     found = body(ENDS)
     assert numbers(found.one_short()) == [9]
     assert numbers(found.ends_of_row()) == [7, 11]
@@ -392,7 +392,7 @@ void kernel(float *Q, float *K, float *V, float *S, int Bc, int N, int d) {
 """
 
 
-def test_what_helpers_do_counts_as_done_by_their_calls() -> None:
+def test_the_work_of_helpers_counts_at_their_calls() -> None:
     found = body(HELPED)
     assert [line for line, _ in shown(HELPED, "part4", ["call:exp"])] == [12, 2], "through two functions"
     assert numbers(found.zeroed_in("d")) == [9, 13], "memset is outside of the loop"
@@ -503,7 +503,7 @@ def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> No
     assert body_of(20_000) is None, "too large to be followed"
 
 
-def test_only_what_fits_the_outputs_is_named() -> None:
+def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
     def explained(*lengths: int) -> Diagnosis:
         names = tuple(f"remainder, tiles of {length}" for length in lengths)
         tiles = dict(zip(names, map(str, lengths), strict=True))
@@ -529,7 +529,7 @@ def test_only_what_fits_the_outputs_is_named() -> None:
         assert diagnose.settled([diagnosis, *more])[0].code == "scaled"
 
 
-def test_what_the_text_speaks_against_is_named_last() -> None:
+def test_a_mistake_without_its_name_in_the_source_is_named_last() -> None:
     first = Suspect("l_not_carried", "L is not carried.", lambda s: None, ("l",), seen_in=r"\bL\b")
     second = Suspect("last_block_only", "Only the last block is used.", lambda s: None, ("last",))
     explained = diagnose.Explained("l_not_carried", "L is not carried. Expected 1.", suspects=(first, second))
@@ -541,7 +541,7 @@ def test_what_the_text_speaks_against_is_named_last() -> None:
     assert not body(WITHOUT_L).uses(r"\bL\b"), "a copy of an argument is no use of it"
 
 
-def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> None:
+def test_a_result_of_low_precision_gets_no_advice_to_sanitize() -> None:
     advice = ["Next: python gpt149.py part1 --sanitize names accesses outside of an array."]
     cases = [("wrong_values", CPP, advice), ("low_precision", CPP, []), ("wrong_values", KERNELS, [])]
     for code, kind, words in cases:
@@ -552,7 +552,7 @@ def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> Non
         assert Closer._next(cast(Closer, named), found) == words
 
 
-def test_memory_by_chance_is_not_taken_for_a_mistake_in_a_formula() -> None:
+def test_accesses_are_checked_although_freed_memory_fits_a_mistake() -> None:
     """Freed memory can look like a mistake in a formula, so accesses are still checked if some elements are right."""
     wrong, right, large = (SimpleNamespace(name=name, shape=shape) for name, shape in CHECKED_CASES.items())
     kernel = SimpleNamespace(wrong={"wrong": object(), "right": None, "large": None})
@@ -626,7 +626,7 @@ def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None
     assert numbers(shown.place for shown in calls) == [3]
 
 
-def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_build_runs_in_the_sandbox_of_the_judged_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explanation, "of_file", lambda source: SimpleNamespace(locks=True))
     used: list[object] = []
     made = SimpleNamespace(native=True, judged=SimpleNamespace(ok=True))
@@ -641,7 +641,7 @@ def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytes
     assert not second.is_allowed
 
 
-def test_a_mistake_in_a_suspect_costs_its_sentence_alone(failed_explanations: list[Flag]) -> None:
+def test_a_suspect_that_raises_becomes_a_flag_and_names_nothing(failed_explanations: list[Flag]) -> None:
     def broken(scene: object) -> None:
         raise ZeroDivisionError("of the lab's own")
 
@@ -668,7 +668,7 @@ def test_loops_of_two_counters_with_one_end_are_found() -> None:
     assert not body(text.replace("w < OH", "w < OW")).same_ends()
 
 
-def test_a_call_that_did_not_end_is_placed_by_its_innermost_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_call_is_placed_at_its_functions_innermost_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = hang_samples.Samples(Path("program"))
     stopped.addresses = [[1, 2, 3], [3, 2], [1]]
     # Lines of each address: 1 is in a library, 2 in an accessor above the function, 3 in the function.
@@ -732,7 +732,7 @@ def test_a_right_kernel_with_threads_is_watched_for_races(
 
 
 @pytest.mark.parametrize(("wrong", "right"), [(set(), ""), ({"m"}, "Right on all inputs: o; look at m.")])
-def test_findings_precede_the_message_as_whole_sentences(wrong: set[str], right: str) -> None:
+def test_findings_are_sentences_before_the_message(wrong: set[str], right: str) -> None:
     closer: Any = SimpleNamespace(kernel=SimpleNamespace(seen_outputs={"m", "o"}, wrong_outputs=wrong))
     closer._right_outputs, closer._zeros = (lambda: Closer._right_outputs(closer)), (lambda checked: "")
     found = _Findings(Diagnosis("wrong_values", "Expected 1, got 2."), False, None, None, None, [], "ragged")
@@ -870,7 +870,7 @@ def test_no_edit_hides_a_mistake() -> None:
     assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]
 
 
-def test_edits_are_of_names_that_are_known_there() -> None:
+def test_edits_use_only_names_known_at_their_line() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     assert not [each for each in found if each.line < 9 and each.new in ("tiles", "at", "Q")]
     # A function that the part does not call gets no edits, and neither does a file that is too long.
@@ -887,7 +887,7 @@ def test_all_edits_are_in_one_text_and_no_line_moves() -> None:
     assert edits.combined(EDITED, "missing", found) == ""
 
 
-def test_macros_get_brackets_only_where_they_lack_them() -> None:
+def test_brackets_are_added_only_to_macros_without_them() -> None:
     assert edits.bracketed(EDITED) == (EDITED, [])
     text, lines = edits.bracketed("#define AT(i, j) i * N + j\n#define M(a, b) ((a) < (b) ? (a) : (b))\n")
     assert lines == [1] and text.startswith("#define AT(i, j) ((i) * N + (j))\n#define M(a, b) ((a) <")

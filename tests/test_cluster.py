@@ -206,7 +206,7 @@ def test_a_scheduler_without_workers_and_one_whose_workers_all_fail_are_one_line
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make keys with")
-def test_wrong_tls_is_one_line_either_way(tmp_path: Path) -> None:
+def test_a_wrong_tls_key_or_missing_tls_is_reported_in_one_line(tmp_path: Path) -> None:
     for name in ("right", "wrong"):
         (tmp_path / name).mkdir()
         subprocess.run(KEY.split(), check=True, capture_output=True, cwd=tmp_path / name)
@@ -222,7 +222,7 @@ def test_wrong_tls_is_one_line_either_way(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_a_machine_hears_what_differs_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_another_kit_gets_the_difference_as_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ROOT / "configs" / "gpt149.yaml"
     kit = proof.kit_here(config, load(config), "D", **SETTINGS)
     assert kit.config == "configs/gpt149.yaml" and proof.refusals(kit) == []
@@ -271,7 +271,7 @@ def node_that(script: str, monkeypatch: pytest.MonkeyPatch) -> tasks.NodeProcess
 
 
 @pytest.mark.parametrize("last", ['printf \'{"job": "a", "do\'', "echo 'no JSON'", "echo '[]'", "true"])
-def test_a_node_that_dies_within_a_word_loses_its_jobs(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_dies_while_it_answers_loses_its_jobs(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = node_that(f"read start; echo '{{\"facts\": {{}}}}'; read job; {last}", monkeypatch)
     assert lost.wait_facts() is not None
     for job in "ab":
@@ -321,7 +321,7 @@ def test_a_full_disk_does_not_end_a_node(tmp_path: Path, monkeypatch: pytest.Mon
     assert not one.scratch.exists()
 
 
-def test_a_part_on_a_card_holds_one_on_the_cluster() -> None:
+def test_a_part_for_a_gpu_reserves_one_on_the_cluster() -> None:
     for path, card in ((ROOT / "labs" / "gpu" / "assignment.yaml", True), (SMALL, False)):
         assert proof.kit_here(path, load(path), "D", **SETTINGS).card == card
     assert needs(card=True) == {"cores": 1, "card": 1} and needs(card=False) == {"cores": 1}
@@ -353,7 +353,7 @@ def test_a_scheduler_killed_early_is_restarted(tmp_path: Path, monkeypatch: pyte
     refused(why, LocalMachines, 1, tmp_path / "always", of=KitError)
 
 
-def test_machines_are_called_by_names_of_their_own_however_long() -> None:
+def test_machine_names_are_unique_and_short() -> None:
     taken: set[str] = set()
     for _ in range(12):
         taken.add(named("tcp://host:1", {"name": "lab-" * 40}, taken))
@@ -361,7 +361,9 @@ def test_machines_are_called_by_names_of_their_own_however_long() -> None:
 
 
 @pytest.mark.parametrize(("why", "script"), OPENSSLS.items(), ids=OPENSSLS)
-def test_openssl_is_needed(why: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_broken_openssl_is_reported(
+    why: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if script:
         put(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))

@@ -152,7 +152,7 @@ SIGNS = {
 
 
 @pytest.mark.parametrize("passes", some(SIGNS, 2))
-def test_a_class_in_pytorch_computes_in_tiles_and_in_sight(passes: str, tmp_path: Path) -> None:
+def test_pytorch_passes_without_tiles_or_by_autograd_are_flagged(passes: str, tmp_path: Path) -> None:
     forward, backward = passes.split()
     text = IN_PYTORCH.replace("FORWARD", forward).replace("BACKWARD", backward)
     found = judged(tmp_path, text, PARTS[:2]).values()
@@ -242,7 +242,7 @@ def test_the_class_that_is_judged_is_named_and_can_be_chosen(tmp_path: Path) -> 
         assert (one.verdict, one.flags) == (verdict, ())
 
 
-def test_a_backward_that_is_missing_costs_itself_alone(tmp_path: Path) -> None:
+def test_a_missing_backward_leaves_the_forward_parts_passing(tmp_path: Path) -> None:
     solution = edited(MASTER, Mutation("", "", ()))
     back = "        return *_backward(*ctx.saved_tensors, dO, ctx.is_causal), None\n"
     assert solution.count(back) == 2
@@ -251,7 +251,7 @@ def test_a_backward_that_is_missing_costs_itself_alone(tmp_path: Path) -> None:
     assert "backward is not implemented" in words(found["backward_triton"])
 
 
-def test_what_the_machine_lacks_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_or_gpu_is_not_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ASSIGNMENT", replace(ASSIGNMENT, packages=("einx_of_no_one",)))
     for line, verdict, says in (
         ("import einops_of_no_one", "compile_error", "Hand einops_of_no_one in with the file if it is yours"),

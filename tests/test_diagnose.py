@@ -193,7 +193,7 @@ def test_an_ignored_remainder_is_named(part: str, tile: int, shape: Shape) -> No
         assert str(cut) in found.message
 
 
-def test_names_an_output_that_is_added_twice_and_what_a_growing_maximum_is_forgotten_in() -> None:
+def test_flash_mistakes_in_output_and_maximum_are_named() -> None:
     x = make_inputs("random", RAGGED, 5)
     o, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
     by_own_sum = o
@@ -221,7 +221,7 @@ def test_a_range_of_rows_is_named_with_its_tile() -> None:
         assert (found.first_index, found.actual) == ((0, 0, start, 0), 0.0)
 
 
-def test_the_place_is_named_with_the_cause_and_numbers_are_those_of_the_first_wrong_element() -> None:
+def test_a_diagnosis_names_cause_place_and_first_wrong_element() -> None:
     x = make_inputs("random", RAGGED, 2)
     actual = right(x)
     actual[:, 1:] = BUGS["scaled by 1/sqrt(d)"][1](x)[:, 1:]
@@ -270,7 +270,7 @@ def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("of_batch", [False, True])
-def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
+def test_a_mistake_that_another_input_refutes_is_not_named(of_batch: bool) -> None:
     """With one batch the two mistakes give the same output, with two batches they give different outputs."""
     one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     words = "last head of its batch" if of_batch else "last head of all"
@@ -290,7 +290,7 @@ def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
     assert [diagnose.SAME_OUTPUT in message for message in messages] == [True, False]
 
 
-def test_padded_keys_are_named_where_there_is_no_full_block_too() -> None:
+def test_padded_keys_are_named_with_and_without_a_full_block() -> None:
     for shape in (RAGGED, {**ODD, "Bc": 64}):
         x = make_inputs("random", shape, 3)
         weights = scores(x).exp()
@@ -308,7 +308,7 @@ def test_diagnosing_a_large_output_costs_little() -> None:
     assert min(timeit.repeat(lambda: explain(x, LARGE, actual), **how)) < 60 * max(oracle_s)
 
 
-def test_a_count_that_is_off_by_one_is_shown_whole_and_not_called_rounding() -> None:
+def test_an_integer_off_by_one_is_shown_in_full_and_not_as_rounding() -> None:
     oracle = Counts()
     expected = oracle.expected({}, {})
     actual = (expected.value - 1).astype(np.int64)
@@ -341,7 +341,7 @@ OFFSETS: dict[str, tuple[str, Callable[..., Tensor]]] = {
 
 
 @pytest.mark.parametrize("name", OFFSETS)
-def test_names_the_wrong_offset_of_a_read_and_of_a_write(name: str) -> None:
+def test_wrong_offsets_of_reads_and_writes_are_named(name: str) -> None:
     code, offset = OFFSETS[name]
     x = make_inputs("indices", SHAPE_4D, 4)
     padded = torch.cat([x["tensor"].flatten(), torch.zeros(200)])
@@ -353,7 +353,7 @@ def test_names_the_wrong_offset_of_a_read_and_of_a_write(name: str) -> None:
     assert explain(x, SHAPE_4D, after[:120].reshape(2, 3, 4, 5), oracle="write4d").code == code
 
 
-def test_reads_and_writes_that_do_nothing_or_too_much() -> None:
+def test_missing_extra_and_wrong_writes_are_named() -> None:
     x = make_inputs("some_indices", SHAPE_4D, 4)
     extra = torch.from_numpy(expect("write4d", x, SHAPE_4D).value).float()
     extra[tuple((extra == x["tensor"]).nonzero()[0])] = -1.0

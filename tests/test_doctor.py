@@ -195,7 +195,7 @@ def test_missing_headers_options_and_torch(made_up: MadeUp, monkeypatch: pytest.
     assert all(word in found.why for word in ("table", "part0", "demo", "frontier"))
 
 
-def test_a_measurement_against_itself_is_judged() -> None:
+def test_the_level_of_a_self_comparison_follows_its_interval() -> None:
     for ratio, interval, verdict, fit, level in (
         (1.03, (1.01, 1.04), "pass", True, "ok"),
         (1.30, (0.80, 1.90), "pass", True, "ok"),

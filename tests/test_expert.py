@@ -108,7 +108,7 @@ def test_the_plain_kernel_is_right() -> None:
         assert_accurate(plain_attention(*inputs, threads=2), inputs)
 
 
-def test_equal_keys_weigh_alike_in_every_block() -> None:
+def test_equal_keys_get_equal_weights_in_every_block() -> None:
     """If blocks rounded scores in different ways, the output would be wrong: by 0.08 at scores of 1e8."""
     for score in (10.1, 63.0, 65.0, 1e3, 1e6, -1e6, 1e30):
         Q, K = torch.ones(1, 1, 600, 1), torch.full((1, 1, 600, 1), score)
@@ -126,7 +126,7 @@ def test_equal_keys_weigh_alike_in_every_block() -> None:
 @example(shape=(1, 2, 333, 40), factor=30.0, seed=1)
 @example(shape=(1, 1, 260, 128), factor=1.0, seed=2)
 @example(shape=(1, 2, 128, 32), factor=0.1, seed=3)
-def test_any_shape_is_right(shape, factor, seed) -> None:
+def test_the_expert_kernel_is_right_for_any_shape(shape, factor, seed) -> None:
     """Check one draw against twice the error of float32, and the median of 20 draws in units of the error budget.
 
     A fault is in every draw, so the median of their largest errors shows it. The largest error of all draws depends on
@@ -148,7 +148,7 @@ def test_any_shape_is_right(shape, factor, seed) -> None:
     assert typical <= 2 * max(usually, LEAST_UNITS / 4), (typical, usually)
 
 
-def test_large_scores_neither_overflow_nor_vanish_and_overflowing_blocks_are_computed_again() -> None:
+def test_large_scores_do_not_overflow_or_vanish() -> None:
     """Scores from -largest to largest, growing along the keys: every block moves the maximum."""
     N = 400
     for largest in (1e4, 1e6):
@@ -168,14 +168,14 @@ def test_large_scores_neither_overflow_nor_vanish_and_overflowing_blocks_are_com
         assert_accurate(attention(Q, K, V, threads=1), [Q, K, V])
 
 
-def test_threads_do_not_change_a_bit() -> None:
+def test_the_number_of_threads_does_not_change_a_bit() -> None:
     inputs = random_inputs((2, 3, 333, 40), seed=5)
     for kernel in (attention, plain_attention):
         one, two, five = (kernel(*inputs, threads=threads) for threads in (1, 2, 5))
         assert torch.equal(one, two) and torch.equal(one, five)
 
 
-def test_values_far_from_one_keep_their_size() -> None:
+def test_very_small_and_large_values_keep_their_accuracy() -> None:
     Q, K, V = random_inputs((1, 1, 200, 16), seed=11)
     for size in (1e-30, 1e20):
         inputs = [Q, K, size * V]

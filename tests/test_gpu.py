@@ -252,7 +252,7 @@ KEEPS_L2 = """
 """
 
 
-def test_what_a_kernel_keeps_in_the_l2_cache_gains_nothing(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_keeping_data_in_the_l2_cache_gains_no_time(sandbox: Sandbox, tmp_path: Path) -> None:
     part, source = ASSIGNMENT.part("gelu_cuda"), tmp_path / "kernels.cu"
     text, ratios = (ROOT / "labs" / "gpu" / "kernels.cu").read_text(), []
     first = "const long long count = (long long)R * C;"

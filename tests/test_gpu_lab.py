@@ -188,7 +188,7 @@ def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
 
 
 @pytest.mark.parametrize(("part", "distribution"), [*zip(TRITON_PARTS, DISTRIBUTIONS, strict=True)])
-def test_samples_are_parts_of_the_whole(part: str, distribution: str) -> None:
+def test_sampled_expected_values_equal_the_whole_result(part: str, distribution: str) -> None:
     shape = {**SHAPE, "causal": 1}
     inputs = make_inputs(distribution, shape, 6)
     oracle = ORACLES[part]
@@ -249,7 +249,7 @@ def test_right_kernels_in_other_styles_pass(assignment: Assignment, made: Made, 
 
 @interpreted
 @pytest.mark.parametrize("form", FORMS)
-def test_files_in_the_form_of_autograd(assignment: Assignment, form: str, tmp_path: Path) -> None:
+def test_autograd_functions_are_judged(assignment: Assignment, form: str, tmp_path: Path) -> None:
     file, seen, verdict = form.split()
     text = (BESIDE / f"autograd_{file}.py").read_text().replace(">= columns", f"{seen} columns")
     parts = [some_cases(assignment.part(one), TELLING) for one in TRITON_PARTS[4:]]
@@ -320,7 +320,7 @@ def test_memory_grows_with_the_square_and_with_n() -> None:
     assert study.figures()
 
 
-def test_ladder_stands_between_hand_and_limit() -> None:
+def test_the_ladder_lists_measured_rows_and_the_gpus_limit() -> None:
     shape = {"B": 64, "N": 4096, "M": 4096, "d": 64, "causal": 0, "precision": 11}
     limits = ladder.limits_of("flash_forward", shape, 4e12, 7e14)
     assert limits["arithmetic"] == pytest.approx(4 * 64 * 4096**2 * 64 / 7e14 * 1e3)
@@ -340,7 +340,7 @@ def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
     refused("GPU|pip install", asking.measured, "waves", tmp_path / "kernels.py", of=KitError)
 
 
-def test_studies_do_not_hide_modules_of_pythons_library(tmp_path: Path) -> None:
+def test_a_study_does_not_hide_a_module_of_pythons_library(tmp_path: Path) -> None:
     """The lab has a study `profile`. torch's compiler imports Python's module of the same name."""
     (tmp_path / "profile.py").write_text("")
     (tmp_path / "child.py").write_text("import cProfile\nprint(cProfile.run.__name__)\n")

@@ -158,7 +158,7 @@ def test_autotuned_kernels_and_those_of_libdevice_are_judged_without_a_card(tmp_
 
 
 @by_interpreter
-def test_gaps_of_the_interpreter_cost_nothing(tmp_path: Path) -> None:
+def test_features_that_the_interpreter_lacks_cost_no_points(tmp_path: Path) -> None:
     ends = {"softmax": "pass", "gelu": "unjudged", "flash_forward": "missing"}
     found = judged(tmp_path, HEAD + GAPS, list(ends), ("random",))
     assert {name: part.verdict for name, part in found.items()} == ends
@@ -432,12 +432,12 @@ class TestKernels:
         assert "outside of every tensor, by program (" in words(part) and place in words(part)
 
     @pytest.mark.parametrize("text", [ROWS, UNMASKED_LOAD], ids=["masked", "loaded and not used"])
-    def test_what_is_right_passes_on_every_input(self, text: str, tmp_path: Path) -> None:
+    def test_right_kernels_pass_on_every_input(self, text: str, tmp_path: Path) -> None:
         part = judged_gelu(tmp_path, text, [case.name for case in ASSIGNMENT.part("gelu").cases])
         assert (part.verdict, part.diagnosis, part.output) == ("pass", None, "")
 
     @pytest.mark.parametrize("name", WAYS)
-    def test_other_ways_to_memory_pass(self, name: str, tmp_path: Path) -> None:
+    def test_other_forms_of_memory_access_pass(self, name: str, tmp_path: Path) -> None:
         part = judged_gelu(tmp_path, WAYS[name])
         assert (part.verdict, part.diagnosis) == ("pass", None)
 
@@ -448,12 +448,12 @@ class TestKernels:
             assert part.verdict == "wrong"
             assert f"Line {line_of(text, call)} loaded from outside of every tensor" in words(part)
 
-    def test_a_wrong_kernel_that_stays_inside_hears_of_no_loads(self, tmp_path: Path) -> None:
+    def test_a_wrong_kernel_without_outside_loads_gets_no_message_about_loads(self, tmp_path: Path) -> None:
         part = judged_gelu(tmp_path, with_edits(("gelu_of(v)", "(gelu_of(v) + 1.0)")))
         assert part.verdict == "wrong" and "outside of every tensor" not in words(part)
 
 
-def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:
+def test_loads_from_outside_give_nan_or_the_largest_integer() -> None:
     memory = tensormemory.Memory(None, None, {"kernels": 0})
     kinds = {"float16": "float16", "float32": "float32", "float64": "float64", "bfloat16": "int16"}
     for name, kind in (*kinds.items(), ("float8_e4m3fn", "uint8"), ("float8_e5m2", "uint8")):
@@ -462,7 +462,7 @@ def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:
     assert [memory.junk(np.dtype(kind)) for kind in ("int32", "uint64")] == [2**31 - 1, 2**63 - 1]
 
 
-def test_another_triton_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_triton_is_not_patched(monkeypatch: pytest.MonkeyPatch) -> None:
     class Executor:
         def __call__(self) -> None:
             """Stand in for the interpreter's method."""

@@ -59,7 +59,7 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     assert grader("report", acting.out, "--manual", moved).returncode == 2
 
 
-def test_a_table_in_the_folder_moves_with_it_one_by_a_link_does_not(acting: Class, tmp_path: Path) -> None:
+def test_a_points_table_moves_with_its_folder_unless_it_is_linked(acting: Class, tmp_path: Path) -> None:
     acting.add("ada", "wrong")
     acting.grade()
     (acting.out / "manual.csv").write_text("id,part1\nada,4\n")
@@ -102,7 +102,7 @@ def test_submissions_without_a_time_are_counted(acting: Class, due_date: None, t
     assert code != 0 and "times of submission came from" in said and str(table) in said
 
 
-def test_file_times_count_where_they_are_asked_for(acting: Class, due_date: None) -> None:
+def test_file_times_count_only_with_the_option(acting: Class, due_date: None) -> None:
     acting.add_all({"ada": "", "bob": ""})
     put(acting.folder, {"zip.zip": zipped({"module.cpp": b"// slow\n"})})
     in_time, late = (datetime(2026, 11, day, 12, tzinfo=timezone.utc).timestamp() for day in (14, 15))
@@ -286,7 +286,7 @@ def hand_in(folder: Path, master: str, forms: int) -> dict[str, tuple[str, str] 
 
 
 @pytest.mark.parametrize("forms", [1, pytest.param(len(FORMS), marks=pytest.mark.full)])
-def test_every_submission_gets_what_it_earned_each_time(forms: int, master: str, tmp_path: Path) -> None:
+def test_every_submission_gets_the_right_points_in_each_run(forms: int, master: str, tmp_path: Path) -> None:
     precompile()  # or else two workers could both make the header
     room = Class(tmp_path)
     expected = hand_in(room.folder, keeping(master, "myNaiveAttention", "myFusedAttention"), forms)

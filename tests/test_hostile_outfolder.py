@@ -35,7 +35,7 @@ def briefly(content: bytes) -> str:
     return f"{content[:70]!r}, {len(content)} bytes"
 
 
-def test_folders_of_any_depth_are_removed_and_too_much_where_they_cannot_be_counted(tmp_path: Path) -> None:
+def test_folders_of_any_depth_are_removed_and_very_deep_ones_exceed_the_limit(tmp_path: Path) -> None:
     top = tmp_path / "top"
     for name, depth in (("d", DEEP_FOLDERS), ("d" * 200, 1100)):
         top.mkdir()
@@ -51,7 +51,7 @@ def test_folders_of_any_depth_are_removed_and_too_much_where_they_cannot_be_coun
     removal.empty(tmp_path)
 
 
-def test_removing_follows_no_link_minds_no_mode_and_no_name_and_keeps_what_is_kept(tmp_path: Path) -> None:
+def test_removal_follows_no_links_and_ignores_modes_and_names(tmp_path: Path) -> None:
     top, kept = tmp_path / "top", tmp_path / "kept"
     # A removal moves folders up and names them by numbers. The test makes folders with such names at every level.
     for path in ("a/b/0/1/2", "0/1/a", "1", "2/3/0"):
@@ -82,7 +82,7 @@ def test_removing_follows_no_link_minds_no_mode_and_no_name_and_keeps_what_is_ke
     assert mounted.stat().st_mode & 0o777 == 0o555
 
 
-def test_class_goes_on_after_nested_folders_in_a_worker_s_place_also_resumed(acting: Class) -> None:
+def test_a_class_continues_after_a_worker_nests_very_deep_folders(acting: Class) -> None:
     acting.add_all({"ada": "", "eve": f"nest {DEEP_FOLDERS}\ndie 1", "zoe": "slow"})
     acting.grade()
     assert acting.totals() == {"ada": "30", "eve": "30", "zoe": "18"}
@@ -97,7 +97,7 @@ def test_class_goes_on_after_nested_folders_in_a_worker_s_place_also_resumed(act
     assert not list(acting.temporary.iterdir())
 
 
-def test_a_copied_folder_is_no_key_to_the_scratch_folder_of_the_live_one(tmp_path: Path) -> None:
+def test_a_copied_results_folder_does_not_remove_the_originals_scratch(tmp_path: Path) -> None:
     live, copy = tmp_path / "live", tmp_path / "copy"
     with holding(HOLDS_LEDGER, live) as (_, said):
         scratch = Path(said)
@@ -115,7 +115,7 @@ def test_a_copied_folder_is_no_key_to_the_scratch_folder_of_the_live_one(tmp_pat
 
 
 @pytest.mark.parametrize("note", NOTES, ids=briefly)
-def test_a_note_of_another_making_removes_nothing(note: bytes, tmp_path: Path) -> None:
+def test_a_malformed_lock_note_removes_nothing(note: bytes, tmp_path: Path) -> None:
     (tmp_path / ledger.LOCK).write_bytes(note)
     with ledger.hold(tmp_path) as book:
         assert book.scratch.is_dir()
@@ -150,7 +150,7 @@ def test_ledger_and_lock_are_plain_files(name: str, how: str, tmp_path: Path, tr
         refused(str(place), ledger.read, place.parent)
 
 
-def test_a_student_s_bytes_go_nowhere_but_into_their_own_folder(tmp_path: Path, treasure: Path) -> None:
+def test_a_students_files_are_written_only_into_their_own_folder(tmp_path: Path, treasure: Path) -> None:
     out, graded = tmp_path / "out", put(tmp_path / "graded", {"module.cpp": b"the student's"})
     (out / "ada").mkdir(parents=True)
     for name in ("module.cpp", "module.cpp.partial", ".module.cpp.partial", ledger.RESULT, "feedback.txt"):
@@ -163,7 +163,7 @@ def test_a_student_s_bytes_go_nowhere_but_into_their_own_folder(tmp_path: Path, 
     assert kept.read_text() == "the student's" and not kept.is_symlink()
 
 
-def test_anything_in_the_way_is_reported_before_anybody_is_graded(acting: Class, treasure: Path) -> None:
+def test_links_and_folders_in_place_of_results_are_found_first(acting: Class, treasure: Path) -> None:
     acting.add_all({"ada": "", "bob": ""})
     for name, how in {"ada": "link", "grades.csv": "folder", "ada/result.json": "folder"}.items():
         place = acting.out / name
@@ -217,7 +217,7 @@ NO_RESULTS += damaged(RESULT, machine=[json.loads("[" * 900 + "]" * 900)])
 
 
 @pytest.mark.parametrize("content", [*NO_RESULTS, b" " * (result_json.MOST_BYTES + 1)], ids=briefly)
-def test_a_result_that_is_none_is_reported_in_one_line(content: bytes, tmp_path: Path) -> None:
+def test_a_malformed_result_is_reported_in_one_line(content: bytes, tmp_path: Path) -> None:
     path = put(tmp_path, {f"ada/{ledger.RESULT}": json.dumps(RESULT).encode()}) / "ada" / ledger.RESULT
     assert result_json.read(path).parts[0].max_points == 2
     path.write_bytes(content)
@@ -226,7 +226,7 @@ def test_a_result_that_is_none_is_reported_in_one_line(content: bytes, tmp_path:
 
 
 @pytest.mark.parametrize("how", ["pipe", "link", "device"])
-def test_a_result_that_is_no_file_is_not_waited_for(how: str, tmp_path: Path, treasure: Path) -> None:
+def test_a_result_that_is_not_a_regular_file_is_refused(how: str, tmp_path: Path, treasure: Path) -> None:
     path = tmp_path / "ada" / ledger.RESULT
     path.parent.mkdir()
     put_in_the_way(how, path, treasure)
@@ -241,7 +241,7 @@ NO_LINES += damaged(ROSTER, submissions=[[{**X, "submission_id": "a/b"}], [{**X,
 
 
 @pytest.mark.parametrize("content", [*NO_LINES, b'{"kind": "' + b"x" * ledger.MOST_LINE_BYTES], ids=briefly)
-def test_a_ledger_s_line_of_another_making_is_reported_with_its_place(content: bytes, tmp_path: Path) -> None:
+def test_a_malformed_ledger_line_is_reported_with_its_line_number(content: bytes, tmp_path: Path) -> None:
     with ledger.hold(tmp_path) as book:
         book.open_run(some_run(), [Entry("ada", "Ada")])
         book.finish(record("ada"), {})
@@ -271,7 +271,7 @@ def graded_with(config: object, out: Path) -> Path:
     return put(out, {ledger.LEDGER: json.dumps(item).encode() + b"\n"})
 
 
-def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
+def test_a_ledger_whose_assignment_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     no_file, no_more = "is a folder, a pipe or a device", "no longer exists"
     places = dict.fromkeys(("/dev/zero", tmp_path / "pipe.yaml", tmp_path), no_file)
@@ -284,7 +284,7 @@ def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
         refused("a pipe or a device", load, tmp_path / "own.yaml")
 
 
-def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
+def test_a_forged_ledger_cannot_make_a_command_print_a_file(tmp_path: Path) -> None:
     secret = write(tmp_path, "admin:$6$salt$hash:19000:0:99999:7:::\n", "shadow")
     for k, text in enumerate((None, f"extends: {secret}\n", "token: 0123\n", "schema_version: 1\n")):
         config = secret if text is None else tmp_path / f"{k}.yaml"

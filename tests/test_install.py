@@ -63,7 +63,7 @@ def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None
     assert labs.command(tmp_path / "a b" / "rows", "gpt149") == f"gpt149 lab --labs '{tmp_path / 'a b'}' rows"
 
 
-def test_a_note_of_the_commit_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_note_counts_before_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handout may lie in a student's own git repository, so its note counts before that repository's commit."""
     monkeypatch.setattr(version, "ROOT", tmp_path)
     assert version.commit.__wrapped__() == ""

@@ -71,7 +71,7 @@ def test_a_handout_is_searched_for_lines_of_the_lab_s_known_kernels(folder: Path
 
 #: The new lab's own test takes over ten seconds. The fast tier runs the test of docs/lab-example.md instead.
 @pytest.mark.full
-def test_a_new_lab_holds_a_test_and_tries_its_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_lab_passes_its_test_and_selftest(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
     assert f"{len(ends.all_of(made))} passed" in said
     selftest.main(["--config", str(made / "hidden" / "assignment.yaml"), "--trust"])
@@ -100,7 +100,7 @@ def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(backend:
     assert found["add: subtracted"]._fault(passed) == "add is pass and must be wrong"
 
 
-def test_a_new_lab_has_a_name_of_its_own(made: Path) -> None:
+def test_an_unfit_or_used_lab_name_is_refused(made: Path) -> None:
     for name in ("Vadd", "v-add", "1st", "", made.name, "softmax"):
         refused(".", newlab.write, name, made.parent)
 
@@ -120,20 +120,20 @@ def test_an_unfit_line_is_refused(tmp_path: Path) -> None:
         assert said in run(*STUDENT, *line.split(), accept=(2,), folder=tmp_path), line
 
 
-def test_sizes_are_the_labs_own() -> None:
+def test_size_options_come_from_the_lab() -> None:
     text = run(*STUDENT, "--help")
     assert "-R" in text and "--pad" in text and "-N" not in text and "Q tile" not in text
     assert "PASS" in run(*STUDENT, "outer", "-R", "8", "-C", "9", "--pad", "0", "--no-table")
 
 
 @pytest.mark.full
-def test_studies_know_no_attention(tmp_path: Path) -> None:
+def test_general_studies_work_without_attention(tmp_path: Path) -> None:
     threads = ("threads", "softmax", "--threads", "1,2", "--rounds", "2")
     assert "speed-up" in run(*STUDENT, *threads, "--out", tmp_path)
     assert "moments" in run(*STUDENT, "race", "moments", "--out", tmp_path)
 
 
-def test_a_class_of_another_lab(tmp_path: Path) -> None:
+def test_a_class_can_be_graded_in_any_lab(tmp_path: Path) -> None:
     master = (MIXED / "mixed" / "mixed.cpp").read_text()
     wrong = master.replace("sum += std::exp", "sum = std::exp").replace("= sum / C", "= sum")
     put(tmp_path / "in", {"ada/mixed.cpp": master, "bob/mixed.cpp": wrong})
@@ -160,7 +160,7 @@ def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("proved", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_a_release(proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lab_is_released(proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starter and solution are judged in both archives; in the fast tier (`proved` False) only in the handout."""
     if not proved:
         product = replace(products.PRODUCTS["gradescope"], prove=lambda *_: None)
@@ -198,7 +198,7 @@ def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> Non
     assert labs.load(copied) is used[3]
 
 
-def test_a_lab_names_itself_relatively(tmp_path: Path) -> None:
+def test_absolute_imports_within_a_lab_are_refused(tmp_path: Path) -> None:
     statement = "from labs.mine.draws import f"
     inside = {statement: ".draws", "import labs.mine.draws": ".draws", "from labs.mine import draws": "."}
     wanted = [*(("oracle.py", *each) for each in inside.items()), ("suspects/a.py", statement, "..draws")]
@@ -344,7 +344,7 @@ def judged(lab: str, made: Sequence[Mutation], folder: Path, timing: bool = Fals
 
 
 @pytest.mark.parametrize("lab", KERNELS)
-def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
+def test_cheating_attempts_end_as_listed(lab: str, tmp_path: Path) -> None:
     tried = [each for each in ATTEMPTS if each.lab == lab]
     results = judged(lab, [each.made for each in tried], tmp_path)
     for each, result in zip(tried, results, strict=True):
@@ -357,7 +357,7 @@ def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
     ("lab", "part", "out"),
     one_of_each([("softmax", "online", "OTensor"), ("operators", "matmul", "O")], lambda _: "kept"),
 )
-def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str, tmp_path: Path) -> None:
+def test_a_stored_result_is_wrong_in_a_timed_call(lab: str, part: str, out: str, tmp_path: Path) -> None:
     """A kernel returns an earlier result for the same size. It is wrong, because timed calls get new inputs."""
     kept = first(lab, "by size", part, KEPT.format(at="nullptr", out=out))
     (result,) = judged(lab, [kept.made], tmp_path, timing=True)
@@ -374,7 +374,7 @@ def test_torchs_own_work_is_refused(tmp_path: Path) -> None:
         assert "torch's own work" in result.diagnosis.message, place
 
 
-def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> None:
+def test_a_broken_forward_function_only_removes_its_sentence(tmp_path: Path) -> None:
     """A diagnosis calls the student's own forward function. If that function is broken, only a sentence is missing."""
     assignment, text = course("operators")
     assignment = replace(assignment, limits=replace(assignment.limits, call_s=1.0))

@@ -98,7 +98,7 @@ def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_p
         assert not Path(said).exists()
 
 
-def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -> None:
+def test_a_timing_has_the_lock_alone_and_does_not_starve(tmp_path: Path) -> None:
     """Four workers share the lock in turn, so it is never free. A timing needs the lock alone, and must get it."""
     sharing: set[int] = set()
     entries = Counter[int]()
@@ -229,7 +229,7 @@ def test_live_progress_shows_who_is_running_and_takes_names_literally() -> None:
     assert all(text in stream.getvalue() for text in ("[bold]ada[/bold]", "part1: timing", *counts))
 
 
-def test_command_that_goes_on_keeps_what_was_asked_for() -> None:
+def test_the_command_to_resume_keeps_the_options() -> None:
     asked = ["run", "my class", "--out", "r", "--config", "c.yaml", "--resume", "--again", "--seed", "7"]
     assert to_resume(asked) == "python -m grader run 'my class' --out r --config c.yaml --seed 7 --resume"
 
@@ -263,7 +263,7 @@ SHALLOW = ("[" * 32 + "]" * 32, *IN_TEXTS, '{"a": "]", "b": ' + "[" * 31 + "]" *
 
 
 @pytest.mark.parametrize(("change", "left_by_verdict"), CHANGES.values(), ids=CHANGES)
-def test_what_is_left_follows_from_what_changed(change: dict, left_by_verdict: dict) -> None:
+def test_the_parts_to_regrade_depend_on_the_change(change: dict, left_by_verdict: dict) -> None:
     now = replace(OLD, **change)
     for verdict, left in left_by_verdict.items():
         before = result(verdict, case("a"), case("b", verdict != "wrong"))
@@ -297,7 +297,7 @@ def test_points_titles_and_weights_decide_no_verdict(tmp_path: Path) -> None:
         assert {case for case, its in now.cases.items() if its != before[name].cases[case]} == {"random"}
 
 
-def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
+def test_a_wrong_new_case_removes_the_time_and_its_flags() -> None:
     assignment = load(SMALL)
     flags = (Flag("undecided"), Flag("odd", "look", "review"))
     old = result("pass", case("random"), flags=flags)
@@ -316,7 +316,7 @@ def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
     assert found.verdict == "crash" and found.diagnosis == crashed.diagnosis and found.time is None
 
 
-def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> None:
+def test_judging_only_new_cases_gives_the_same_result_as_judging_all(master: str, tmp_path: Path) -> None:
     """Grade a real file that is right on public cases, and wrong on a hidden case that the test adds later."""
     hidden, public = tmp_path / "hidden.yaml", tmp_path / "public.yaml"
     extra = "{name: many, distribution: random, seed: 9, shape: {B: 1, H: 3, N: 17, d: 4}}"
@@ -343,7 +343,7 @@ def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> No
     assert [decided(part) for part in found.parts] == [decided(part) for part in whole.parts]
 
 
-def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(acting: Class) -> None:
+def test_a_changed_rubric_starts_no_worker_and_only_a_new_case_is_called(acting: Class) -> None:
     for name, directive in {"ada": "", "bob": "slow", "eve": "wrong"}.items():
         acting.add(name, directive)
     (acting.folder / "broken.zip").write_bytes(b"PK\3\4 no more than that")

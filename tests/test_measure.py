@@ -133,7 +133,7 @@ def test_rounds_give_the_verdict(rounds: list[Round], policy: TimePolicy, end: t
     assert timing.fit is ("machine_unfit" not in flags)
 
 
-def test_the_figures_of_a_verdict() -> None:
+def test_a_verdict_has_the_right_ratio_times_and_allowance() -> None:
     slow = judge(rounds_of([1.2] * 8), CPU)
     assert slow.ratio == pytest.approx(1.2) and slow.student_ms == pytest.approx(120)
     assert slow.allowance == CPU.allowance_ratio and not enough(rounds_of(ONE_FAST), CPU)
@@ -159,7 +159,7 @@ def test_a_slower_student_is_never_better_off(ratios: list[float], by: float, ms
 @given(st.lists(st.floats(0.01, 100), min_size=4, max_size=24), CLOCKS)
 @example([1.0, 1.0, 1.0, 1.0, 1.0, 2.0], "cpu")
 @settings(max_examples=200)
-def test_a_verdict_is_what_its_own_figures_say(ratios: list[float], clock: str) -> None:
+def test_a_verdict_agrees_with_its_interval(ratios: list[float], clock: str) -> None:
     timing = judge(rounds_of(ratios), TimePolicy(clock, allowance_ms=0.0))
     low, high = timing.ratio_interval
     assert low <= timing.ratio <= high and timing.rounds == len(ratios)
@@ -172,7 +172,7 @@ def test_a_verdict_is_what_its_own_figures_say(ratios: list[float], clock: str) 
         assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 
 
-def test_noise_without_bias_is_not_unfitness_and_a_quiet_bias_is() -> None:
+def test_only_a_bias_makes_a_machine_unfit_not_noise() -> None:
     assert measure.is_fit([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 5.0], CPU), "one wild round"
     assert measure.is_fit([1.5, 0.6, 1.4, 1.3, 0.7, 1.6, 1.2, 0.5], CPU), "all wild, no direction"
     assert measure.is_fit([1.03] * 8, CPU), "a bias within the bounds"
@@ -182,7 +182,7 @@ def test_noise_without_bias_is_not_unfitness_and_a_quiet_bias_is() -> None:
         assert not measure.is_fit([*biased[:5], 1 / bias, *biased[6:], *biased, *biased], CPU), "one opposite"
 
 
-def test_the_rank_is_the_tightest_that_covers_every_way_the_values_can_fall() -> None:
+def test_the_interval_rank_is_the_largest_with_98_percent_coverage() -> None:
     for n in range(7, 61):
         assert coverage(n, interval_rank(n)) >= 0.98 > coverage(n, interval_rank(n) + 1), n
     # From the cumulative binomial table for p = 1/2; too few values give their full range.
@@ -196,7 +196,7 @@ def test_the_rank_is_the_tightest_that_covers_every_way_the_values_can_fall() ->
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=8, max_size=24), st.randoms(use_true_random=False))
-def test_the_estimate_ignores_the_order_and_holds_its_median(values: list[float], rng: random.Random) -> None:
+def test_the_estimate_contains_the_median_in_any_order(values: list[float], rng: random.Random) -> None:
     estimate = median_estimate(values)
     assert min(values) <= estimate.low <= estimate.middle <= estimate.high <= max(values)
     assert median_estimate(rng.sample(values, len(values))) == estimate
@@ -395,7 +395,7 @@ def test_a_line_gives_the_speed_beside_each_rung_and_the_table_puts_the_fastest_
     assert rows[0].split()[:2] == ["0.7", "100"], "70 % of the peak: the peak takes 0.7 of its time"
 
 
-def test_a_measurement_is_kept_for_its_shape_alone(cache: Path) -> None:
+def test_a_stored_measurement_is_used_only_for_its_shape(cache: Path) -> None:
     three = ASSIGNMENT.part("part3")
     assert ladder.kept(PART, SHAPE) is None
     ladder.keep(PART, SHAPE, KNOWN)
@@ -442,7 +442,7 @@ def test_the_class_report_draws_every_right_kernel(tmp_path: Path) -> None:
     assert "12.0× naive · 2.0× reference" in page and "0.5× reference" in page
 
 
-def test_a_hint_only_where_a_place_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hint_is_printed_only_without_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def of(part: PartResult, sizes: Sequence[str] = ()) -> str:
         return ladder.hint(ASSIGNMENT, result_of("a", part), sizes)
 

@@ -73,7 +73,7 @@ def test_the_greeting_names_functions_and_signatures(both: Both) -> None:
 
 
 @pytest.mark.parametrize("freeze", [True, False])
-def test_calls_one_after_another(both: Both, freeze: bool) -> None:
+def test_repeated_calls_get_fresh_inputs_and_zeros(both: Both, freeze: bool) -> None:
     """A runner that is not stopped between calls (`freeze` False) repeats an equal call in the same memory.
 
     The call's workspace must be zero again.
@@ -83,7 +83,7 @@ def test_calls_one_after_another(both: Both, freeze: bool) -> None:
     assert [calls[k].output for k in (0, 1, 3, 4)] == [([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")] * 4
 
 
-def test_results_of_each_kind(both: Both) -> None:
+def test_results_of_each_kind_are_read(both: Both) -> None:
     reserve = Request("", (), (), op="reserve", reserved_bytes=20 << 20)
     in_double = Request("in_double", [{"input": 0}], [np.full((2,), 0.1)], (2, 3))
     kinds = [
@@ -144,7 +144,9 @@ INITIALISERS = {
 
 
 @pytest.mark.parametrize("text", some(INITIALISERS, 2))
-def test_initialisers(text: str, host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_an_initialiser_ends_the_runner(
+    text: str, host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = INITIALISERS[text]
     made = program(tmp_path, f"{STANDARD}static int begun = [] {{ {text} return 1; }}();\n{binding()}")
     if expected == "timeout":
@@ -154,7 +156,7 @@ def test_initialisers(text: str, host: NativeHost, tmp_path: Path, monkeypatch: 
         assert expected in (session.death.signal_name, session.death.message, session.death.status)
 
 
-def test_a_file_with_names_of_the_programs_own(host: NativeHost, tmp_path: Path) -> None:
+def test_a_file_may_define_names_of_the_runners_program(host: NativeHost, tmp_path: Path) -> None:
     """A student's file may define `main` and other names that the runner's program uses, too."""
     text = one_function(
         "return torch::full({1}, (float)(Reader().x + count + main()));",
@@ -180,7 +182,7 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
 
 
 @pytest.mark.parametrize(("part", "threads"), [*((f"part{k}", 1) for k in (1, 2, 3, 4)), ("part3", 8)])
-def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> None:
+def test_native_and_torch_runners_give_the_same_bits(both: Both, part: str, threads: int) -> None:
     asked_part, shape = ASSIGNMENT.part(part), {**ASSIGNMENT.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     made, with_torch = nativebuild.build(ROOT / "module.cpp"), build(ROOT / "module.cpp")
@@ -292,13 +294,15 @@ def other_fork_server(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, n
         ("    delays = files", "    os._exit(70)\n    delays = files", "ready: exit"),
     ],
 )
-def test_failed_start(old: str, new: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_start_is_an_error_of_the_kit(
+    old: str, new: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     other_fork_server(monkeypatch, tmp_path, old, new)
     with Zygote() as started, pytest.raises(KitError, match=said):
         started.spawn("torch", "", threads=1)
 
 
-def test_files_of_torch_take_no_runner_s_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_runners_inherit_no_open_files_of_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """CUDA opens many files. A runner with more files than its limit could not list them to close them."""
     many = "    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]\n    own = files.devicerunner\n"
     other_fork_server(monkeypatch, tmp_path, "    own = files.devicerunner\n", many)
@@ -346,7 +350,7 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
         assert used == set(machine.timing_cpus(part.time.threads, cores) or CORES)
 
 
-def test_a_call_is_repeated_while_fresh_memory_is_felt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_repeats_a_call_until_page_faults_end(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = ([0, 2, 9], [0, 2000, 2010], [0, 4000, 6000, 6010], [0, 2000, 4000, 6000, 8000])
     short, long = (0.001, [0] * 9, 4), (3.0, [0, 2000], 1)
     felt = ((0.03, pages, calls) for pages, calls in zip(fresh, (1, 2, 3, 2), strict=True))
@@ -370,7 +374,7 @@ torch::Tensor work(torch::Tensor t) {
 """
 
 
-def test_naps_and_work_are_separated_and_both_have_an_end(tmp_path: Path) -> None:
+def test_waiting_and_working_calls_both_reach_the_time_limit(tmp_path: Path) -> None:
     made = program(tmp_path, includes("ctime unistd.h") + KERNELS + binding("nap", "work"))
     with NativeHost() as host:
         for name, idles in (("nap", True), ("work", False)):

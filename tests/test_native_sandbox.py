@@ -50,7 +50,7 @@ def request(function: str, *values: int) -> Request:
     return asked(function, *values, shape=(3,), output=(3,))
 
 
-def test_a_kernel_finds_nothing_outside(host: NativeHost, probe: Path) -> None:
+def test_a_kernel_sees_no_files_libraries_or_rights(host: NativeHost, probe: Path) -> None:
     with host.spawn(probe, threads=2, cpus=[0]) as session:
         assert session.death is None, session.death
         calls = [session.call(request(function)) for function in ("files", "libraries", "power")]
@@ -96,7 +96,7 @@ def children() -> set[int]:
     return {pid for pid, parent in processes().items() if parent == os.getpid()}
 
 
-def test_nothing_is_left_of_a_runner(host: NativeHost, probe: Path) -> None:
+def test_an_ended_runner_leaves_no_process_and_no_open_file(host: NativeHost, probe: Path) -> None:
     before, fds = children(), set(os.listdir("/proc/self/fd"))
     why = "no native runner could be started: program: No such file"
     refused(why, host.spawn, probe.with_name("none"), threads=1, of=KitError)

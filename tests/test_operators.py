@@ -165,14 +165,14 @@ def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
 
 
 @pytest.mark.full  # In the fast tier are the starters of softmax and attention.
-def test_the_starter_is_not_written_yet_anywhere(tmp_path: Path) -> None:
+def test_every_part_of_the_starter_is_not_written_yet(tmp_path: Path) -> None:
     untimed = [part for part in ASSIGNMENT.parts if not part.id.endswith("_threads")]
     parts = [replace(part, cases=part.cases[:1]) for part in untimed]
     for result in judge(strip_solution(MASTER), parts, tmp_path):
         assert result.diagnosis is not None and "not written yet" in result.diagnosis.message, result.id
 
 
-def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path) -> None:
+def test_a_wrong_gradient_is_compared_with_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
         # Gradients that are wrong; right for a wrong forward function; both wrong; a forward function without a result.
@@ -210,7 +210,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
 
 
 @pytest.mark.parametrize("part", EXCHANGED)
-def test_a_crash_says_what_the_answers_before_it_show(part: str, found: dict[str, Diagnosis]) -> None:
+def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[str, Diagnosis]) -> None:
     """A kernel exchanges two gradients: the result is wrong if their sizes are equal, else it writes out of bounds."""
     diagnosis, (first, second) = found[f"exchanged: {part}"], EXCHANGED[part].upper()
     assert diagnosis.code.startswith("sig")
@@ -218,7 +218,7 @@ def test_a_crash_says_what_the_answers_before_it_show(part: str, found: dict[str
     assert f"d{first} gets the gradient of d{second}" in diagnosis.message
 
 
-def test_numbers_that_are_none_are_explained_by_what_the_part_computes(found: dict[str, Diagnosis]) -> None:
+def test_nan_is_explained_by_the_formula_of_the_part(found: dict[str, Diagnosis]) -> None:
     """For a loss with exponentials, the message about NaN mentions the exponential.
 
     The message's form without numbers, which is shown after hidden cases, mentions it, too.
@@ -230,7 +230,7 @@ def test_numbers_that_are_none_are_explained_by_what_the_part_computes(found: di
     assert of_mse.code == "not_finite" and "exp(" not in of_mse.message
 
 
-def test_cases_are_called_on_threads_of_their_own() -> None:
+def test_cases_are_grouped_by_number_of_threads() -> None:
     steps = case_order.steps(ASSIGNMENT.part("linear_backward"), look=True)
     grouped = case_order.by_threads(steps, usual=8)
     assert list(grouped) == [8, 1] and [step.case.name for step in grouped[1]] == ["one thread"]
@@ -269,7 +269,9 @@ def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.Monkey
         ("sgd", 2 * 23, 8 * 23, 4 * 23, True),
     ],
 )
-def test_limits_by_hand(part: str, operations: int, read: int, written: int, in_place: bool) -> None:
+def test_counted_work_equals_counts_by_hand(
+    part: str, operations: int, read: int, written: int, in_place: bool
+) -> None:
     assert sources.work(ASSIGNMENT.part(part), FEW) == Work(operations, read, written, in_place)
 
 
@@ -327,7 +329,7 @@ def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_torch", "one_level")
-def test_a_part_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writeup = write(tmp_path, (FOLDER / "writeup_template.md").read_text(), "writeup.md")
     code, rows = run(tmp_path, MASTER_FILE, "--writeup", str(writeup))
     assert code == 0 and list(rows)[:4] == [REFERENCE, YOURS, PYTORCH, FAST] and len(rows) == 5

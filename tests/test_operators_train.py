@@ -174,20 +174,20 @@ def test_a_wrong_operator_is_named_by_its_place(train: Train, names: str, place:
     assert "\n" not in found.line() and found.wrong <= found.total
 
 
-def test_training_goes_on_behind_a_deviation_if_asked_to(train: Train) -> None:
+def test_training_continues_after_a_deviation_with_the_option(train: Train) -> None:
     made = train("mlp", "linearBackward=linearLastBias", goes_on=True)
     assert made.agreement.deviation is not None and made.agreement.deviation.step == 1
     assert len(made.epochs) == 1
 
 
-def test_a_function_that_gives_no_answer_is_named(train: Train) -> None:
+def test_a_function_that_crashes_or_returns_a_wrong_shape_is_named(train: Train) -> None:
     crashed = r"step 1: sgdStep in update .sgd. crashed with SIGSEGV"
     refused(crashed, train, "mlp", "sgdStep=stepBeyond", of=Broken)
     too_few = r"reluForward in layer 2 .relu.: It returned a tensor of shape \(256,\); .* of shape \(512,\)"
     refused(too_few, train, "mlp", "reluForward=reluOfHalf", of=Broken)
 
 
-def test_numbers_that_leave_float32_are_the_rates_fault_or_the_functions(train: Train) -> None:
+def test_an_overflow_is_blamed_on_the_rate_or_on_the_function(train: Train) -> None:
     refused(r"with --rate 1e\+30 .* also PyTorch's", train, "cnn", rate=1e30)
     refused("the loss is", train, "mlp", "sgdStep=stepUpwards", of=Stopped, rate=2.0, epochs=40, lockstep=0)
 
@@ -217,7 +217,7 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert [one.label for one in figure.series] == ["mlp", "mlp, Amdahl's law", "published"]
 
 
-def test_numbers_of_threads_take_turns_on_the_same_batches(start: operations.Start, data: Data) -> None:
+def test_all_numbers_of_threads_train_on_the_same_batches(start: operations.Start, data: Data) -> None:
     heard: list[tuple[int, int]] = []
     asked = (NETWORKS["mlp"](), start, data, WISHES, (2, 9), 2, 1)
     curve = scaling.measure(*asked, lambda done, total: heard.append((done, total)))

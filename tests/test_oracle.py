@@ -39,7 +39,7 @@ def attention(distribution: str, *sizes: int, seed: int = 5) -> tuple[Inputs, Ex
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_same_seed_same_bits(distribution: str) -> None:
+def test_equal_seeds_give_equal_inputs(distribution: str) -> None:
     shape = {"B": 2, "H": 3, "N": 7, "d": 5}
     first, again = make_inputs(distribution, shape, 9), make_inputs(distribution, shape, 9)
     other = make_inputs(distribution, shape, 10)
@@ -77,7 +77,7 @@ def test_heads_are_independent(distribution: str) -> None:
         assert comparison.compare(expected, copied).wrong[b, h].mean() > 0.5
 
 
-def test_published_ramp_is_as_weak_as_it_was() -> None:
+def test_the_published_ramp_has_rank_2_and_equal_heads() -> None:
     x, expected = attention("ramp", 2, 2, 64, 32, seed=0)
     assert torch.linalg.matrix_rank(exact_scores(x)[0, 0]) <= 2
     assert torch.equal(x["Q"][0, 0], x["Q"][1, 1])
@@ -99,7 +99,7 @@ def test_an_unknown_distribution_and_a_size_of_0_are_refused() -> None:
         refused(words, make_inputs, distribution, {"B": 1, "H": 1, "N": n, "d": 1}, 0)
 
 
-def test_rows_are_those_of_the_whole() -> None:
+def test_expected_rows_equal_rows_of_the_whole_result() -> None:
     x, whole = attention("random", 2, 3, 97, 40)
     rows = np.array([96, 0, 31])
     some = Attention().expected_rows(arrays(x), rows)
@@ -108,7 +108,7 @@ def test_rows_are_those_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 1, 7), (2, 3, 97, 40), (40, 3, 5, 3), (1, 4, 1024, 32)])
-def test_the_oracle_is_torchs(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_equals_torch(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """The oracle equals torch up to float64's rounding. It splits the work by heads or rows among several threads."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     x, expected = attention("random", *sizes)
@@ -116,7 +116,7 @@ def test_the_oracle_is_torchs(sizes: tuple[int, ...], monkeypatch: pytest.Monkey
     assert np.allclose(expected.value, by_torch.numpy(), rtol=1e-12, atol=1e-13)
 
 
-def test_not_a_number_stays_in_its_row_and_is_wrong() -> None:
+def test_nan_stays_in_its_row_and_is_wrong() -> None:
     x, _ = attention("random", 1, 2, 9, 4)
     x["Q"][0, 1, 3, 2] = np.nan
     value = expect("attention", x, {}).value
@@ -208,7 +208,7 @@ def test_coarse_kernels_exceed_the_budget(kernel: str, n: int, d: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 149, 2**32 - 1, 2**40 + 17, 2**60 - 1])
-def test_draws_are_torchs(seed: int) -> None:
+def test_draws_equal_torchs(seed: int) -> None:
     ours, theirs = Draws(seed), torch.Generator().manual_seed(seed)
     for size in ((3,), (2, 5, 7), (1000,), (0,)):
         assert np.array_equal(ours.uniform(size), torch.rand(size, generator=theirs).numpy())
@@ -235,7 +235,7 @@ def test_random_inputs_are_those_of_version_1() -> None:
         assert torch.equal(made[name], value), name
 
 
-def test_the_types_of_the_protocol() -> None:
+def test_arrays_of_each_dtype_are_read_and_written() -> None:
     for code, name in DTYPE_NAMES.items():
         assert item_bytes(name) == getattr(torch, name).itemsize, code
     assert item_bytes("type 99") is None

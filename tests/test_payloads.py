@@ -112,7 +112,9 @@ def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @freezing
-def test_same_as_pipes(spawn: Spawn, puts: list[bool], monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
+def test_shared_memory_gives_the_same_answers_as_pipes(
+    spawn: Spawn, puts: list[bool], monkeypatch: pytest.MonkeyPatch, freeze: bool
+) -> None:
     columns = [{"input": 0}, {"column": 0}, {"value": 2}]
     tensor, rows = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[0.0], [2.0], [2.0]])
     table = Request("element", columns, [tensor, rows], (3,), op="table")
@@ -166,7 +168,7 @@ def states(pid: int) -> set[str]:
 
 
 @freezing
-def test_it_stands_while_inputs_are_put(spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
+def test_runner_is_stopped_during_writes(spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
     """While the judge writes inputs, all threads of the runner are stopped, also a thread that never waits."""
     put, seen = Payloads.put, set()
     with spawn(freeze=freeze) as session:
@@ -190,7 +192,7 @@ def test_it_stands_while_inputs_are_put(spawn: Spawn, monkeypatch: pytest.Monkey
 
 
 @freezing
-def test_what_is_written_after_the_answer_is_not_seen(spawn: Spawn, freeze: bool) -> None:
+def test_writes_after_the_answer_do_not_change_it(spawn: Spawn, freeze: bool) -> None:
     with spawn(freeze=freeze) as session:
         requests = (asked(name, shape=(1 << 16,), output=(1 << 16,)) for name in ("scribbles", "in_place"))
         outputs = [session.call(request).output for request in requests]
@@ -199,7 +201,7 @@ def test_what_is_written_after_the_answer_is_not_seen(spawn: Spawn, freeze: bool
         assert [output.tobytes() for output in outputs] == before
 
 
-def test_the_memory_can_be_filled_and_nothing_else(spawn: Spawn) -> None:
+def test_the_runner_can_fill_shared_memory_but_not_unmap_it(spawn: Spawn) -> None:
     with spawn() as session:
         assert session.call(asked("fills", output=(1,))).output.tolist() == [LARGEST_BYTES >> 20]
         assert session.call(asked("twice")).output.tolist() == TWICE
@@ -220,7 +222,7 @@ def test_a_forged_length_is_refused_and_no_former_answer_is_seen(spawn: Spawn) -
         assert call.output.tolist() == left
 
 
-def test_each_runner_has_memory_of_its_own(spawn: Spawn) -> None:
+def test_each_runner_has_its_own_shared_memory(spawn: Spawn) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with spawn() as one, spawn() as other:
         assert len({os.stat(f"/proc/{pid}/fd/5").st_ino for pid in (one.pid, other.pid)}) == 2
@@ -319,7 +321,7 @@ def test_lines_are_cut_in_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest
         assert "maps" in excess.what
 
 
-def test_of_very_many_threads_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_of_very_many_threads_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procfs, "MOST_THREADS", 5)
     ended = threading.Event()
     with ThreadPoolExecutor(10) as pool, ExitStack() as stack:

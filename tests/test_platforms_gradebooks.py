@@ -127,7 +127,7 @@ def fill(platform: str, export: Path, students: list[Student]) -> gradebook.Fill
 
 
 @pytest.mark.parametrize("platform", EXPORTS)
-def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, export: Path) -> None:
+def test_a_class_of_25_is_filled_into_an_export(platform: str, graded: Path, export: Path) -> None:
     text, column = EXPORTS[platform]
     export.write_bytes(text.encode())
     said = report(graded, **{platform: export})
@@ -234,7 +234,7 @@ def pieces(draw: random.Random, platform: str) -> Pieces:
 
 
 @pytest.mark.parametrize("platform", EXPORTS)
-def test_all_bytes_but_the_grades_stay(platform: str, export: Path) -> None:
+def test_filling_changes_only_the_bytes_of_grades(platform: str, export: Path) -> None:
     draw = random.Random(77)
     for _ in range(300):
         text, places, students, values = pieces(draw, platform)
@@ -263,7 +263,7 @@ def test_cells_are_those_of_the_csv_module() -> None:
         assert found == wanted, text
 
 
-def test_moodle_compares_capitals_of_addresses_and_not_of_columns(graded: Path, export: Path) -> None:
+def test_moodle_addresses_are_case_sensitive_and_columns_are_not(graded: Path, export: Path) -> None:
     export.write_text(moodle_with("Student0@", "student0@").replace("Maximum Grade", "Maximum grade"))
     assert "student0@example.edu in Moodle has other capitals)" in report(graded, moodle=export)
     assert "Maximum grade" in (graded / "moodle.csv").read_text(encoding="utf-8-sig").splitlines()[0]
@@ -274,7 +274,7 @@ def by_address(k: int, total: float, platform: str = "canvas", waiting: tuple[st
     return Student(f"f{k}", "x", known, total, waiting)
 
 
-def test_a_class_that_waits_for_the_same_is_not_listed_by_name(export: Path) -> None:
+def test_students_are_not_listed_if_all_wait_for_the_same(export: Path) -> None:
     export.write_text(canvas_export(3))
 
     def notes(*waiting: tuple[str, ...]) -> str:
@@ -286,7 +286,7 @@ def test_a_class_that_waits_for_the_same_is_not_listed_by_name(export: Path) -> 
     assert "not final (3): f0 (writeup), f1 (part4), " in notes(("writeup",), ("part4",), ("writeup",))
 
 
-def test_one_locked_grade_and_extra_credit_stop_no_others_and_a_group_fills_every_row(export: Path) -> None:
+def test_locked_grades_extra_credit_and_groups_are_filled_in(export: Path) -> None:
     export.write_text(moodle_export(4).replace("Yes", "No", 1))
     students = [by_address(k, total, "moodle") for k, total in enumerate((50.0, 104.0, 60.0))]
     found = fill("moodle", export, students)

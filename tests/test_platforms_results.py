@@ -144,7 +144,7 @@ def test_the_validator_itself_finds_faults() -> None:
     assert not any(map(harmless, ("a\n  ::warning::x", "a ##[x]", "\x1b[1m")))
 
 
-def test_results_that_cannot_fit_are_the_kits_fault() -> None:
+def test_too_many_parts_for_a_platform_are_the_kits_fault() -> None:
     many = replace(result((part(*PARTS[2]),)), parts=tuple(part(f"p{k}", "x", 1.0) for k in range(6000)))
     refused("too many parts", on_classroom50, many, rubric.score(assignment(), many), of=KitError)
 
@@ -265,7 +265,7 @@ def test_the_score_is_the_share_less_late_days_and_what_does_not_compile_costs_n
     assert "writeup" in found["message"]
 
 
-def test_where_it_is_wrong_is_a_picture_of_public_cases_alone() -> None:
+def test_error_maps_are_drawn_for_public_cases_only() -> None:
     wrong = np.zeros((2, 3, 17, 9), bool)
     wrong[1, 2, 16, :] = True
     wrong[0, 0, 0, 0] = True
@@ -310,7 +310,7 @@ def seen_by_student(found: dict[str, Any]) -> str:
     return json.dumps([found["output"], tests], ensure_ascii=False)
 
 
-def test_parts_carry_the_points_and_the_total_what_is_left() -> None:
+def test_parts_have_their_points_and_the_total_the_late_penalty() -> None:
     judged = result(tuple(part(i, title, points, "slow") for i, title, points in PARTS))
     scored = score(judged, late_days=1, write_up=None)
     found = shown(judged, scored)
@@ -329,7 +329,7 @@ def test_a_hidden_failure_never_looks_like_a_pass() -> None:
 
 
 @pytest.mark.parametrize("visibility", ["hidden", "after_published"])
-def test_hidden_cases_have_a_visibility_of_their_own(visibility: str) -> None:
+def test_hidden_cases_have_the_chosen_visibility(visibility: str) -> None:
     found = shown(result((hidden_failure(),)), hidden_visibility=visibility)
     hidden = next(test for test in found["tests"] if "hidden tests" in test["name"])
     assert hidden["visibility"] == visibility and hidden["status"] == "failed"
@@ -400,7 +400,7 @@ def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["absent", "--root absent", "--help"])
-def test_nothing_is_made_elsewhere(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_arguments_create_no_files(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((UsageError, SystemExit)):
         job.main(words.split())
@@ -408,7 +408,7 @@ def test_nothing_is_made_elsewhere(words: str, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])
-def test_what_stands_in_the_place_of_results_is_replaced_and_not_followed(kind: str, tmp_path: Path) -> None:
+def test_a_link_or_folder_in_place_of_results_is_replaced(kind: str, tmp_path: Path) -> None:
     root = laid_out(tmp_path, None)
     target, place = tmp_path / "grades", root / "results" / "results.json"
     target.write_text("precious")
@@ -439,7 +439,7 @@ def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> Non
     assert sorted(path.name for path in (root / "results").iterdir()) == ["results.json"]
 
 
-def test_what_the_container_lacks_is_no_grade_and_no_pass(
+def test_a_tool_missing_in_the_container_is_not_graded(
     tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     root = laid_out(tmp_path, INCLUDE + master)
@@ -471,7 +471,7 @@ LATE_S = {
 
 
 @pytest.mark.parametrize("kind", LATE_S)
-def test_the_due_date_of_a_user_counts_first_and_none_charges_nothing(kind: str, tmp_path: Path) -> None:
+def test_a_users_due_date_counts_first_and_without_one_nothing_is_late(kind: str, tmp_path: Path) -> None:
     (text, late_s), path = LATE_S[kind], tmp_path / "submission_metadata.json"
     if text is not None:
         path.write_text(text)

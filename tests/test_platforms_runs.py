@@ -257,7 +257,7 @@ def test_a_commit_that_inflates_beyond_gits_memory_has_no_time(tmp_path: Path) -
     assert {item.id: item.submitted_at is not None for item in found} == {"bomb": False, "long": True}
 
 
-def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
+def test_folder_names_of_moodle_and_canvas_give_student_ids(tmp_path: Path) -> None:
     ada = "Ada Lovelace_{}_assignsubmission_file_/module.cpp"
     moodle = put(tmp_path / "class", {ada.format(number): "int x;" for number in (123, 124)})
     found = [(item.id, item.name, item.identities) for item in find(moodle, "module.cpp", tmp_path / "a")]
@@ -268,7 +268,7 @@ def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
     assert sorted(item.identities for item in found) == [("canvas:1",), ("canvas:12345",)]
 
 
-def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prairielearn_question_has_all_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "prebuilt", lambda *_: {})
     monkeypatch.setattr(making, "refuse", lambda *_: None)
     product = products.PRODUCTS["prairielearn"]
@@ -420,7 +420,7 @@ def test_a_link_is_not_judged(bundle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere/out", "folder"])
-def test_a_file_of_githubs_that_cannot_be_written_is_reported_first(tmp_path: Path, name: str) -> None:
+def test_a_github_file_that_cannot_be_written_is_reported_first(tmp_path: Path, name: str) -> None:
     put(tmp_path, {"module.cpp": "", "folder/file": ""})
     command = ("-m", "grader", "one", tmp_path / "module.cpp", "--github")
     ended = in_a_workflow(*command, folder=tmp_path, GITHUB_OUTPUT=tmp_path / name)

@@ -646,7 +646,7 @@ getattr(y, 'x')""",
 
 
 @pytest.mark.parametrize(("found", "text"), [(key, text) for key, texts in REACHED.items() for text in texts])
-def test_names_of_the_code_that_a_function_reaches(found: str, text: str, read: Read) -> None:
+def test_the_reader_prints_the_names_that_a_function_reaches(found: str, text: str, read: Read) -> None:
     printed = read("import gc, torch, triton\nimport numpy as np\n" + text)
     assert [line for line in printed if line != "reaches f torch._C"] == found.splitlines()
 
@@ -660,7 +660,7 @@ def test_names_of_the_code_that_a_function_reaches(found: str, text: str, read: 
         for text in texts.split(" | ")
     ],
 )
-def test_ways_to_the_record_and_into_kernels_are_named(named: str, text: str, read: Read) -> None:
+def test_names_that_reach_the_record_or_kernels_are_printed(named: str, text: str, read: Read) -> None:
     imports = "import gc, io, math, operator, os, sys, torch, triton, numpy as np, triton.language as tl\n"
     reached = [line for line in read(imports + text) if line.startswith("reaches")]
     assert f"reaches f {named}" in reached if named != "nothing" else not reached
@@ -680,7 +680,7 @@ def test_names_that_stand_for_each_other_are_read_in_linear_time(line: str) -> N
     assert cpu_growth(look, 40, 800, repeat=3) < 60
 
 
-def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(read: Read) -> None:
+def test_the_reader_limits_names_and_prints_one_in_a_line(read: Read) -> None:
     for name in ("torch.a\nreaches f text 7", "torch.\ud800", "torch.a b", "torch.\x1b[2J"):
         printed = read(f"import importlib\ndef f(x):\n    importlib.import_module({name!a})\n")
         assert [x.isascii() and x.isprintable() and x.count(" ") for x in printed] == [2, 2]
@@ -716,7 +716,7 @@ KERNEL_TEXTS |= dict(row.split(" <- ") for row in KERNEL_LINES.strip().replace("
 
 @interpreted
 @pytest.mark.parametrize("said", KERNEL_TEXTS)
-def test_a_kernel_is_played_in_tritons_language_alone(said: str) -> None:
+def test_only_kernels_in_tritons_language_are_replayed(said: str) -> None:
     triton = importlib.import_module("triton")
     body = "".join(f"    {line}\n" for line in KERNEL_TEXTS[said].splitlines())
     node = ast.parse(ast.unparse(ast.parse(f"def k(p):\n{body}"))).body[0]
@@ -730,7 +730,7 @@ def test_a_kernel_is_played_in_tritons_language_alone(said: str) -> None:
 
 
 @interpreted
-def test_attributes_are_those_of_values() -> None:
+def test_only_attributes_of_values_are_allowed() -> None:
     """A kernel may use attributes of plain values, but not of functions, texts, classes and modules."""
     tl = importlib.import_module("triton").language
     pair = namedtuple("pair", "fn mro")(1, 2)
@@ -759,7 +759,7 @@ FORGED |= {said: [["operator", "neg", "", [given], {}, []]] for said, given in A
 
 @interpreted
 @pytest.mark.parametrize("said", FORGED)
-def test_a_forged_trace_ends_in_words(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forged_trace_gets_a_reason(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "filebundle", filebundle)
     text = "def k():\n    k()\ndef one(x):\n    pass\n"
     player = replay.Player(str(write(tmp_path, text, "kernels.py")), "cpu")
@@ -793,7 +793,9 @@ WORK = {
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("text", WORK)
-def test_counted_work(text: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_that_compute_are_counted(
+    text: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replay, "filebundle", filebundle)
     trace, x = tracing.Trace(), torch.zeros(4, 8)
     before = torch.full((4, 8), 1 + torch.finfo(torch.float32).eps)
@@ -822,7 +824,9 @@ def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pyte
 @interpreted
 @cardless
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
-def test_a_replay_is_ended(limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_over_its_limit_is_flagged(
+    limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A replay over a limit of CPU time (its own or its part's) is flagged for review. Over wall time: a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
@@ -840,7 +844,7 @@ def test_a_replay_beyond_its_own_limit_is_not_the_cards_fault(tried: str, own: b
     assert not operators._exceeds_its_limit("CUDA out of memory")
 
 
-def test_a_lost_trace_leaves_the_call_in_peace() -> None:
+def test_a_lost_trace_does_not_end_the_call() -> None:
     """A trace cannot record a random generator. An operator with a generator ends the trace, but not the call."""
     trace, drawn = tracing.Trace(), torch.Generator()
     x = torch.zeros(4)

@@ -78,7 +78,9 @@ class TestVerdicts:
         ],
         ids=["helper", "package", "chosen"],
     )
-    def test_a_tree_passes(self, files: Mapping[str, str], main: str, file: str, tmp_path: Path) -> None:
+    def test_a_right_file_with_imports_passes(
+        self, files: Mapping[str, str], main: str, file: str, tmp_path: Path
+    ) -> None:
         put(tmp_path, files)
         for part in (FORWARD, BACKWARD):
             found = judged(tmp_path / main, part)
@@ -200,7 +202,7 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     ],
     ids=["files", "bytes", "names"],
 )  # fmt: skip
-def test_a_hand_in_is_bounded(files: Mapping[str, str], says: str, tmp_path: Path) -> None:
+def test_a_hand_in_over_a_limit_is_refused(files: Mapping[str, str], says: str, tmp_path: Path) -> None:
     put(tmp_path / "hand", {"kernels.py": "import m0\n", **files})
     refused(says, pythontree.whole, tmp_path / "hand" / "kernels.py")
     found = submission.find_one(tmp_path / "hand", "kernels.py", tmp_path / "scratch")
@@ -226,7 +228,7 @@ def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
     assert "MINE = 1" in texts["ada"].text and "MINE = 2" in texts["bob"].text
 
 
-def test_a_watcher_hears_of_imported_files(tmp_path: Path) -> None:
+def test_a_watcher_reports_changes_of_imported_files(tmp_path: Path) -> None:
     source = put(tmp_path, {SOURCE: "import tiles\n", "tiles.py": "import more.deep\n"}) / SOURCE
     heard: list[Content] = []
     watcher = Watcher((source,), heard.append)

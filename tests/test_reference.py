@@ -126,7 +126,7 @@ def test_a_level_that_the_machine_lacks_is_not_set(library) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(ANY_SHAPE, strategies.sampled_from(("random", "onehot", "permuted_keys", "constant_rows")))
-def test_any_shape_is_right(shape: dict[str, int], distribution: str) -> None:
+def test_kernels_are_right_for_any_shape(shape: dict[str, int], distribution: str) -> None:
     inputs = make_inputs(distribution, shape, seed=1)
     expected = ORACLES["attention"].expected(inputs, shape)
     for kernel in KERNELS:

@@ -135,7 +135,7 @@ def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda _: "any"))
-def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
+def test_the_autograders_setup_script_succeeds(lab: str, tmp_path: Path) -> None:
     """The archive has every file that its scripts name. Fake programs replace the installers and Python."""
     release = release_of(lab)
     source, played = tmp_path / "source", tmp_path / "bin"
@@ -155,7 +155,7 @@ def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
     assert [name for name in closed if (source / name).stat().st_mode & 0o077] == []
 
 
-def test_the_autograder_holds_what_grades(tmp_path: Path) -> None:
+def test_the_autograder_has_all_files_for_grading(tmp_path: Path) -> None:
     unpack(packed(MAIN.autograder), tmp_path)
     for script in ("setup.sh", "run_autograder"):
         content = MAIN.autograder[script].content
@@ -209,7 +209,7 @@ def test_a_failed_start_leaves_a_result(tmp_path: Path, python: str | None, word
     assert elsewhere.read_text() == "untouched"
 
 
-def test_results_of_the_kit_take_the_place_of_that_result(tmp_path: Path) -> None:
+def test_the_kits_result_replaces_the_result_of_a_failed_start(tmp_path: Path) -> None:
     script = '#!/bin/sh\necho \'{"score": 7}\' > ../results/results.json\necho "$@" > ../asked\n'
     root = laid_out(MAIN.autograder, tmp_path, script)
     subprocess.run([root / "source" / "run_autograder", root], check=True)
@@ -218,7 +218,7 @@ def test_results_of_the_kit_take_the_place_of_that_result(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda lab: lab == "attention"))
-def test_a_handout_gives_nothing_away(lab: str) -> None:
+def test_a_handout_has_no_secrets_or_staff_files(lab: str) -> None:
     release = release_of(lab)
     assert not making.leaks(release.handout, release.secrets)
     assert not making.strangers(release.handout, release.kit)
@@ -258,11 +258,11 @@ def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
 
 
 @pytest.mark.parametrize("path", [*STAFFS, "labs/rows/kernels.py", "a.cpp"])
-def test_files_of_the_staff_are_strangers(path: str) -> None:
+def test_a_handout_with_a_staff_file_is_refused(path: str) -> None:
     refused("nothing was written", making.refuse, {path: File(b"")}, MAIN.kit)
 
 
-def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unproved_release_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {path: MAIN.handout[path] for path in ("module.cpp", "README.md", OBJECT)}
     monkeypatch.setattr(contents, "handout", lambda *_: few)
     monkeypatch.setattr(contents, "autograder", lambda *_: {"run_autograder": File(b"#!")})
@@ -281,7 +281,7 @@ def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pyte
         assert sorted(archive.namelist()) == archive.namelist() == sorted(few)
 
 
-def test_what_cannot_be_released_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfit_kit_or_reference_is_not_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused("needs the file with hidden cases", contents.kit, ROOT, ROOT / "configs" / "gpt149.yaml")
     program = "int main() {}\n"
     put(tmp_path, {"starter.cpp": program, "module.cpp": f"// BEGIN SOLUTION\n{program}"})
@@ -385,7 +385,9 @@ def programs(folder: Path, *, without: str) -> str:
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
 @pytest.mark.parametrize("tier", ["A", "B"])
-def test_an_autograder_gives_nothing_and_all_points(installed: Path, tmp_path: Path, tier: str) -> None:
+def test_an_autograder_gives_the_starter_0_and_the_solution_93_points(
+    installed: Path, tmp_path: Path, tier: str
+) -> None:
     if tier not in [each.tier for each in tiers()]:
         pytest.skip(f"tier {tier} does not work on this machine")
     path = os.environ["PATH"] if tier == "A" else programs(tmp_path / "bin", without="bwrap")
@@ -412,7 +414,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return Release(put(tmp_path_factory.mktemp("assignment"), files) / "hidden" / "assignment.yaml")
 
 
-def test_an_assignment_names_its_files_of_which_a_class_may_hand_in_one(two: Release, tmp_path: Path) -> None:
+def test_a_submission_may_lack_one_of_the_assignments_files(two: Release, tmp_path: Path) -> None:
     assert two.kit.assignment.sources == ("kernels.py", "kernels.cu")
     assert two.kit.assignment.beside("mine.py") == ("mine.cu",)
     assert load(PUBLIC_CONFIG).sources == ("module.cpp",)
@@ -502,7 +504,7 @@ def test_a_handout_holds_nothing_of_the_staff_s_and_all_that_it_imports(two: Rel
     refused(r"nothing was written.*README.md:\d+ holds the solution", making.refuse, leaky, two.kit)
 
 
-def test_an_autograder_holds_each_master_once_also_one_s_own(two: Release, tmp_path: Path) -> None:
+def test_an_autograder_has_each_master_once(two: Release, tmp_path: Path) -> None:
     files = two.autograder
     assert files["kernels.cu"].content.decode() == CUDA and files["kernels.py"].content.decode() == PYTHON
     assert {"labs/gpu/reference.cu", "labs/gpu/reference.py"} <= {*files}
@@ -694,7 +696,9 @@ def test_no_compiled_reference_is_missed(two: Release, monkeypatch: pytest.Monke
     refused(r"--editor is for C\+\+", students.main, ["--editor", "--config", str(two.kit.public)])
 
 
-def test_all_files_are_watched(two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_files_of_a_submission_are_watched(
+    two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watcher, course = Mock(side_effect=EOFError), two.kit.assignment
     monkeypatch.setattr(loop.files, "Watcher", watcher)
     task = loop.WatchTask(course, tmp_path / "mine.py", course.parts, Options(), lambda *_: None)

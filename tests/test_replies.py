@@ -40,7 +40,7 @@ def understood(payload: bytearray | None = None, request: Request = REQUEST, **c
     return calls.understood({**REPLY, **changed}, payload or bytearray(32), request, 1.0, 1.0)
 
 
-def test_a_reply_is_understood() -> None:
+def test_a_reply_is_parsed() -> None:
     call = understood(profile=[["aten::zeros", 1, 2.5, 3, 64, 64]], profiled_wall_s=0.5)
     assert (call.status, call.kind, call.dtype, call.shape) == ("ok", "a tensor", "float32", (2, 3))
     assert call.output.shape == (2, 3) and call.changed_inputs == (0,)
@@ -74,12 +74,12 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> 
         *({"trace": trace} for trace in (7, ["a"], "\u20ac", "a" * (MOST_TRACE + 1))),
     ],
 )  # fmt: skip
-def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, Any]) -> None:
+def test_a_reply_with_a_wrong_number_is_refused(changed: dict[str, Any]) -> None:
     refused("", understood, **changed, of=RunnerDied)
 
 
 @pytest.mark.parametrize("changed", WRONG, ids=str)
-def test_a_table_has_its_numbers_and_its_tensor_or_is_none(changed: dict[str, Any]) -> None:
+def test_a_table_reply_of_another_type_or_size_is_refused(changed: dict[str, Any]) -> None:
     """A reply of another type or size ends the session. Earlier kits accepted it, crashed, or took gigabytes."""
     changed = {**NUMBERS, **changed}
     assert understood(bytearray(32), TABLE, **NUMBERS).output.tolist() == [0.0] * 3
@@ -91,7 +91,7 @@ def test_inputs_that_were_asked_for_come_back() -> None:
     refused("", calls.understood, REPLY, bytearray(31), REQUEST, 1.0, 1.0, echo=True, of=RunnerDied)
 
 
-def test_words_are_texts_and_bounded() -> None:
+def test_texts_of_a_reply_are_cut_and_malformed_ones_refused() -> None:
     nested: Any = []
     for _ in range(100_000):
         nested = [nested]
@@ -179,7 +179,7 @@ commandline.main("grader", run)
         assert len(ended.stderr) < 20_000, "an error takes few words"
 
 
-def test_nothing_is_printed_past_the_printer() -> None:
+def test_all_modules_print_through_harmless() -> None:
     """Only `harmless` contains escape sequences, and all modules print through its streams, which remove others."""
     behind = re.compile(r"__std(out|err)__|std(out|err)\.buffer|os\.write\([12],|_beneath")
     escape = re.compile(r"\\(x1b|0?33|u001b|N\{esc)|\x1b", re.IGNORECASE)
@@ -220,7 +220,7 @@ def test_the_fault_of_a_twin_part_is_printed_once() -> None:
     assert "the same fault as in conv2d, which calls the same function" in stream.getvalue()
 
 
-def test_the_live_table_shows_names_and_no_sequences_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_table_removes_escape_sequences_from_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")
     screen = Screen()
@@ -245,7 +245,7 @@ def test_the_line_that_is_written_over_goes_on_working(monkeypatch: pytest.Monke
     assert not obeyed(written.replace("\r\x1b[K", ""))
 
 
-def test_whole_numbers_are_few_plain_digits() -> None:
+def test_integers_are_short_and_have_only_digits() -> None:
     """Python raises ValueError for numbers of more than 4300 digits, so the reader must refuse long numbers first."""
     assert (whole("0"), whole("0042"), whole("9" * 19)) == (0, 42, int("9" * 19))
     for text in ("", "-1", "+1", " 1", "1_000", "1.0", "\u0663", "\u00b2", "9" * 20, "9" * 10_000):

@@ -96,7 +96,7 @@ def test_no_cell_is_a_formula_wherever_a_spreadsheet_splits(value: str, tmp_path
     assert line["name"].replace("'", "") == words.line(value), "nothing but apostrophes is added"
 
 
-def test_numbers_stay_numbers_and_no_grade_is_no_zero(tmp_path: Path) -> None:
+def test_negative_points_are_numbers_and_missing_grades_are_empty(tmp_path: Path) -> None:
     found = result((part(*NAIVE),))
     negative = Score((ScoreLine("part1", "Naive", -0.1 - 0.2, 10.0),), -0.3, 0, 0.0, -0.3, 10.0)
     rows = [Row("a", "A", "", found, negative, None), Row("b", "B", "", None, None, "the archive is broken")]
@@ -116,7 +116,7 @@ def test_without_jinja_there_are_still_grades(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_failure_keeps_the_old_grades_and_a_folder_that_cannot_be_written_the_new(tmp_path: Path) -> None:
+def test_a_failed_report_keeps_old_grades_and_a_blocked_folder_new_ones(tmp_path: Path) -> None:
     (tmp_path / "grades.csv").write_text("old")
 
     def rows():
@@ -175,7 +175,7 @@ def test_no_feedback_holds_a_secret_or_another_student(written: Path) -> None:
         assert [other for other in texts if other in text] == [name]
 
 
-def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
+def test_texts_of_a_kernel_after_a_hidden_case_are_not_shown() -> None:
     """A kernel that has seen a hidden input may print it, put it into an exception, or return it as a wrong value."""
     message = "Expected 0.5, got 7919 at (b=0, h=0, i=0, j=0); all 64 elements are wrong."
     wrong = Diagnosis("wrong_values", message)
@@ -226,13 +226,13 @@ NUMBERLESS = {
 }
 
 
-def test_numberless_keeps_the_sentences_that_are_ours() -> None:
+def test_numberless_keeps_the_kits_sentences_without_numbers() -> None:
     assert {message: student.numberless(message) for message in NUMBERLESS} == NUMBERLESS
     found = student.numberless("The inputs have been rounded to half precision (float16). Got 1e-7.")
     assert found.startswith("The inputs have") and "1e-7" not in found
 
 
-def test_a_peak_of_nothing_and_a_cut_are_put_into_words() -> None:
+def test_a_peak_of_0_bytes_and_cut_texts_are_stated_in_words() -> None:
     """A peak of 0 bytes is reported in words: the call needed no more memory than earlier calls."""
     text = terminal.memory_text(Memory(1024, 1024, 0, 4096))
     assert "true peak of the call: no more than earlier calls (reference 4096)" in text
@@ -270,7 +270,7 @@ DAMAGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize(("why", "change"), DAMAGES.items())
-def test_damage_is_reported_by_place(change: Change, why: str, tmp_path: Path) -> None:
+def test_a_damaged_result_is_reported_with_its_field(change: Change, why: str, tmp_path: Path) -> None:
     whole = result((part(*NAIVE),))
     values = result_json.to_dict(whole, score(whole))
     change(values)

@@ -144,7 +144,7 @@ def test_hidden_cases_are_there_for_the_staff_and_equal_flags_in_one_line(tmp_pa
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_class_of_none_or_one_has_a_page(count: int, tmp_path: Path) -> None:
+def test_a_class_of_0_or_1_students_has_a_page(count: int, tmp_path: Path) -> None:
     page = Page(written(tmp_path, [student(k, random.Random(k)) for k in range(count)]))
     assert page.open == [] and students_on(page) == count
 
@@ -208,7 +208,7 @@ def machine(name: str, ratio: float, half: float = 0.01, **more: str) -> Machine
     return MachineRow(name, ratios=ratios, cores=4, processor="a processor", **more)  # type: ignore[arg-type]
 
 
-def test_a_machine_is_apart_only_with_its_whole_interval_and_the_report_says_so(tmp_path: Path) -> None:
+def test_a_machine_is_marked_if_its_whole_interval_differs(tmp_path: Path) -> None:
     of_six = zip(range(6), the_class(6), ["lab-1", "<b>lab-2"] * 3, strict=False)
     rows = [replace(row, submission_id=f"s{k}", machine=judge) for k, row, judge in of_six]
     met = [machine(name, ratio) for name, ratio in (("lab-1", 1.0), ("lab-0", 1.0), ("<b>lab-2", 1.3))]
@@ -283,7 +283,7 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (3000,), (1, 1), (2, 5000), (4, 3, 2, 2, 3), (1, 1, 1, 1)], ids=str)
-def test_any_output_has_a_picture(shape: tuple[int, ...]) -> None:
+def test_an_output_of_any_shape_has_a_picture(shape: tuple[int, ...]) -> None:
     output = np.ones(shape)
     output.reshape(-1)[-1] = np.inf
     seen = charts.reduced(deviated(output))
@@ -343,7 +343,7 @@ def page_on(tmp_path: Path, text: str) -> str:
     return (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
-def test_a_page_runs_nothing_and_asks_nobody(tmp_path: Path) -> None:
+def test_a_page_has_no_scripts_and_loads_nothing(tmp_path: Path) -> None:
     text = page_on(tmp_path, EVIL)
     read = Page(text)
     tags = {tag for tag, _ in read.elements}
@@ -357,7 +357,7 @@ def test_a_page_runs_nothing_and_asks_nobody(tmp_path: Path) -> None:
     assert "secret" not in text and "N=77" not in text, "of a hidden case only that there is one"
 
 
-def test_a_page_shows_where_and_how_long(tmp_path: Path) -> None:
+def test_a_page_shows_wrong_places_and_times(tmp_path: Path) -> None:
     text = page_on(tmp_path, "ramp")
     assert "<title>" in text and "kernel.cpp" in text
     assert "Where it is wrong" in text and text.count('class="e4"') >= 2 and "to 1000 x" in text

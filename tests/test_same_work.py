@@ -103,7 +103,7 @@ def judge(zygote: Zygote, tmp_path: Path) -> Judge:
 
 
 @pytest.mark.parametrize("name", one_of_each(NEIGHBOURS, behaviour))
-def test_one_loop_as_two_parts(name: str, judge: Judge) -> None:
+def test_one_loop_bound_as_two_parts_is_flagged(name: str, judge: Judge) -> None:
     body, codes = NEIGHBOURS[name]
     # With few keys, two orders of summation could give the same sum up to few units in the last place.
     options = replace(OPTIONS, shape={}) if name == "the last bit changed" else OPTIONS
@@ -131,7 +131,7 @@ def test_arguments_are_found_in_any_layout() -> None:
         assert body is not None and len(same_work.used_arguments(body, part, own) or ()) == count, text
 
 
-def test_one_tile_of_all_keys_says_nothing(judge: Judge) -> None:
+def test_equal_outputs_with_one_tile_are_not_flagged(judge: Judge) -> None:
     """With one tile for all keys, flash attention sums in the naive kernel's order, so equal outputs raise no flag."""
     sized = tuple(case for case in ASSIGNMENT.part("part1").cases if not case.shape)
     parts = tuple(replace(ASSIGNMENT.part(name), cases=sized) for name in ("part1", "part4"))
@@ -159,7 +159,7 @@ def test_a_part_that_is_judged_again_is_compared_again(judge: Judge) -> None:
         (4096, 80.0, 10.0, True),
     ],
 )
-def test_a_peak_that_holds_all_scores(size: int, peak: float, reference: float, flagged: bool) -> None:
+def test_a_peak_with_all_scores_is_flagged(size: int, peak: float, reference: float, flagged: bool) -> None:
     judged = Held({**ASSIGNMENT.defaults, "N": size}, int(peak * MIB), int(reference * MIB))
     found = list(same_work.memory_flags(ASSIGNMENT.part("part3"), judged))
     assert [(flag.code, flag.level) for flag in found] == [("tensor_not_avoided", "review")] * flagged
@@ -263,14 +263,14 @@ def test_an_unfused_kernel_as_part_3_holds_the_matrix(name: str, judge: Judge) -
         ("avoids_tensor: [N, N]\n    # As in the published kit", "avoids_tensor: []\n    #", "at least one dimension"),
     ],
 )  # fmt: skip
-def test_mistakes_in_the_assignment(old: str, new: str, words: str, tmp_path: Path) -> None:
+def test_wrong_keys_for_comparing_parts_are_refused(old: str, new: str, words: str, tmp_path: Path) -> None:
     path, text = tmp_path / "gpt149.yaml", COURSE.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
     refused(words, loading.load, path)
 
 
-def test_what_a_function_reaches() -> None:
+def test_the_call_graph_finds_reached_loops() -> None:
     for reached, text in (
         ("fg", f"void g() {{ {LOOP} }} void f() {{ g(); }}"),
         ("f", f'void g(); // g\nvoid f() {{ const char *s = "g()"; }} void g() {{ {LOOP} }}'),
@@ -311,7 +311,7 @@ def marker(part: str, text: str) -> Marker:
     return made
 
 
-def test_a_part_without_a_loop_of_its_own() -> None:
+def test_a_part_without_its_own_loop_is_flagged() -> None:
     helpers = f"void shared(int n) {{ while (n) {LOOP} }}\nvoid other(int n) {{ do {LOOP} while (n); }}\n"
     for level, first, second in (
         ("review", LOOP, "myNaiveAttention();"),
@@ -378,7 +378,7 @@ struct Wrapper {{ static auto wrapped(auto a, auto b, auto c, int N) {{ {ROWS} x
 struct Tiled {{ void operator()(int t) {{ {ROWS} tile(i, t); }} }}; void rows(int n, auto f) {{ while (n--) f(n); }}"""
 
 
-def test_loops_beside_a_call_that_is_given_all_inputs() -> None:
+def test_only_loops_that_compute_count_beside_a_call_with_all_inputs() -> None:
     first = f"void shared() {{ {LOOP} }} {HELPERS}\n{PART_1} {{ {WHOLE} }}\n{PART_2[:-2]}({ALL})"
     for bodies, is_flagged in ((FLAGGED, True), (COUNTED, False)):
         for body in bodies.split("\n"):

@@ -170,7 +170,7 @@ def test_reaching_for_another_process_is_fatal(locked: Kennel, deed: str) -> Non
     assert locked.do(deed, os.getpid()).signal_name == "SIGSYS"
 
 
-def test_a_lock_refuses(locked: Kennel) -> None:
+def test_a_locked_kernel_is_refused_rights_and_files(locked: Kennel) -> None:
     read = "reads_the_closed_secret reads_its_parent reads_the_environment_of"
     for deeds, answers in {
         "owns_a_file_for takes_more_cores lifts_a_limit": {-errno.EPERM},
@@ -210,7 +210,7 @@ def test_threads_end_runners_at_the_same_time() -> None:
             assert [runner.death.status for runner in runners if runner.death] == ["crash"] * 6
 
 
-def test_a_kernel_that_ends_or_stops_its_parent_or_ends_the_reference_is_at_fault(library: Path) -> None:
+def test_a_kernel_that_signals_its_parent_or_the_reference_is_found(library: Path) -> None:
     with Zygote() as zygote:
         kennel = Kennel(OPEN, zygote, library)
         assert kennel.value("stops_its_parent") == 1
@@ -295,7 +295,9 @@ def test_a_compiler_may_be_a_script(room: Compilers) -> None:
             assert code == 0, said
 
 
-def test_what_compilers_see(room: Compilers, library: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_compilers_see_headers_and_no_private_files(
+    room: Compilers, library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     assert room.compiled("#include <cstdlib>\nint one = 1;") == (0, "")
     code, said = room.compiled(f'#include "{library.parent / "secret.txt.closed"}"')
     assert code != 0 and "expected values" not in said
@@ -349,7 +351,7 @@ def test_compiler_s_work_is_taken_as_a_plain_file(tmp_path: Path) -> None:
     assert compiling.taken(made, place).read_text() == "object"
 
 
-def test_no_tier_is_believed_or_chosen_that_does_not_hold_or_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tier_that_does_not_confine_or_work_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tiers._escape(Sandbox("B", landlock=0, seccomp=True)) == "it does not hide files"
     assert tiers._escape(Sandbox("C", seccomp=False, own_uid=os.geteuid() == 0)) != ""
     for wanted, message in (("E", "no sandbox tier 'E'"), ("D", "--trust")):

@@ -167,7 +167,7 @@ def with_the_stand_in() -> Results:
 
 
 @pytest.mark.full
-def test_tensors_do_the_same_as_torchs(using_torch: Results, with_the_stand_in: Results) -> None:
+def test_stand_in_tensors_behave_like_torchs(using_torch: Results, with_the_stand_in: Results) -> None:
     written = len(re.findall(r"(?:^|\) )\s*(?:VALUE|EFFECT|TEXT)\(", EXPRESSIONS.read_text(), re.MULTILINE))
     assert len(using_torch) == written > 0 and list(using_torch) == list(with_the_stand_in)
     assert any(shown.startswith("throws") for shown in using_torch.values())
@@ -225,14 +225,14 @@ def test_a_compiler_s_error_becomes_a_line(error: str, kind: str, name: str, rea
         ("pybind11/embed.h", "python"), ("torch/csrc/utils/pybind.h", "python"), ("mine.h", None),
     ],
 )  # fmt: skip
-def test_a_header_that_is_not_there(header: str, kind: str | None) -> None:
+def test_a_missing_header_is_reported_with_its_kind(header: str, kind: str | None) -> None:
     for words in (f"{header}: No such file or directory", f"'{header}' file not found"):
         found = standin.refusal(f"module.cpp:3:10: fatal error: {words}", "a.cpp")
         assert (found and found.kind) == kind
         assert found is None or found.text.startswith(f"a.cpp:3 includes {header}")
 
 
-def test_other_errors_are_none_of_the_stand_ins() -> None:
+def test_other_compiler_errors_get_no_message_about_torch() -> None:
     no_mm = "'mm' is not a member of 'at'"
     outputs = ["expected ';' before '}' token", "'rowSum' was not declared in this scope"]
     outputs.append(f"'at::matmul' and more\nmodule.cpp:8:3: error: {no_mm}")
@@ -242,7 +242,7 @@ def test_other_errors_are_none_of_the_stand_ins() -> None:
         assert standin.refusal(output, "a.cpp", "using namespace torch;") is None, output
 
 
-def test_a_bare_name_is_torchs_only_where_torchs_names_are_taken_in() -> None:
+def test_a_bare_name_is_torchs_only_after_using_namespace() -> None:
     """Otherwise the message for a forgotten `float sum` would say that `sum` is a function of torch."""
     output = "module.cpp:2:3: error: 'sum' was not declared in this scope"
     called, kept = "auto x = sum (t);", "sum += x;"

@@ -128,7 +128,7 @@ def test_hidden_cases_count_in_two_steps_whatever_their_number(count: int) -> No
     assert [earned(part, "wrong", *each) for each in right] == [20 * 0.4 * half / 2 for half in halves]
 
 
-def test_luck_earns_nothing() -> None:
+def test_a_race_that_is_right_by_luck_earns_no_points() -> None:
     part = PUBLIC.part("part3")
     cases = results(part, *(case.name for case in part.cases[1:]))
     assert points_of(part, "wrong", cases)[0] > 0
@@ -298,13 +298,13 @@ def test_a_mistake_in_the_table_is_one_short_line(content: Any, line: int, says:
     assert len(message) < 300 and message.isprintable()
 
 
-def test_a_table_that_is_not_there_or_no_file_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_table_or_a_pipe_is_reported_in_one_line(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "manual.csv")
     for name, why in (("manual.csv", "not a file"), ("gone.csv", r"cannot read .*No such file")):
         refused(why, read_manual, tmp_path / name)
 
 
-def test_one_thread_leaves_the_slowest_share_where_several_are_required() -> None:
+def test_one_thread_earns_the_slowest_share_if_several_are_required() -> None:
     flags = (Flag("one_thread", level="review"),)
     part = PUBLIC.part("part3")
     assert points_of(part, "pass", flags=flags) == (10, "right, but it runs on one thread: 10 of 25 points")

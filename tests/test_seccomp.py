@@ -139,7 +139,7 @@ def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(machine: st
             assert verdict(program, machine, call(machine, name), *arguments) == expected, (name, arguments)
 
 
-def test_other_instruction_sets_and_later_calls_are_no_way_out(machine: str) -> None:
+def test_other_instruction_sets_and_unknown_calls_are_refused(machine: str) -> None:
     assert native_filter("riscv64") is runner_filter("riscv64") is None, "a machine without a table"
     for program in (built(machine) for built in FILTERS):
         assert verdict(program, "i386", 11) == KILL  # execve there, munmap on x86-64

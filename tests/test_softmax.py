@@ -155,7 +155,7 @@ def test_a_float_sum_of_a_tail_is_wrong_from_safe_on(distribution: str) -> None:
 
 
 @pytest.mark.parametrize("distribution", PARTIALS)
-def test_merged_halves_are_the_whole(distribution: str) -> None:
+def test_the_merge_is_associative_and_commutative(distribution: str) -> None:
     """The merge is associative and commutative, and an empty side changes nothing."""
     one, two = (make_inputs(distribution, {"R": 13, "d": 3}, seed) for seed in (1, 2))
 
@@ -171,7 +171,7 @@ def test_merged_halves_are_the_whole(distribution: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_what_is_counted_is_what_the_theory_says(kernel: str) -> None:
+def test_simulated_traffic_equals_the_theory(kernel: str) -> None:
     rows, columns = 6, 4096
     for size_bytes in (4 << 10, 128 << 10):
         model = Model(size_bytes)
@@ -200,7 +200,7 @@ def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None
     assert "a tail, C=65536" in regions.tables((tmp_path / "writeup.md").read_text())["accuracy"]
 
 
-def test_every_table_and_question_has_a_place() -> None:
+def test_the_write_up_has_a_region_for_every_table_and_question() -> None:
     template = (LAB / "writeup_template.md").read_text()
     assert {step.table for step in ASSIGNMENT.lab.steps()} == set(regions.tables(template))
     asked = set(regions.answers(template)) - {"name", "extra"}

@@ -84,13 +84,13 @@ def test_a_shared_machine_is_reported() -> None:
     assert "had only 35 % of its core" in replace(found, core_share=core_share(crowded)).law()
 
 
-def test_workspaces_are_what_the_assignment_allocates() -> None:
+def test_workspace_and_output_bytes_follow_the_assignment() -> None:
     assert memory.workspace_bytes(PART4, ASSIGNMENT.defaults) == 695296
     assert memory.output_bytes(PART4, ASSIGNMENT.defaults) == 524288
     assert memory.workspace_bytes(PART3, ASSIGNMENT.defaults) + 524288 == 557056
 
 
-def test_a_round_runs_to_and_fro_and_goes_on_without_a_variant_that_breaks() -> None:
+def test_a_round_alternates_its_order_and_drops_a_broken_variant() -> None:
     called: list[int] = []
     callers = {k: lambda k=k: called.append(k) or Sample(1.0, float(k)) for k in range(3)}
     samples, broken = one_round(callers, 0)
@@ -103,7 +103,7 @@ def test_a_round_runs_to_and_fro_and_goes_on_without_a_variant_that_breaks() -> 
     assert len(samples[0]) == 2 and not samples[1]
 
 
-def test_ratios_feel_no_drift_that_all_variants_share_and_notes_and_clocks_are_theirs() -> None:
+def test_ratios_are_free_of_drift_and_lines_have_notes_and_clocks() -> None:
     drift = [1.0, 1.4, 2.0, 3.0, 2.5, 1.1, 1.0, 5.0]
     found = compared(outcomes(PART1, drift, [1.3 * time for time in drift], []))
     base, slower, wrong = found.lines
@@ -459,7 +459,7 @@ def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, line
     assert found == naive(list(walked(N, d, T)), lines, ways)
 
 
-def test_counts_by_hand() -> None:
+def test_simulated_traffic_equals_counts_by_hand() -> None:
     """With N = d = 16, Q, K and S have 16 cache lines each, one for each row."""
     assert scores("part1", 16, 16, 64 * KB) == Traffic(2 * 16**3 + 16**2, 16 + 16 + 16, 16)
     # In a cache of four lines a row of Q and of S stay; the rows of K are fetched again for each row of Q.

@@ -108,7 +108,9 @@ def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) ->
         ({"d/" * 9 + "module.cpp": b"1"}, "no module.cpp"),
     ],
 )  # fmt: skip
-def test_chosen_source(files: dict[str, bytes], outcome: bytes | str, tmp_path: Path, scratch: Path) -> None:
+def test_the_right_source_of_a_submission_is_chosen(
+    files: dict[str, bytes], outcome: bytes | str, tmp_path: Path, scratch: Path
+) -> None:
     put(tmp_path / "class/folder", files)
     put(tmp_path / "class", {"zip.zip": zipped(files), "other/module.cpp": b"0"})
     results = sources(tmp_path / "class", scratch)
@@ -242,7 +244,7 @@ def test_no_link_on_disk_is_followed(tmp_path: Path, scratch: Path, monkeypatch:
     assert all("is a link" in str(error) for error in results.values())
 
 
-def test_a_folder_swapped_for_a_link(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swapped_link_is_not_read(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, {"secret/module.cpp": b"secret"})
     put(tmp_path / "class", {"m/hw4/module.cpp": b"1", "z/module.cpp": SOURCE})
     copy, folder = finding._copy, tmp_path / "class/m/hw4"
@@ -258,7 +260,9 @@ def test_a_folder_swapped_for_a_link(tmp_path: Path, scratch: Path, monkeypatch:
     assert "cannot be read" in str(results["m"]) and results["z"] == SOURCE
 
 
-def test_what_is_closed_is_reported(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_and_folders_are_reported(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, {f"class/{name}/module.cpp": b"1" for name in ("a/private", "b", "c")})
     scandir, opened = os.scandir, os.open
 
@@ -279,7 +283,7 @@ def test_what_is_closed_is_reported(tmp_path: Path, scratch: Path, monkeypatch: 
     refused("private cannot be listed", find, tmp_path / "class/a/private", "module.cpp", scratch)
 
 
-def test_nothing_is_left_open_and_nothing_grows(tmp_path: Path, scratch: Path) -> None:
+def test_archives_leave_no_open_files_and_little_scratch(tmp_path: Path, scratch: Path) -> None:
     for k in range(40):
         packed = tar_bytes({"module.cpp": b"%d" % k, "big": bytes(1 << 20)}, "w:gz")
         put(tmp_path / "class", {f"s{k}.tgz": packed})
@@ -340,7 +344,7 @@ submission_104:
 
 
 @pytest.mark.parametrize("content", UNREADABLE)
-def test_gradescope_metadata_that_cannot_be_read(content: bytes, tmp_path: Path, scratch: Path) -> None:
+def test_unreadable_gradescope_metadata_is_refused(content: bytes, tmp_path: Path, scratch: Path) -> None:
     put(tmp_path, {"submission_metadata.yml": content, "submission_1/module.cpp": SOURCE})
     refused(r"submission_metadata\.yml", find, tmp_path, "module.cpp", scratch)
 
@@ -432,7 +436,7 @@ def test_a_canvas_export_by_its_own_part_of_each_name(tmp_path: Path, scratch: P
     assert found_in == ("doejane", "123", False, "roejohn_LATE_1_2_module.cpp")
 
 
-def test_names_become_ids_and_nobody_takes_another_s_place(tmp_path: Path, scratch: Path) -> None:
+def test_names_become_unique_safe_ids(tmp_path: Path, scratch: Path) -> None:
     nfc, nfd = unicodedata.normalize("NFC", "José"), unicodedata.normalize("NFD", "José")
     names = [
         "Jane Doe", "alice", "Alice", nfc, nfd, "con", "aux.old", "grades.csv", "=1+2", "-rf", "x" * 200,
@@ -463,7 +467,7 @@ def test_names_become_ids_and_nobody_takes_another_s_place(tmp_path: Path, scrat
 
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.text(max_size=60), max_size=8), st.randoms(use_true_random=False))
-def test_ids_are_unique_safe_and_know_no_order(titles: list[str], random: object) -> None:
+def test_ids_are_unique_safe_and_independent_of_order(titles: list[str], random: object) -> None:
     titled = [(title, f"{title} {k}") for k, title in enumerate(titles)]
     ids = dict(zip(titled, identify(titled), strict=True))
     assert len({unicodedata.normalize("NFKC", name.casefold()) for name in ids.values()}) == len(titles)

@@ -186,7 +186,7 @@ def same_function(ours: GPT, model: GPT) -> bool:
 
 
 @pytest.mark.parametrize("prefix", ["", "_orig_mod."])
-def test_nanogpt_checkpoints_fit(tmp_path: Path, prefix: str) -> None:
+def test_nanogpt_checkpoints_are_loaded(tmp_path: Path, prefix: str) -> None:
     model = small()
     weights = {prefix + name: tensor for name, tensor in model.state_dict().items()}
     weights[prefix + "lm_head.weight"] = weights[prefix + "transformer.wte.weight"]
@@ -196,7 +196,7 @@ def test_nanogpt_checkpoints_fit(tmp_path: Path, prefix: str) -> None:
     assert same_function(checkpoint.load(tmp_path / "ckpt.pt", words_file(tmp_path)).model, model)
 
 
-def test_gpt2_fits(tmp_path: Path) -> None:
+def test_a_gpt2_checkpoint_is_loaded(tmp_path: Path) -> None:
     model = small(gelu="tanh")
     weights = {"h.0.attn.bias": torch.ones(1, 1, 32, 32)}
     for name, tensor in model.state_dict().items():
@@ -265,8 +265,9 @@ def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
     assert train.loss_per_char(loaded.model, material) < 1.10 * (text.nats_per_char or 0.0)
 
 
-def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training refuses useless corpora, and a torch without the optimizer Muon."""
+def test_unfit_corpora_and_torch_without_muon_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for content, message in ((b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")):
         (tmp_path / "mine.txt").write_bytes(content)
         assert train.main(["--out", str(tmp_path), "--corpus", str(tmp_path / "mine.txt")]) == 2
@@ -339,7 +340,9 @@ RIGHT = (
 
 
 @pytest.mark.parametrize(("part", "texts", "length", "heat"), one_of_each(RIGHT, lambda each: each[0]))
-def test_right_kernels_write_as_torch(stage: Stage, part: str, texts: int, length: int, heat: float) -> None:
+def test_right_kernels_generate_the_same_text_as_torch(
+    stage: Stage, part: str, texts: int, length: int, heat: float
+) -> None:
     prompt = stage.prompt(length, texts)
     tally = stage.speak(ASSIGNMENT.part(part).reference, prompt, 12, part=part, temperature=heat)
     assert tally.fault is None and tally.logit_error <= LOGIT_LIMIT, tally.fault
@@ -431,7 +434,7 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
     assert torch.allclose(answer, TorchAttention(64)(0, 9, q, k, v), atol=1e-5)
 
 
-def test_a_kept_call_has_fresh_inputs_and_zeros(stage: Stage) -> None:
+def test_a_repeated_call_has_new_inputs_and_zeroed_workspaces(stage: Stage) -> None:
     """To save time, the runner repeats a call in the previous call's memory, with new inputs and zeroed workspaces."""
     add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [np.ones(2, np.float32)])
     fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [np.ones(2, np.float32)])
@@ -466,7 +469,7 @@ def test_cache_gives_the_logits_of_the_whole(positions: str, window: int, bias: 
     assert torch.allclose(decoder.extend(tokens[:, 30:]), expected[:, 39], atol=1e-5)
 
 
-def test_sampling_follows_the_odds_and_is_alike_alone_and_beside_others() -> None:
+def test_sampling_follows_the_probabilities_alone_and_in_a_batch() -> None:
     logits = torch.randn(4, 30, generator=torch.Generator().manual_seed(4))
     together, alone = Sampler(4, 9, 1.0, top_k=5), Sampler(1, 9, 1.0, top_k=5)
     for _ in range(20):
@@ -486,7 +489,7 @@ def inference(part: str, *arguments: str) -> int:
     return gpt149.run([part, "--inference", *arguments, "--module", str(ROOT / "module.cpp")])
 
 
-def test_module_talks_from_the_command_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_master_generates_text_from_the_command_line(capfd: pytest.CaptureFixture[str]) -> None:
     assert inference("part4", "-m", "shakes128", "--samples", "2", "--seed", "4") == 0
     text = capfd.readouterr().out
     assert text.count("ACT 1, SCENE 1.") >= 2 and "-- text 2 --" in text

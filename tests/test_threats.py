@@ -91,7 +91,7 @@ def cases() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize(("box", "submission", "table"), [*cases()])
-def test_every_attempt_ends_as_it_must(
+def test_every_threat_ends_in_its_verdict_or_flag(
     box: Sandbox, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
 ) -> None:
     zygote, named, tier = confinements.zygote(box), confinements.named(box), box.tier
@@ -133,7 +133,7 @@ def test_honest_files_are_never_flagged(name: str, confinements: Confinements, t
     assert [flag for flag in flags if flag.level != "note"] == []
 
 
-def test_every_row_is_there() -> None:
+def test_every_kind_of_threat_has_a_row() -> None:
     # Threats C5 (archives) and E7 (folders) are tested in test_archive.py and test_hostile_outfolder.py.
     counts = {"A": 11, "B": 5, "C": 6, "D": 2, "E": 6, "F": 2}
     rows = {f"{letter}{number}" for letter, last in counts.items() for number in range(1, last + 1)}
@@ -175,7 +175,9 @@ def test_each_row_is_tried_with_few_files() -> None:
     assert selftest.one_for_each_row(files) == [files[1], files[2], files[4]]
 
 
-def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_selftest_concludes_for_each_group(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     fine = [Trial(group, "one", (), 1.0) for group in ("right kernels", "wrong kernels", "times")]
     for made, code in ((fine, 0), ([*fine, Trial("times", "two", ("called slow",), 0.5)], 3)):
         monkeypatch.setattr(selftest, "trials", lambda *_, made=made, **__: iter(made))
@@ -186,13 +188,15 @@ def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "NOT TRIED    that submissions do no harm" in printed
 
 
-def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selftest_refuses_a_starter(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module.cpp").write_text(strip_solution(master))
     monkeypatch.setattr(labs, "master", lambda folder, source: tmp_path / source)
     refused("needs the master", next, selftest.trials(ASSIGNMENT, sandbox.OPEN, tmp_path))
 
 
-def test_missed_bugs(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selftest_reports_a_missed_bug(
+    master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """selftest judges two edits as bugs. The second changes no result, so the judge looks as if it missed a bug."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
     course = replace(ASSIGNMENT, parts=parts)

@@ -144,7 +144,7 @@ def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     assert link.is_symlink() and json.loads(kept.read_text())["points"] == 0
 
 
-def test_a_reader_that_leaves_gets_no_exit_code_of_a_verdict() -> None:
+def test_a_closed_pipe_gives_no_exit_code_of_a_verdict() -> None:
     with subprocess.Popen([*GPT149, "part0", *SMALL], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout is not None and run.stderr is not None
         run.stdout.close()
@@ -332,7 +332,7 @@ def row_of(found: SubmissionResult, name: str = "bob", **manual: float) -> Row:
     return Row(name, name.title(), "", found, score(assignment(), found, manual), None)
 
 
-def test_its_points_are_open_and_no_part_of_a_grade_until_they_are_given_by_hand() -> None:
+def test_unjudged_points_are_open_until_they_are_given_by_hand() -> None:
     ids = tuple(known[0] for known in PARTS)
     assert SCORED.waiting == ids and SCORED.pending == (*ids, "writeup")
     assert all("no ispc" in line.reason and "open" in line.reason for line in SCORED.lines if line.id in ids)
@@ -349,11 +349,11 @@ def test_its_points_are_open_and_no_part_of_a_grade_until_they_are_given_by_hand
 
 
 @pytest.mark.parametrize("verdicts", CODES)
-def test_exit_codes(verdicts: str) -> None:
+def test_the_exit_code_follows_from_the_verdicts(verdicts: str) -> None:
     assert exit_code(PartResult("p", "", verdict, 1) for verdict in verdicts.split()) == CODES[verdicts]
 
 
-def test_it_survives_in_files_and_those_of_an_earlier_kit_wait_for_nothing(tmp_path: Path) -> None:
+def test_the_missing_tool_is_stored_and_older_files_have_none(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     result_json.write(WAITING, SCORED, path)
     values = json.loads(path.read_text())
@@ -372,7 +372,7 @@ def test_it_survives_in_files_and_those_of_an_earlier_kit_wait_for_nothing(tmp_p
     assert "lacks a tool for them" in feedback.not_judged(nameless, ("part1",))
 
 
-def test_no_report_shows_a_0(tmp_path: Path) -> None:
+def test_reports_leave_unjudged_points_empty(tmp_path: Path) -> None:
     whole = result(tuple(part_of(*known) for known in PARTS))
     rows = [row_of(WAITING), row_of(MIXED, "ann"), row_of(whole, "zoe")]
     assert not classbook.write(tmp_path, assignment(), rows)
@@ -421,7 +421,7 @@ def test_gradescope_says_that_its_0_is_not_a_grade() -> None:
     assert ["not a grade" in name for name in names] == [False, True]
 
 
-def test_waiting_is_over_when_all_of_it_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_waiting_ends_when_all_tools_are_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(planning, "CHECKS", {"ispc": lambda: True, "gpu": lambda: False})
     monkeypatch.setenv("PATH", str(tmp_path))
     assert planning.is_over("") == planning.is_over("gpu") == planning.is_over("gpu ispc") == ""
@@ -430,7 +430,7 @@ def test_waiting_is_over_when_all_of_it_is_here(monkeypatch: pytest.MonkeyPatch,
     assert planning.is_over("ispc nvcc") == "ispc and nvcc is here now"
 
 
-def test_lines_name_how_many_what_for_and_what_to_do() -> None:
+def test_lines_name_waiting_students_the_tool_and_the_next_step() -> None:
     waits = {**{f"s{k}": "ispc" for k in range(7)}, "x": "nvcc"}
     first, second = planning.missing_tools(waits, "go on")
     assert first.startswith("7 cannot be judged without ispc") and "s0, s1, s2, s3, s4 and 2 more" in first
@@ -507,7 +507,7 @@ def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_
     assert code == EXIT_PASS and "7 were finished before" in said, "what was judged stays judged"
 
 
-def test_a_run_of_ones_own_says_what_to_install(class_folder: Path, paths: tuple[str, str]) -> None:
+def test_a_single_run_says_what_to_install(class_folder: Path, paths: tuple[str, str]) -> None:
     student, staff = ("gpt149.py", "all", "--no-table", "--module"), ("-m", "grader", "one", "--trust")
     for path, code in zip(paths, (EXIT_KIT, EXIT_PASS), strict=True):
         for command in (student, staff):

@@ -95,7 +95,7 @@ def test_a_time_stands_beside_the_last_good_one() -> None:
     assert line.startswith("1 of 2 pass") and line.endswith("(not part2)")
 
 
-def test_a_verdict_is_known_by_the_object_and_by_the_text() -> None:
+def test_an_earlier_verdict_is_found_by_object_or_text() -> None:
     history = History()
     history.add(judged(0, "pass", "int a;", "x"))
     history.add(judged(1, "wrong", "int b;", "y"))
@@ -385,7 +385,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
 
 
 @needs_watchfiles
-def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_path: Path, right: str) -> None:
+def test_an_earlier_version_gets_its_stored_verdict(tmp_path: Path, right: str) -> None:
     source, wrong = tmp_path / "module.cpp", right.replace(*DOUBLED, 1)
     source.write_text(right)
     with session(source, "-N", "16", "--no-time", "--no-table") as one:

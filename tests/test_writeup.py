@@ -80,7 +80,7 @@ def test_a_broken_marker_is_reported_by_its_line() -> None:
     assert regions.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
 
 
-def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> None:
+def test_template_key_and_studies_have_the_same_questions_and_tables(tmp_path: Path) -> None:
     asked = answers(TEMPLATE)
     questions = writeups.read_key(writeups.WRITEUP_KEY)
     assert set(asked) - {question.answer for question in questions} == {"name", *checking.OPTIONAL}
@@ -97,7 +97,7 @@ def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> No
 ONE_ANSWER = "<!-- answer: x -->\n{}\n<!-- end -->\n"
 
 
-def test_comments_are_no_answer_and_end_where_they_end() -> None:
+def test_comments_are_removed_from_answers() -> None:
     texts = {"a<!-- b -->c": "ac", "<!-- write\nhere -->": "", "<!-- <!-- --> -->": " -->", "<!---->x": "x"}
     for text, kept in {**texts, "<!-->": "<!-->", "a <!-- b": "a <!-- b"}.items():
         assert regions.without_comments(text) == kept
@@ -187,7 +187,7 @@ def _letters(texts: Iterable[str]) -> str:
     return "".join("".join(texts).split())
 
 
-def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_path: Path) -> None:
+def test_a_hostile_write_up_is_printed_without_control_characters(tmp_path: Path) -> None:
     """Run the command itself, because its printer makes text harmless."""
     hostile = "\x1b]0;owned\x07\r\x1b[2Kmallory  complete\x9b2K\u202e"
     texts = {

@@ -131,8 +131,9 @@ def appeal(acting: Class, **more: object) -> int:
     return appeals.run(acting.out, "AD", **asked)  # type: ignore[arg-type]
 
 
-def test_appeals_wait(acting: Class, appealed: list[PartResult], capsys: pytest.CaptureFixture[str]) -> None:
-    """An appeal is recorded. The result does not change before the appeal is accepted."""
+def test_an_appeal_changes_no_result_until_it_is_accepted(
+    acting: Class, appealed: list[PartResult], capsys: pytest.CaptureFixture[str]
+) -> None:
     before = acting.result("ada"), acting.totals()
     appealed += [part3("pass", 1.0), part3("slow", 1.5), part3("pass", 1.05)]
     assert appeal(acting) == 0 and (acting.result("ada"), acting.totals()) == before
@@ -170,7 +171,7 @@ def test_an_appeal_on_an_unfit_machine_hides_hidden_cases(acting: Class, appeale
     [(Days(), 30, 2, 0), (Days(1), 30, 1, 0), (Days(2), 30, 0, 0), (Days(0, 3), 30, 0, 2), (Days(1, 3), 30, 0, 1),
      (Days(0, 1), 30, 1, 1), (Days(1), 24.1, 0, 0), (Days(0, 2), 0.1, 0, 0)],
 )  # fmt: skip
-def test_days_move_the_date_and_slip_days_follow(days: Days, late_h: float, left: int, spent: int) -> None:
+def test_an_extension_counts_before_slip_days(days: Days, late_h: float, left: int, spent: int) -> None:
     rule = LateRule(None, 900.0, 0.1, None, None, None)
     assert late_days(rule, days.late_s(late_h * 3600)) == left
     assert days.slip_used(rule, late_h * 3600) == spent
@@ -266,7 +267,7 @@ def test_a_student_is_found_by_any_part_of_the_id_or_name() -> None:
     refused("no submission is called ''", closest, "", known)
 
 
-def test_load_is_stated_and_a_warning_names_the_times_that_it_disturbed(tmp_path: Path) -> None:
+def test_a_busy_machine_is_reported_with_the_disturbed_times(tmp_path: Path) -> None:
     unsure = replace(part3("pass", 1.05), time=replace(timed(1.05), flags=("undecided",)))
     calm = classrows.result((unsure, RIGHT))
     busy = replace(calm, machine={**calm.machine, "load_average": [3.46, 1.0, 1.0]})
@@ -325,7 +326,7 @@ def graded(tmp_path: Path) -> Path:
     return out
 
 
-def test_overlapping_intervals_share_a_place_with_the_first_of_it() -> None:
+def test_overlapping_intervals_share_a_rank() -> None:
     near = [Place("c", 1.2, 1.05, 1.3), Place("a", 1.0, 0.9, 1.1), Place("b", 1.1, 1.0, 1.2)]
     found = [(place.student, place.rank, place.is_tied) for place in placed([*near, Place("d", 2, 2, 2)])]
     assert found == [("a", 1, True), ("b", 1, True), ("c", 1, True), ("d", 4, False)]
@@ -340,7 +341,7 @@ def test_overlapping_intervals_share_a_place_with_the_first_of_it() -> None:
     assert [place.student for place in found[:2]] == ["wide", "t0"] and found[0].is_tied
 
 
-def test_one_person_with_two_ids_stands_once(tmp_path: Path) -> None:
+def test_one_person_with_two_ids_is_listed_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     roster = [Entry("fay", "Fay", ("F@x.edu",)), Entry("fay-2", "Fay", ("f@x.edu",), identities=("sis:7",))]
     roster += [Entry("doe", "Fay", identities=("sis:7",)), Entry("other", "Fay", ("g@x.edu",))]
@@ -354,7 +355,7 @@ def test_one_person_with_two_ids_stands_once(tmp_path: Path) -> None:
     assert found == [("doe", 1.0), ("other", 2.5), ("bare", 3.0)]
 
 
-def test_only_the_right_and_unflagged_count(graded: Path) -> None:
+def test_only_right_and_unflagged_results_are_on_the_board(graded: Path) -> None:
     board = board_of([graded], ASSIGNMENT)
     (part,) = board.parts
     assert [(place.student, place.rank) for place in part.places] == [("ada", 1), ("bob", 1), ("ida", 3)]
@@ -364,7 +365,7 @@ def test_only_the_right_and_unflagged_count(graded: Path) -> None:
     assert counted(record("x", 1.0, verdicts={"part1": "slow"}), "part1") is not None
 
 
-def test_the_page_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_board_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["board", str(graded), "--json", str(graded / "field.json")]) == 0
     said = capsys.readouterr().out
     page = (graded / "board.html").read_text()
@@ -390,7 +391,7 @@ def test_a_hostile_name_stands_on_the_page_as_text(graded: Path) -> None:
     assert "&lt;b&gt;" in hostile and "<b>" not in hostile and "\u202e" not in hostile
 
 
-def test_a_board_of_nobody_or_of_nothing_is_reported_in_a_line(
+def test_a_board_without_ledger_results_or_jinja_is_refused(
     graded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused(r"holds no ledger\.jsonl", run, ["board", str(tmp_path / "none"), str(graded)])

@@ -39,7 +39,7 @@ def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zyg
 
 
 @pytest.mark.parametrize("style", one_of_each([STYLES[0], *STYLES[-2:]], lambda _: None, attrgetter("name")))
-def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path, zygote: Zygote) -> None:
+def test_an_honest_kernel_passes_by_its_time_ratio_alone(style: Style, path: Path, zygote: Zygote) -> None:
     """The time ratio alone must suffice. At this small size, the allowance of 15 ms would pass any style."""
     part = ASSIGNMENT.part("part3")
     assert part.time is not None
@@ -49,7 +49,7 @@ def test_an_honest_kernel_is_in_time_by_the_ratio_alone(style: Style, path: Path
     assert result.verdict == "pass", result.time
 
 
-def test_the_references_cost_what_the_published_ones_did(zygote: Zygote) -> None:
+def test_reference_parts_differ_in_time_like_published_ones(zygote: Zygote) -> None:
     """The parts of the reference are in the same order of speed as those of honest files.
 
     Run serially, part 2 took 0.68 to 0.91 of part 1's time in people's files, and part 3 took 1.1 to 1.5. Other work on

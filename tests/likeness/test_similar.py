@@ -57,7 +57,7 @@ TELLING = [("exp", "sqrt"), ("+=", "-="), ("sum;", "-sum;")]
 TELLING += [("[i]", f"[{k}]") for k in ("i + 1", "2 * i", "i / 2 + 0 * i")]
 
 
-def test_tokens_change_with_the_meaning_and_neither_with_names_and_layout_nor_with_idle_text() -> None:
+def test_tokens_depend_on_meaning_only_not_on_names_layout_or_idle_text() -> None:
     assert tokens(Source(TEXT)).codes == tokens(Source(OTHER)).codes
     for edits, is_same in ((IDLE, True), (TELLING, False)):
         for old, new in edits:
@@ -65,7 +65,7 @@ def test_tokens_change_with_the_meaning_and_neither_with_names_and_layout_nor_wi
             assert old in TEXT and (changed == tokens(Source(TEXT)).codes) is is_same, (old, new)
 
 
-def test_a_copy_in_idle_tokens_is_found(master: str, starter: str) -> None:
+def test_a_copy_with_added_idle_tokens_is_found(master: str, starter: str) -> None:
     parts = [bodies(3000 + k) for k in range(3)]
     texts = [submission(master, own) for own in parts]
     idle = submission(master, [body.replace(";", ";;").replace("= ", "= 0 + ") for body in parts[0]])
@@ -86,7 +86,7 @@ def test_tokens_point_into_the_text() -> None:
     assert {"fourDimRead", "myFlashAttention", "formatTensor"} <= names.keys() and "exp" not in names
 
 
-def test_whole_copies_stand_above_independent_work(master: str, starter: str) -> None:
+def test_copies_rank_above_independent_pairs(master: str, starter: str) -> None:
     """Compare thirty independent authors, and three copies for each amount of effort to hide the copying."""
     originals = [bodies(3000 + k) for k in range(30)]
     sources = {f"s{k:03}": submission(master, parts) for k, parts in enumerate(originals)}
@@ -115,7 +115,7 @@ def test_one_function_of_many_is_found_beside_honest_others(master: str, starter
     assert {pair.function for pair in found.pairs if pair.right < "t"} == {"myFlashAttention"}
 
 
-def test_a_file_with_hardly_a_token_ends_nothing_for_the_others(master: str, starter: str) -> None:
+def test_almost_empty_files_do_not_disturb_other_pairs(master: str, starter: str) -> None:
     hardly = {"empty": "", "short": "int x;", "fifteen": ";" * 15, "sixteen": ";" * 16}
     found = compare({**dict.fromkeys("ab", submission(master, bodies(1))), **hardly}, starter)
     assert [(pair.left, pair.right) for pair in found.pairs] == [("a", "b")]
@@ -296,7 +296,7 @@ def test_python_has_neither_comments_nor_docstrings() -> None:
     assert [*functions(Source(KERNEL + CODE, len(KERNEL)))][:2] == ["rows", "row0"]
 
 
-def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str) -> None:
+def test_malformed_results_are_ignored(tmp_path: Path, master: str) -> None:
     good = json.dumps(result(h1="aa", h2="bb"))
     types, digest = good.replace('"h1"', '["h1"]'), good.replace('"aa"', '{"a": 1}')
     texts = {"ann": good, "bob": good, "types": types, "digest": digest, "deep": "[" * 200_000, "list": "[]"}
@@ -323,7 +323,7 @@ def test_groups_are_found_among_many_that_share_single_cases() -> None:
     growth(Reader("groups", lambda data: groups(**by_people[len(data)]), (), **pattern), "people")
 
 
-def test_mistakes_are_reported_in_a_line(tmp_path: Path) -> None:
+def test_wrong_arguments_are_reported_in_one_line(tmp_path: Path) -> None:
     put(tmp_path, {"out/anna/result.json": b"{}"})
     mistakes = {"--submissions": ("out",), "nowhere": ("nowhere",), "--top": (".", "--top", "0")}
     for why, (folder, *more) in mistakes.items():

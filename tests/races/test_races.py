@@ -83,7 +83,7 @@ def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: Captured) 
 
 
 @needs_tsan
-def test_views_of_temp_are_its_own_memory(tmp_path: Path) -> None:
+def test_views_of_temp_share_its_memory(tmp_path: Path) -> None:
     """A file whose threads use different rows of temp is right. If all use row 0, it has a race, even through views."""
     apart = race.watch(ASSIGNMENT, PART, written(tmp_path, published.ROWS_OF_TEMP.text), SHAPE)
     assert apart.is_clean and apart.regions
@@ -110,7 +110,7 @@ BESIDE_VIEWS = """
 
 
 @needs_tsan
-def test_taking_views_of_one_tensor_orders_no_threads(tmp_path: Path) -> None:
+def test_a_race_between_views_of_one_tensor_is_found(tmp_path: Path) -> None:
     text = published.Written("", headers="#include <atomic>", body=BESIDE_VIEWS, bindings="").text
     finding = race.watch(ASSIGNMENT, PART, written(tmp_path, text), SHAPE)
     lines = tuple(line_of(text, f"shared[0] = {value};") for value in (1, 2))
@@ -144,7 +144,7 @@ def test_sanitizers_are_silent_and_the_result_is_right(name: str, all_right: Pat
     assert comparison is not None and comparison.ok
 
 
-def test_sanitizers_see_where_a_view_of_temp_ends(tmp_path: Path) -> None:
+def test_sanitizers_report_a_write_beyond_a_view_of_temp(tmp_path: Path) -> None:
     wrong = "for (int j = 0; j <= N; j++) row[j] = 0;"
     text = published.ROWS_OF_TEMP.text.replace("float sum = 0;", f"{wrong}\n                float sum = 0;")
     source = written(tmp_path, text)
@@ -225,7 +225,7 @@ def test_a_race_shows_on_one_core(master: str, start: Start, tmp_path: Path) -> 
         assert right_answers(session, "part3", CALLS) < 3 * CALLS / 4
 
 
-def test_delays_leave_right_answers_right(master: str, start: Start, tmp_path: Path) -> None:
+def test_delays_do_not_make_right_results_wrong(master: str, start: Start, tmp_path: Path) -> None:
     with start(tmp_path, keeping(master, "myFusedAttention")) as session:
         assert right_answers(session, "part3", CALLS) == CALLS
         assert session.shares_work or sys.platform != "linux"
@@ -279,7 +279,7 @@ def test_a_kernel_does_not_see_whether_a_call_is_delayed(tmp_path: Path) -> None
 
 
 @needs_delays
-def test_initialisers_cannot_take_the_timer_away(tmp_path: Path) -> None:
+def test_an_initialiser_that_takes_all_timers_crashes(tmp_path: Path) -> None:
     take = "for (int k = 0, id; k < 20000; k++) syscall(SYS_timer_create, CLOCK_MONOTONIC, nullptr, &id);"
     text = includes("ctime sys/syscall.h unistd.h") + f"static int taken = [] {{ {take} return 1; }}();\n"
     text += "torch::Tensor same(torch::Tensor t) { return t; }\n" + binding_of("same")
@@ -288,7 +288,7 @@ def test_initialisers_cannot_take_the_timer_away(tmp_path: Path) -> None:
 
 
 @needs_delays
-def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -> None:
+def test_a_race_at_the_timed_size_only_is_wrong(master: str, tmp_path: Path) -> None:
     """The kernel has a race only at the timed size. On one core, only the delayed call of a timed round shows it."""
     racy = keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")
     racy = racy.replace("parallel for collapse(3)", f"parallel for collapse(3) if(N == {N})")
@@ -310,7 +310,7 @@ def test_a_race_at_the_timed_sizes_alone_is_wrong(master: str, tmp_path: Path) -
                 assert not has_race
 
 
-def test_a_delayed_call_has_any_place_and_other_programs_time_does_not_count() -> None:
+def test_delayed_calls_vary_in_position_and_count_own_time_only() -> None:
     assert {TimedInputs(None, 149).place(count) for count in range(20)} == {0, 1, 2}  # type: ignore[arg-type]
     # If eight programs share a core, a call of 10 ms takes 80 ms. So CPU time counts, or the search for races would
     # end too early.

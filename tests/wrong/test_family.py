@@ -124,6 +124,6 @@ def test_an_edit_that_no_longer_fits_is_an_error(master: str) -> None:
     assert all(edited(master, mutation, kernels) != master for mutation in [*WRONG, *RIGHT])
 
 
-def test_every_other_cause_has_lines_to_show() -> None:
+def test_every_cause_but_the_listed_ones_has_lines_to_show() -> None:
     codes = {code for mutation in WRONG for code in mutation.codes}
     assert {code for code in codes if not (CLUES.get(code) or clues.usual(code))} == WITHOUT_LINES
