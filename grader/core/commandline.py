@@ -155,7 +155,7 @@ def add_lab(parse: argparse.ArgumentParser) -> None:
 
 
 def assignment_file(given: Path | None) -> Path:
-    """Return the assignment file for a command of the staff: the given one, else HIDDEN_CONFIG, else PUBLIC_CONFIG."""
+    """Return the assignment file for a staff command: the given one, else HIDDEN_CONFIG, else PUBLIC_CONFIG."""
     return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 
@@ -196,8 +196,8 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
         print(f"\n{name}: interrupted", file=sys.stderr)
         code = EXIT_INTERRUPTED
     except OSError as error:
-        # The reader of a pipe has ended (| head), or the disk is full. The verdict did not arrive, so its exit code
-        # would mislead.
+        # The reader of a pipe has ended (| head), or the disk is full. Nobody saw the verdict, so do not return its
+        # exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             print(f"{name}: {error}", file=sys.stderr)

@@ -14,7 +14,7 @@ import math
 from grader.core.arrays import Array, np
 
 _WORDS = 1 << 32
-#: A float32 between 0 and 1 is made of this many low bits of a word: the precision of a float32.
+#: Number of low bits of a word that make a float32 between 0 and 1: the precision of a float32.
 _BITS = 24
 
 

@@ -24,7 +24,7 @@ def describe() -> dict[str, object]:
     return facts
 
 
-#: Files of /sys/devices/system/cpu/cpu0/cache/indexN that kernels may read.
+#: Files of /sys/devices/system/cpu/cpu0/cache/indexN that a student's code may read.
 _CACHE_FILES = (
     *("level", "type", "size", "coherency_line_size", "ways_of_associativity", "number_of_sets"),
     *("physical_line_partition", "shared_cpu_list", "shared_cpu_map", "id"),

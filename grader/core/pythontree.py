@@ -184,6 +184,7 @@ def main_in(folder: Path, name: str) -> Path:
 
 
 def on_disk(path: str) -> bytes | None:
+    """Read a Python file for `gathered`; None if it is missing, reached by a link, or a lab's own `__init__.py`."""
     try:
         content = plainfile.read(path, MOST_BYTES)
     except OSError as error:

@@ -194,7 +194,7 @@ class SubmissionResult:
     flags: tuple[Flag, ...] = ()
     max_points: float = 0.0
     inputs_version: int = 1
-    """The lab's `inputs_version` at the time of judging; 1 in older results, which do not record it."""
+    """The lab's `inputs_version` (it changes with the inputs of its cases); 1 in older results, which lack it."""
     kit: dict[str, object] = field(default_factory=dict)
     """Version and commit of the kit; {} in older results."""
     schema_version: int = field(default=1, init=False)

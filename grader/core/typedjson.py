@@ -62,7 +62,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def record(kind: type[T], value: Any, place: str = "") -> T:
-    """Convert a parsed JSON object to the dataclass `kind`. Unknown keys, as a later kit may write, are ignored.
+    """Convert a parsed JSON object to the dataclass `kind`. Unknown keys are ignored: a later kit may write some.
 
     Raises ValueError for a value of a wrong type. `place` is the start of the path that its message gives.
     """
@@ -79,7 +79,7 @@ Reader = Callable[[Any], Any]
 class _Misfit(Exception):
     """Error for a value of a wrong type. `path` leads to the value (".parts[2].id").
 
-    Each reader that the exception passes on its way puts its own step in front.
+    The reader of each enclosing list or object adds its own step at the front of `path`.
     """
 
     def __init__(self, what: str, path: str = "") -> None:

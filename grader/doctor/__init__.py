@@ -22,7 +22,7 @@ MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Finding, ...]:
     """Return the findings on a machine, by default this one. Takes a few seconds.
 
-    For a simulated machine `host` no sandbox is tried and nothing is timed. `steadiness`: True to time the reference.
+    On a simulated machine `host`, no sandbox is tried and nothing is timed. `steadiness`: True to time the reference.
     """
     return tuple(finding for _, found in sections(host, steadiness=steadiness) for finding in found)
 

@@ -96,7 +96,7 @@ def _namespaces(host: Host) -> Iterator[Finding]:
 
 def _landlock(host: Host) -> Finding:
     modules = host.read("/sys/kernel/security/lsm")
-    # Containers lack the file system with this list: there a system call reports Landlock's version.
+    # Containers lack the file system with this list. A system call reports Landlock's version there.
     known = host.landlock_version() > 0 if modules is None else "landlock" in modules.split(",")
     if known:
         return ok("Landlock is on")

@@ -29,7 +29,7 @@ from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
 from grader.doctor import timing, tools
 from grader.doctor.host import Finding, Host, fail, ok, warn
 
-#: (module, what is missing without it, how to get it).
+#: Rows of (module, loss without it, how to get it).
 OWN_MODULES = (("watchfiles", "there is no --watch", "pip install watchfiles"),)
 PROGRAM = f"{STUDENT_PROGRAM} doctor"
 COMMANDS = "compile_commands.json"

@@ -16,7 +16,7 @@ from grader.core.errors import KitError
 from grader.core.quantities import whole
 from grader.doctor.host import Finding, Host, fail, of_error, ok, warn
 
-#: (module or program, what is missing without it, how to get it).
+#: Rows of (module or program, loss without it, how to get it).
 MODULES = (
     ("jinja2", "there are no pages (report.html, similar.html, board.html)", "pip install jinja2"),
     ("matplotlib", "there are no plots", "pip install matplotlib"),
@@ -162,8 +162,8 @@ def _torch(host: Host) -> Iterator[Finding]:
     if said["trouble"]:
         yield warn(
             f"torch {said['torch']} does not work with this NumPy: {said['trouble']}",
-            "judging uses each without the other, but text generation (--inference) and students' own scripts may "
-            "fail",
+            "judging uses torch and NumPy in different processes, but text generation (--inference) and students' own "
+            "scripts may fail",
             "pip install --upgrade torch",
         )
     else:

@@ -4,8 +4,8 @@ The reader follows the System V gABI (chapters 4 and 5) and, for symbol versions
 binutils. Objects are compiled from untrusted text, which can name sections, choose their types and make any number of
 them. So the symbols of a linked object are read where the loader will read them: in the tables to which the dynamic
 segment points. The section table gives the number of symbols and must agree with that segment. Sections must not
-overlap. An object that is not linked yet has no segments: its only symbol table is read, as the linker will. An object
-that is damaged or not wholly understood raises an error. The time is linear in the object's size.
+overlap. An object that is not linked yet has no segments: its only symbol table is read, as the linker will read it.
+An object that is damaged or not wholly understood raises an error. The time is linear in the object's size.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NotReadable(ValueError):
 class UndefinedSymbol:
     """A symbol that the object uses but does not define. Its name is cut to LONGEST_NAME bytes.
 
-    `versioned` is True if it names a version, as symbols of the C and C++ libraries do.
+    `versioned` is True if the symbol names a version, like the symbols of the C and C++ libraries.
     """
 
     name: str

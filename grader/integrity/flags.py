@@ -28,8 +28,8 @@ from grader.runner.watch import Evidence
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Libraries that any runner may load: runtimes of C, C++, OpenMP and sanitizers, and libraries that these or the
-#: profiler load.
+#: Libraries that any runner may load: runtimes of C, C++, OpenMP and sanitizers, and the libraries that these runtimes
+#: or the profiler load.
 _RUNTIME = re.compile(
     r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
     r"|asan|ubsan|tsan|lsan|tbb|tbbmalloc|numa|archer|omptarget|gomp-plugin|nss|idn2?|cupti|cuda|cudart|nv|roc|amdhip|hsa|ze_"

@@ -28,8 +28,8 @@ _PLAIN = """
 """
 PLAIN_OPERATORS = frozenset(_PLAIN.split())
 """Operators of torch that do not raise a flag. `max`, `abs`, `sub` and the like are included, because people compare
-outputs with them to find a bug. Sums over an index (sum, mean, matmul) and exponentials are not: they may be the
-student's task.
+outputs with them to find a bug. Sums over an index (sum, mean, matmul) and exponentials are not included, because they
+may be the student's task.
 """
 
 LONGEST_OPERATOR = 200
@@ -96,7 +96,7 @@ _PYTHON_RUNS = re.compile(
     r"Py(?:Run_|Import_|Eval_Eval|Eval_Call|Eval_Set|Sys_|_CompileString)|_?PyObject_(?:Call|Vectorcall)"
 )
 
-#: Symbols without a version that do not come from torch: of linkers, compilers, sanitizers, OpenMP, Python and ISPC.
+#: Symbols without a version that come from linkers, compilers, sanitizers, OpenMP, Python and ISPC, not from torch.
 _NEUTRAL = re.compile(
     r"__gmon_start__$|_ITM_|_Jv_|__cxa_|_Unwind_|__gxx_|__asan|__ubsan|__tsan|__lsan|__sanitizer|__tls_|__dso|__stack_chk"
     r"|__start_|__stop_|__intel_|__svml|__libc_|__gcov|__llvm|GOMP_|GOACC|omp_|ompc_|__kmpc_|kmp_|_?Py|ISPC"

@@ -86,13 +86,13 @@ class Bench:
     """Context manager that reserves cores for timing a part. It yields the cores for the runners, None for the
     default."""
     give_way: Callable[[], None] = lambda: None
-    """Function called before the student's code starts, while no runner is alive: others may time their parts then."""
+    """Function called before the student's code starts, while no runner is alive: other evaluations may time then."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
     """Function that waits for the flags of the built object (`grader.integrity.flags.inspect_object`)."""
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
-    """Right outputs on public cases, by part and case. Only of parts that `grader.judge.same_work` compares."""
+    """Right outputs on public cases, by part and case, only for parts that `grader.judge.same_work` compares."""
 
     opened: list[Session] = field(default_factory=list)
     """The student's runners so far."""
@@ -156,7 +156,7 @@ class Bench:
     ) -> Session:
         """Start a runner with the student's code, of the judged kind or `with_torch`. `freeze`: stop it between calls.
 
-        `how` are further fields of an Opening. Raises Faulty if the code cannot be loaded.
+        `how` are further fields of an Opening (`grader.backends.protocol`). Raises Faulty if the code cannot be loaded.
         """
         backend = self.backend(part, with_torch=with_torch)
         timeout_s = self.call_timeout_s(self.shape)

@@ -3,9 +3,9 @@
 Hidden cases are called after all public calls of all parts, in other runners (`grader.judge.evaluate`). So no output
 that a student sees can depend on them.
 
-Cases with their own shape, which are small, come first: a crash shows soonest there, and they warm up code pages. Peak
-memory is measured in the first call with the run's shape: memory left in the heap by an earlier such call would hide
-it. After the verdict on results, the last call is repeated under torch's profiler for its table
+Cases with their own shape come first: they are small, so a crash shows soonest, and they warm up code pages. Peak
+memory is measured in the first call with the run's shape. A later call could use memory that this call left in the
+heap. After the verdict on results, the last call is repeated under torch's profiler for its table
 (`grader.judge.memory`).
 """
 
@@ -27,8 +27,8 @@ Side = Literal["REFERENCE", "STUDENT"]
 class Step:
     """One call of a case.
 
-    If `peak`, its memory is measured. If `shown`, it is repeated under the profiler. If `held_up`, its threads are
-    delayed at random moments, provided that several threads work.
+    `peak`: its memory is measured. `shown`: it is repeated under the profiler. `held_up`: its threads are delayed at
+    random moments, if several threads work.
     """
 
     case: Case

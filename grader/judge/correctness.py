@@ -36,12 +36,13 @@ only these bugs are tried.
 """
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Limits on calls with delayed threads, which reveal data races. Results count as right after SHAKEN_S seconds of such
-calls. They repeat at most MOST_SHAKEN cases, in at most MOST_REPEATS calls. A wrong call is repeated MOST_AGAIN times.
+calls. At most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls. A wrong call is repeated MOST_AGAIN times.
 """
 
 #: Largest number of input elements of a right case that is used to refute suspects (known mistakes).
 MOST_REFUTING = 1 << 17
-#: Limit on the further calls of one inquiry (`Oracle.inquiry`), and codes of diagnoses that need no inquiry.
+#: Limit on the calls of one inquiry (further calls that show more about a wrong output, `Oracle.inquiry`), and codes of
+#: diagnoses that need no inquiry.
 MOST_INQUIRED = 16
 NEEDS_NO_INQUIRY = frozenset(
     {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
@@ -49,7 +50,7 @@ NEEDS_NO_INQUIRY = frozenset(
 
 
 class Runners:
-    """Starts the runners for one part and keeps all sessions, because their evidence is needed at the end."""
+    """Starter of the runners for one part. It keeps all sessions, because their evidence is needed at the end."""
 
     def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
         self.bench, self.part = bench, part
@@ -266,8 +267,8 @@ class Correctness:
     def outputs_again(self, session: Session, run: CaseRun, *, was_right: bool) -> list[dict[str, Any]]:
         """Return the outputs of repeated calls with the same inputs, to be compared with a wrong result.
 
-        If several threads work, several calls are made: a race may damage the same element twice. If the result
-        `was_right` before, the expected values are returned in place of repeated outputs.
+        If several threads work, several calls are made: a race may damage the same element twice. `was_right`: the
+        result was right before. Then the expected values are returned in place of repeated outputs.
         """
         if was_right:
             return [{name: known.value for name, known in run.expected.items()}]
@@ -310,7 +311,7 @@ class Correctness:
 def met_s(call: Call) -> float:
     """Return an upper limit on the seconds for which several threads ran at the same time in a call.
 
-    The limit is the call's wall-clock seconds; on a busy machine it is at most the call's CPU seconds.
+    The limit is the smaller of the call's wall-clock and CPU seconds: on a busy machine threads wait for a core.
     """
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 

@@ -7,8 +7,8 @@ terminal can show correctness long before the timing is done. This module does n
 
 Hidden cases are called last, after the public calls of all parts. The reason: a kernel can read the clock, so it could
 end a hidden call at a moment that encodes a hidden size. A later runner could return that number as a wrong public
-output, which the student sees. So no runner for public calls starts after a runner has seen a hidden case. Results of
-parts without hidden cases are complete before that.
+output, which the student sees. So no runner for public calls starts after a runner has seen a hidden case. Parts
+without hidden cases are complete before the first hidden call.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def evaluate(
         checks = None if checked is None else sanitize.options()
         host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
         if made.judged.ok or not all(kind_of(part).is_students for part in parts):
-            import_numpy(assignment)  # skipped, for speed, if the file does not compile
+            import_numpy(assignment)  # for speed, only if the file compiles
 
         bench = Bench(
             assignment,
@@ -169,9 +169,9 @@ def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
 
 
 def _with_room(bench: Bench, part: Part, judge: PartJudge, step: Callable[[PartJudge], None]) -> PartJudge:
-    """Run one step of a part's judge. Return the judge.
+    """Run one step of a part's judge. Return the judge, or a new one if the part had to be judged again.
 
-    If other submissions had filled the memory that the step needed, judge the part again, alone.
+    A part is judged again, alone, if other submissions had filled the memory that the step needed.
     """
     step(judge)
     if bench.exclusive is unshared or not judge.lacked_room():

@@ -122,7 +122,7 @@ class Marker:
         return looked_at
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
-        """Return the diagnosis for a call that changed the inputs `names`. `kept` are all that it may not change."""
+        """Return the diagnosis for a call that changed the inputs `names`. `kept`: all inputs that must not change."""
         from grader.explain import diagnose
 
         return diagnose.inputs_overwritten(names, kept, self.oracle.output)
@@ -131,9 +131,10 @@ class Marker:
         return self.bench.call_timeout_s(shape)
 
     def is_used(self) -> bool:
-        """Return True if the source defines the part's function and the part in `stands_in` calls this function.
+        """Return True if the source defines the part's function and the stand-in part calls this function.
 
-        If the function of the part in `stands_in` is not found in the source, it counts as calling every function.
+        The stand-in (key `stands_in`) is a part that can be judged in this part's place. If its function is not found
+        in the source, it counts as calling every function.
         """
         graph, user = callgraph.of_source(self.source), self.bench.assignment.part(self.part.stands_in or "")
         reached = graph.reached(user.function) or graph.known

@@ -1,8 +1,8 @@
 """Memory and profiler table of a part, compared with those of the reference in the same calls.
 
 The true peak comes from the judged calls, which decide the verdict. The profiler's table needs a process with torch, so
-one call is repeated in such a process, for student and reference. Its output does not decide a verdict. But a kernel
-that behaves differently under torch gets a flag for review.
+one call of student and reference is repeated in such a process. This call's output does not decide a verdict. But a
+kernel that behaves differently under torch gets a flag for review.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
 
 
 def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Session]) -> list[Flag]:
-    """Return a flag if the profiled call's output differs from the judged call's by more than two judged calls do."""
+    """Return a flag if the profiled and the judged output differ by more than the outputs of two judged calls."""
     judged, shown = mine.run.outputs, own.outputs
     if not mine.ok or judged is None or shown is None:
         return []

@@ -1,7 +1,7 @@
 """Signs that a part does the work of another part: equal outputs, unused arguments, memory that it should avoid.
 
-In an assignment `differs_from` says that a part sums in another order than earlier parts, `avoids_tensor` that it does
-without a certain tensor. All flags are for people and do not change points.
+In an assignment, the key `differs_from` says that a part sums in another order than earlier parts. The key
+`avoids_tensor` names a tensor that a part must not allocate. All flags are for people and do not change points.
 
 Without -ffast-math each order of summation rounds differently. Two orders agree in some elements by chance; two copies
 of one loop agree in all. Of 756 pairs of an honest flash kernel and an honest naive kernel, 736 agreed in at most 38 %
@@ -45,7 +45,7 @@ LEAST_USED = 2
 """If a function uses fewer of the arguments that other parts lack, it does not implement its part's algorithm."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
-"""Above this share (as for HELD_SHARE) the kernel is called at other sizes, and these calls decide."""
+"""Share of the avoided tensor (see HELD_SHARE) above which the kernel is called at other sizes, which then decide."""
 HELD_SHARE = 0.6
 """The avoided tensor counts as held if a kernel holds more memory than the reference by this share of the tensor's
 bytes. Honest kernels of parts 3 and 4 reached 0.26. With copies in double they reached 0.8, but only at the judged
@@ -127,7 +127,8 @@ def _tile_flags(
     """Flag a part whose output stays the same to the last bit when its tiles are twice as large.
 
     Cases count if they have their own shape and larger tiles change the reference's output. Some honest kernels add key
-    by key in all tiles. So this is a note, unless the function also leaves its own arguments unused (`is_idle`).
+    by key in all tiles, so the flag is a note. With `is_idle` (the function leaves its own arguments unused) it is a
+    "review".
     """
     part, changed = marker.part, list[str]()
     if not _own_sizes_doubled(part, other, marker.shape):
@@ -194,8 +195,8 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
 def sizes_beside(marker: Marker) -> list[dict[str, int]]:
     """Return the sizes of two further calls, to see if memory grows with the tensor of `avoids_tensor`.
 
-    Both calls have the least size in each leading dimension of the inputs that this tensor does not have. The first
-    call also has the tensor's own dimensions doubled, or halved if doubling exceeds the assignment's limits.
+    In both calls, each leading dimension of the inputs that this tensor lacks has its least size. In the first call the
+    tensor's own dimensions are doubled, or halved if doubling exceeds the assignment's limits.
     """
     part, assignment, shape = marker.part, marker.bench.assignment, marker.shape
     named = {name for dim in part.avoids_tensor for name in names_in(dim)}
@@ -237,7 +238,7 @@ def _grows(part: Part, seen: Sequence[Held]) -> bool:
 
 
 def _gave_back(part: Part, held: Held) -> bool:
-    """Return True if the process grew by less than its output's size: it must have freed memory that it held before."""
+    """Return True if the process grew by less than its output's size: it must have freed memory of earlier calls."""
     output_bytes = FLOAT_BYTES * math.prod(binding.output_shape(part, held.shape)) if part.output_dims else 0
     return held.grown_bytes is not None and held.grown_bytes < output_bytes
 
@@ -351,7 +352,7 @@ def used_arguments(body: Body, part: Part, positions: Sequence[int]) -> list[str
     names = body.parameters
     if len(names) != len(part.arguments):
         return None
-    # A parameter without a name has its type in `names`. A name that occurs twice is such a type.
+    # `names` holds the type of a parameter without a name. A name that occurs twice is such a type.
     counts, body = Counter(names), body.by_statements()
     named = [names[k] for k in positions if counts[names[k]] == 1 and names[k] not in TYPE_WORDS]
     return [name for name in named if body.reads([name])]

@@ -76,7 +76,7 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     """Draw student time divided by reference time: one dot for each student, on a logarithmic axis over `limits`.
 
     Ratios beyond `limits` are drawn at the ends of the axis. `allowances` are the students' maximum ratios, or empty if
-    times are not graded. They differ a little, because they depend on the measured reference time.
+    times are not graded. Allowances differ a little, because they depend on the measured reference time.
     """
     base, height = 138, 112
     scale = _log_scale(limits)
@@ -133,8 +133,8 @@ def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
 def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> tuple[float, float]:
     """Return the ends of an axis for these ratios. Both are powers of two.
 
-    The range covers at least 1/2 to 2. It is cut at 1/4 and at 4, because most ratios of a class are between. Only an
-    allowance above 4 extends it.
+    The range covers at least 1/2 to 2. It is cut at 1/4 and at 4, because most ratios of a class lie between them. Only
+    an allowance above 4 extends it.
     """
     known = [value for value in (*values, *allowances) if value > 0 and math.isfinite(value)]
     low = math.floor(math.log2(min([0.6, *known])))
@@ -144,7 +144,7 @@ def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> t
 
 
 def verdict_bar(counts: Mapping[str, int]) -> str:
-    """Draw one bar, divided in proportion to the counts of the verdicts, in the order of `counts`."""
+    """Draw one bar with a section for each verdict in `counts`, in their order and in proportion to their counts."""
     total, at = sum(counts.values()) or 1, 0.0
     parts = [
         f'<svg class="bar-of-verdicts" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -303,9 +303,9 @@ class Block:
 class Picture:
     """Error map of one slice of an output: its last two axes, or its only axis as one row.
 
-    The slice is the one with the most wrong elements; `place` gives its indices. `cells` are rows of cells. A cell's
-    value is the largest error / allowed error of its elements. At most 1 is right; NOT_FINITE stands for NaN and
-    infinity. In the whole output, `wrong` of `total` elements are wrong.
+    The slice has the most wrong elements of all slices; `place` gives its indices. `cells` are rows of cells. A cell's
+    value is the largest error / allowed error of its elements: at most 1 if all are right, NOT_FINITE for NaN and
+    infinity. In the whole output, `wrong` of `total` elements and `wrong_slices` of `slices` slices are wrong.
     """
 
     case: str

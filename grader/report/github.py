@@ -2,8 +2,9 @@
 
 `publish` writes them where the workflow's runner reads them:
 
-- Annotations: lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. In a message %, CR and LF
-  are escaped, in a property : and , as well. A runner shows at most MOST_ANNOTATIONS of each kind.
+- Annotations: lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. %, CR and LF are escaped in
+  a message and in properties such as `title`; ":" and "," only in properties. A runner shows at most MOST_ANNOTATIONS
+  of each kind.
 - The summary: Markdown, in the file that GITHUB_STEP_SUMMARY names. Untrusted text is in <pre>, with < and & escaped.
 - The outputs `status` (pass, fail, or error if a part could not be judged) and `summary` (one line), in the file that
   GITHUB_OUTPUT names.

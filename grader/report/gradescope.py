@@ -1,11 +1,12 @@
 """Gradescope's `results.json`: one visible test per part, one hidden test per part for its hidden cases.
 
-A visible test shows only results that a student may see (`student`). If a hidden case failed, it fails and says so,
-even if all public cases passed. The hidden test has the details; the staff can choose its visibility.
+A visible test shows only results that a student may see (`student`). If a hidden case failed, the visible test fails
+and says so, even if all public cases passed. The hidden test has the details; the staff can choose its visibility.
 
 Tests have the points of the parts. The total at the top level is reduced by the late penalty. Points given by people
 appear once they are given (extra credit as a test whose max_score is 0). Gradescope requires a score in each test, so a
-part that the machine could not judge has 0. Its name, its text and the text at the top say that this is not a grade.
+part that the machine could not judge gets 0. The test's name, its text and the text at the top say that this is not a
+grade.
 
 The format as Gradescope reads it: `tests` with `score`, `max_score`, `status` (passed or failed), `name`, `output`,
 `visibility` (hidden, after_due_date, after_published, visible); at the top level `score`, `execution_time` (seconds),

@@ -57,7 +57,7 @@ class Row:
 
 
 APART = 0.05
-"""A machine is apart if its whole interval differs by more than this share (5 %) from the median of all machines."""
+"""A machine counts as apart if its whole interval differs by more than this share from the median of all machines."""
 
 Ratios = Mapping[str, tuple[float, float, float]]
 
@@ -66,8 +66,8 @@ Ratios = Mapping[str, tuple[float, float, float]]
 class MachineRow:
     """One machine of a cluster. `refused` is the reason why it may not judge, or "".
 
-    `ratios` are (time / reference time, low and high end of its interval) of the calibration submission, by part id.
-    `apart` are the ids of parts in which the machine differs from the others.
+    `ratios` are by part id: (time / reference time, low end, high end of its interval) of the calibration submission,
+    which every machine judges. `apart` are the ids of parts in which the machine differs from the others.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 About hidden cases, students read only that one failed. Its name, shape, numbers and diagnosis are only for the staff.
 
-This rule alone would not keep the case secret. The kernel has seen the hidden inputs and may repeat them: in its
+This rule alone would not keep a hidden case secret. The kernel has seen the hidden inputs and may repeat them: in its
 output, in an exception's text, even in a "wrong" value of a later public case. So all results after a kernel's first
 hidden case are shown without text or numbers that the kernel could choose. Earlier results are shown in full. A kernel
 can still reveal one bit per case by a right or a wrong result, as in any test.
@@ -73,7 +73,7 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     notes = [HIDDEN_FAILED] if failed or ended_hidden else []
     if part.output:
         notes.append(PRINTED_WITHHELD)
-    # Show "wrong" for a crash or a hang, too: by choosing among them, a kernel could reveal more than one bit.
+    # Show "wrong" for a crash or a hang, too. A kernel that chooses one of three verdicts reveals more than one bit.
     verdict: Verdict = "wrong" if ended_hidden else part.verdict
     shown = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)
@@ -134,8 +134,10 @@ def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
 def _diagnosis(
     part: PartResult, public: tuple[CaseResult, ...], first_hidden: int, ended_hidden: bool
 ) -> Diagnosis | None:
-    """Return the diagnosis that the student may see: the part's, else that of a public case, else None. `ended_hidden`:
-    the part crashed or hung on a hidden case."""
+    """Return the diagnosis that the student may see: the part's, else one of a public case, else None.
+
+    `ended_hidden`: the part crashed or hung on a hidden case.
+    """
     own = part.diagnosis
     if own is None:
         return None

@@ -23,6 +23,8 @@ MOST_LINKS = 80
 
 @dataclass(frozen=True)
 class Link:
+    """Link to a student's section in the report: the id of the section, and the student's name."""
+
     anchor: str
     name: str
 
@@ -59,7 +61,7 @@ class PartTally:
     places: list[Dot] = field(default_factory=list)
     """Shares of the machine's peak speed that correct kernels reach, in per cent."""
     rungs: dict[str, list[float]] = field(default_factory=dict)
-    """The same shares of the lab's comparison kernels, by name, as measured with each student's kernel."""
+    """Shares of peak speed of the lab's comparison kernels, by name: one for each student's kernel, timed beside it."""
 
     def middle_rungs(self) -> dict[str, float]:
         return {word: median(values) for word, values in self.rungs.items()}

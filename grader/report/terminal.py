@@ -125,8 +125,11 @@ class Terminal:
         *,
         is_checked: bool = False,
     ) -> None:
-        """`ladder` ranks a kernel among the lab's reference kernels. `graded` are the ids of parts whose points depend
-        on their time. `is_checked`: this is a run with sanitizers, which gives no points."""
+        """Create a listener that prints to `stream`.
+
+        `ladder` compares a kernel's speed with the lab's known kernels. `graded` are the ids of parts whose points
+        depend on their time. `is_checked`: this is a run with sanitizers, which gives no points.
+        """
         self.is_checked, self.graded = is_checked, graded
         self.settled: PartResult | None = None
         """Result that was printed before its profile arrived, so that it is not printed twice."""
@@ -190,7 +193,7 @@ class Terminal:
             f"  {self.points(result, points)} of {result.max_points:g} points" if result.max_points else ""
         )
         if self.is_checked:
-            # A checked run has higher limits of memory and time, so its results earn no points.
+            # A run with sanitizers has higher limits of memory and time, so its results earn no points.
             worth = "  (a checked run gives no points)"
         elif is_untimed(result, self.graded):
             worth = f"{worth} (not timed)"

@@ -157,6 +157,7 @@ class _Entered:
         self._read_fd, self.write_fd = os.pipe()
 
     def close(self) -> bool:
+        """Close the pipe. Return True if the script has reported."""
         os.close(self.write_fd)
         os.set_blocking(self._read_fd, False)
         with open(self._read_fd, "rb", buffering=0) as mark:

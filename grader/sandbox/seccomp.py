@@ -325,6 +325,7 @@ class _Program:
         self.add(_LOAD, _NUMBER)
 
     def by_bits(self, call: int, bits: int, *, found: int, otherwise: int, argument: int = 0) -> None:
+        """Add a block that returns `found` if an argument of a call has any of these bits, else `otherwise`."""
         self.add(_EQUAL, call, 0, 4)
         self.add(_LOAD, _ARGUMENTS + 8 * argument)
         self.add(_ANY_BIT, bits, 0, 1)
@@ -334,6 +335,7 @@ class _Program:
     def by_values(
         self, call: int, argument: int, values: tuple[int, ...], *, found: int, otherwise: int
     ) -> None:
+        """Add a block that returns `found` if an argument of a call is one of these values, else `otherwise`."""
         self.add(_EQUAL, call, 0, 2 + 2 * len(values))
         self.add(_LOAD, _ARGUMENTS + 8 * argument)
         for value in values:

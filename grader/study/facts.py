@@ -2,8 +2,8 @@
 
 The peak of each instruction set level is the speed of a block of assembly (native/probe.cpp). Bandwidth is measured by
 a triad a = b + 3c and by a sum, over arrays that together exceed the last cache. Each figure is the best of several
-tries, because other processes can only make them slower. The triad counts 12 bytes per element. As usual, this excludes
-the read of each cache line of `a` before it is written.
+tries, because other processes can only make a try slower. The triad counts 12 bytes per element. As usual, this
+excludes the read of each cache line of `a` before it is written.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Speed:
 def _of(by_threads: Mapping[int, float], threads: int) -> float:
     """Return the best value measured on at most `threads` threads.
 
-    More threads should never be slower. But on a busy machine, the value of all cores may be less than that of one.
+    More threads should never be slower. But on a busy machine, all cores together may be slower than one alone.
     """
     return max(value for count, value in by_threads.items() if count <= max(threads, min(by_threads)))
 

@@ -1,13 +1,13 @@
 """Laboratory of the studies: it builds one source in several variants, checks them, and times them in turn.
 
-Theory of operation. In each round every variant is called twice: in an order and then in its reverse (A B C C B A, the
-next round B C A A C B). So a drift of the machine affects all variants alike. The times of a variant's two calls in a
-round are combined by their geometric mean. `grader.judge.timing` gives the median, over the rounds, of the ratio of two
-variants' times, and its order-statistic interval.
+Theory of operation. In each round all variants are called twice: in one order, then in the reverse order (A B C C B A;
+in the next round B C A A C B). So a drift of the machine affects all variants alike. The times of a variant's two calls
+in a round are combined by their geometric mean. `grader.judge.timing` gives the median, over the rounds, of the ratio
+of two variants' times, and its order-statistic interval.
 
-Other programs make all times longer, but hardly change these ratios. If variants are timed one after the other, the
-ratios change, too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so
-the best of three calls in a row counts.
+Other programs make all times longer, but hardly change these ratios. Without the alternation, the ratios would change,
+too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so the best of
+three calls in a row counts.
 
 A variant is timed only if it is right on every case of its part. The result of each timed call is checked on random
 rows that are chosen after the call. A wrong variant keeps its row in the table, with the reason in place of a time.
@@ -86,7 +86,7 @@ class Outcome:
 
 
 class Laboratory:
-    """Builds and runners (processes that call kernels) of one source. Use `set_up` to make one."""
+    """Builds and runners (processes that call kernels) of one source. `set_up` makes a laboratory."""
 
     def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
         self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
@@ -218,7 +218,7 @@ class Laboratory:
 def set_up(settings: Settings) -> Iterator[Laboratory]:
     """Yield a laboratory for one command. End all its runners afterwards."""
     with ExitStack() as stack:
-        # The zygote starts a process with torch only if a part or the student's file needs torch.
+        # The zygote (the parent of runners with torch) imports torch only if a part or the student's file needs torch.
         sandbox = of_file(settings.source)
         zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox))

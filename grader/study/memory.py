@@ -33,7 +33,8 @@ from grader.study.table import Cell, Table
 
 FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
-"""The true peak is the median of this many runners. One alone may include pages that a library touches only once."""
+"""Number of runners for a true peak, which is their median. One runner's peak may include pages that a library touches
+only once."""
 COLUMNS = (
     "formula (bytes)",
     "profiler (bytes)",
@@ -227,12 +228,13 @@ def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
 
 
 def _median(values: Iterable[int | None]) -> int | None:
+    """Return the median of the known values; None if all are None."""
     known = [value for value in values if value is not None]
     return round(median(known)) if known else None
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Return (profiler bytes, profiler bytes with workspaces in scope, peak of the first call of this size).
+    """Return three numbers of bytes: profiler, profiler with workspaces in scope, peak of the first call of this size.
 
     A value is None if the system does not report it. Raises Faulty if a call fails.
     """

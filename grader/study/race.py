@@ -253,7 +253,7 @@ def words_of(
     shape: Mapping[str, int],
     sandbox: Sandbox,
 ) -> Watched:
-    """Return the text on data races in a part that explains a verdict, or the reason why they could not be seen.
+    """Call a part under ThreadSanitizer. Return a text on its data races, or the reason why this was not possible.
 
     The first call has small sizes. If a parallel region had only one thread then, a second call has the sizes `shape`.
     """
@@ -328,7 +328,7 @@ def watch(
 
 @functools.cache
 def has_thread_sanitizer(tools: Toolchain) -> bool:
-    """Return True for gcc on Linux with libtsan. Other compilers call OpenMP functions that the kit's library lacks."""
+    """Return True for gcc with libtsan on Linux. Other compilers call OpenMP functions that the kit's library lacks."""
     if tools.system != "Linux" or tools.family != "gcc":
         return False
     command = [str(tools.compiler), "-print-file-name=libtsan.so"]
@@ -342,13 +342,14 @@ def _without_randomised_addresses() -> tuple[str, ...]:
 
 
 def _count(output: str, of: str) -> int | None:
+    """Return the number after the last text `of` in the output; None without such a number."""
     _, found, rest = output.rpartition(of)
     number = rest.split("\n", 1)[0]
     return whole(number) if found else None
 
 
 def _trouble(run: Ran) -> str:
-    """Return a text on how a run failed, which continues a sentence that starts with the function's name; "" if not."""
+    """Return a text on a run's failure, which continues a sentence that starts with the function's name; else ""."""
     finished = run.finished
     if finished.timed_out:
         return f"did not end within {TIMEOUT_S:.0f} s; no race was found until then"

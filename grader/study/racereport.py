@@ -29,8 +29,8 @@ LOCATION = re.compile(
 )
 FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d{1,9})(?::\d+)? \(", re.MULTILINE)
 
-#: Matches the written name in `sum += x`, `row[j] = x` or `(*count)++`. It also matches declarations, which
-#: `_is_declared` excludes: threads do not share a new variable.
+#: Matches the name of the variable that `sum += x`, `row[j] = x` or `(*count)++` writes. It also matches declarations.
+#: `_is_declared` excludes these, because threads do not share a new variable.
 WRITTEN = re.compile(
     r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
@@ -67,8 +67,8 @@ class Access:
 class Race:
     """Data race: two threads access one variable without synchronisation, and at least one of them writes.
 
-    `variable` is "" if its name is unknown. `place` is a text on its memory. `made` is the line that allocated it on
-    the heap. `is_static`: the variable is static in a function.
+    `variable` is its name, "" if unknown. `place` is a text on its memory. `now` and `before` are the two accesses.
+    `made` is the line that allocated the memory on the heap. `is_static`: the variable is static in a function.
     """
 
     variable: str
@@ -103,6 +103,7 @@ def races(output: str, source_text: str) -> tuple[Race, ...]:
 
 
 def _race(text: str, rows: Sequence[str]) -> Race | None:
+    """Parse one report. Return None if it lacks two accesses, or if neither is in the student's file."""
     accesses = list(ACCESS.finditer(text))
     if len(accesses) < 2:
         return None

@@ -161,7 +161,7 @@ class Ran:
     """Result of one run.
 
     `output` is the text that the program and the tool around it printed. `call` is the reply to the request, or None if
-    the program ended before it replied.
+    it is missing or invalid. `folder` holds the files that the program wrote.
     """
 
     finished: Finished
@@ -237,9 +237,10 @@ def ran(
 
 
 def _sandbox(of_file: Sandbox) -> Sandbox:
-    """Return a sandbox of tier B: Landlock and a filter of system calls. Raises Unsuitable if it does not work here.
+    """Return a sandbox of tier B: Landlock and a filter of system calls. Tier A has no /proc, which these tools read.
 
-    For the user's own file it then returns OPEN (limits only). Tier A has no /proc, which these tools read.
+    If tier B does not work here, OPEN (limits only) is returned for the user's own file. For other files this raises
+    Unsuitable.
     """
     try:
         found = replace(choose("B"), own_uid=choose("B").own_uid and of_file.locks)

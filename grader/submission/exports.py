@@ -40,6 +40,8 @@ class Person:
 
 @dataclass(frozen=True)
 class CanvasName:
+    """Parts of the name of a file downloaded from Canvas. `late`: Canvas marks the file as late."""
+
     person: str
     user: str
     late: bool
@@ -116,7 +118,10 @@ class _Strange(Exception):
 
 @dataclass
 class _Open:
-    """A list or mapping whose end was not read yet. `kept` is its content so far; None if that is not needed."""
+    """A list or mapping (`is_mapping`) whose end was not read yet.
+
+    `kept` is its content so far, None if that is not needed. `at_key`: the next item of a mapping is a key.
+    """
 
     kept: dict[str, object] | list[object] | None
     is_mapping: bool

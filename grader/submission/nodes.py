@@ -53,7 +53,7 @@ class Node(Protocol):
         ...
 
     def modified_at(self) -> datetime | None:
-        """Return the time of a disk file's last change, in UTC; None for other nodes."""
+        """Return the time of a disk file's last change, in UTC; None for other nodes and for an unreadable file."""
         ...
 
     def open(self, limits: ArchiveLimits, scratch: Path) -> BinaryIO:

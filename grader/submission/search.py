@@ -42,9 +42,10 @@ class Names:
 class Unit:
     """The nodes of one submission: one node (`whole`), or several side by side (`nodes`).
 
-    `title` and `key` determine its id (`grader.submission.ids`). `numbered`: True if numbers in file names count
-    attempts. `trouble` is the reason why it cannot be graded, or "". `identities` are the owners' ids on platforms.
-    `with_imports`: True if a Python file on disk is copied with the files that it imports from its own folders.
+    `title` and `key` determine its id (`grader.submission.ids`). `marked_late`: True if Canvas marks it as late.
+    `numbered`: True if numbers in file names count attempts. `trouble` is the reason why it cannot be graded, or "".
+    `identities` are the owners' ids on platforms. `with_imports`: True if a Python file on disk is copied with the
+    files that it imports from its own folders.
     """
 
     title: str
@@ -86,6 +87,7 @@ class Match:
 
 
 def match(name: str, wanted: str) -> Match | None:
+    """Compare a file name with the wanted one. Return None if they do not match."""
     if name == wanted:
         return Match(0, 0)
     if name.casefold() == wanted.casefold():
@@ -282,7 +284,7 @@ def _bundle(pieces: Iterator[bytes], place: str, read: pythontree.Read) -> Itera
 
 
 def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
-    """Return a function that reads the plain files below these nodes."""
+    """Return a function that reads a plain file below these nodes, by path; None for any other path."""
     folders = {"": {node.name: node for node in top}}
 
     def inside(folder: str) -> dict[str, Node]:

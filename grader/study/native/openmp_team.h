@@ -1,7 +1,7 @@
 // State of a thread in openmp_tsan.cpp, which includes this file: its team, its position in a loop, and its tasks.
 //
-// This file uses no containers of the standard library: the linker would merge these copies, which are not
-// instrumented, with the program's copies.
+// This file uses no containers of the standard library. Their code would not be instrumented here, and the linker would
+// merge it with the program's instrumented code.
 #ifndef GPT149_OPENMP_TEAM_H
 #define GPT149_OPENMP_TEAM_H
 

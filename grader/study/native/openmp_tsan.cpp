@@ -63,7 +63,7 @@ void parallel(void (*body)(void *), void *data, unsigned threads) {
   team.size = team.level > 1 ? 1 : wanted;
   Start starts[kMostThreads];
   pthread_t others[kMostThreads];
-  // Create threads for each region: pthread_create and pthread_join are the synchronisation that its ends promise.
+  // Create threads for each region: pthread_create and pthread_join synchronise its start and end as OpenMP promises.
   if (team.size > 1) regions++;
   else if (team.level == 1) regions_alone++;
   for (int k = 1; k < team.size; k++) {
@@ -172,8 +172,8 @@ extern "C" void __wrap___tsan_func_exit() {
   if (is_loaded) __real___tsan_func_exit();
 }
 
-// Prints the numbers of regions with one thread and with more threads: without the latter no race can be found. This is
-// done in _exit, the runner's last call, because the runner does not run destructors of static objects.
+// Prints the numbers of regions with one thread and with several threads. Only regions with several can show a race. It
+// prints in _exit, the runner's last call, because the runner does not run destructors of static objects.
 extern "C" [[noreturn]] void __real__exit(int status);
 extern "C" [[noreturn]] void __wrap__exit(int status) {
   std::fprintf(stderr, "\nopenmp: alone %d\nopenmp: regions %d\n", regions_alone, regions);

@@ -31,7 +31,7 @@ GONE_S = 0.3
 LOOK_S = 1.0
 #: Interval in seconds at which the file is read if the system sends no notifications.
 POLL_S = 0.1
-#: Options of watchfiles. After a change it waits for further ones in steps of `step` ms, at most `debounce` ms.
+#: Options of watchfiles. After a change it waits for further changes in steps of `step` ms, at most `debounce` ms.
 HOW: dict[str, Any] = {
     "debounce": 50,
     "step": 10,
@@ -165,6 +165,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def _sign(path: Path) -> tuple[int, int, int] | None:
+    """Return inode, size and modification time of a file; None if it is missing. A save changes one of them."""
     try:
         found = path.stat()
     except OSError:

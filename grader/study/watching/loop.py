@@ -458,7 +458,7 @@ class Loop:
 
     def _judged(self, content: Content, result: SubmissionResult) -> None:
         if result.sha256 != hashlib.sha256(content.source or b"").hexdigest():
-            return  # The file was saved again before the judge read it. That save is judged next.
+            return  # The file was saved again before the judge read it: the new content is judged next.
         scored = score.score(self.task.assignment, result)
         if len(result.parts) > 1:
             self.screen.scoreboard(result, scored)

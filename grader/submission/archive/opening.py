@@ -85,7 +85,7 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
 
 
 class _Decoder(Protocol):
-    """Interface of Python's decompressors for bzip2 and xz; `_Gzip` adapts zlib's to it."""
+    """Interface of Python's decompressors for bzip2 and xz; `_Gzip` adapts zlib's to it. `eof`: the stream is over."""
 
     eof: bool
     unused_data: bytes

@@ -146,7 +146,7 @@ def _name(header: bytes) -> bytes:
 def _attributes(meta: bytes, name: bytes | None) -> tuple[bytes | None, int | None]:
     """Return path and size from a pax header: records of the form `length key=value`. Raises Unreadable.
 
-    `name` is the path if the header has none.
+    A header without a path gives `name`, one without a size gives None.
     """
     size_bytes, at, count = None, 0, 0
     while at < len(meta) and meta[at] != 0:

@@ -95,6 +95,10 @@ class ZipArchive:
         return _Listing(start, size_bytes, start - offset)
 
     def _find_end64(self, end: int) -> tuple[int, int, int, int, int] | None:
+        """Return disk, first disk, the listing's size and offset, and the own offset of the zip64 end record.
+
+        The end record at `end` follows it. Returns None without a zip64 end record.
+        """
         if end < _LOCATOR64.size:
             return None
         self._file.seek(end - _LOCATOR64.size)
