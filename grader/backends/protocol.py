@@ -77,7 +77,7 @@ class Checks(Protocol):
         """Draw about `rows` rows of each output. Return a function that compares these rows with the oracle's."""
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
-        """Return the diagnosis for a call that changed the inputs `names`. `kept` are all that it may not change."""
+        """Return the diagnosis for a call that changed the inputs `names`. `kept`: all inputs that must not change."""
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float: ...
 
@@ -177,7 +177,10 @@ class Backend(ABC):
         return ()
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        """Return flags for a GPU part whose calls use a library in place of a kernel. `play`: also replay the calls."""
+        """Return flags for a GPU part whose calls use a library in place of a kernel.
+
+        `play`: also replay the calls' traces (their launches of kernels) on other inputs.
+        """
         return ()
 
     def lacks(self, part: Part, step: Literal["results", "time"]) -> Faulty | None:
@@ -185,7 +188,7 @@ class Backend(ABC):
         return None
 
     def lacked_room(self, diagnosis: Diagnosis) -> bool:
-        """Return True if a call failed because memory that submissions share was full."""
+        """Return True if the call of this diagnosis failed because other submissions had filled shared memory."""
         return False
 
     @abstractmethod
@@ -197,5 +200,5 @@ class Backend(ABC):
         """Return the verdict and message for a runner that died while loading, or did not load the file."""
 
     def with_loads_outside(self, part: Part, diagnosis: Diagnosis, lines: Sequence[int]) -> Diagnosis:
-        """Return the diagnosis with a note on the source `lines`, which read outside of all tensors."""
+        """Return the diagnosis, extended by a note on the source `lines`, which read outside of all tensors."""
         return diagnosis

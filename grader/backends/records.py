@@ -27,8 +27,8 @@ class BuildOptions:
     `flags` follow the published flags, and so override them. `defines` are macros, as `-D NAME=VALUE`. `cache` is the
     folder of the cache, None for the user's own. `timeout_s` limits the processor time of all compilers together. A
     larger object than `object_bytes` is refused. In the `sandbox`, compilers see only a copy of the source, the headers
-    and a folder for their output. The kit's headers are precompiled outside of it. `sanitize` builds with
-    AddressSanitizer, UBSan and checked vectors, without optimisation. `on_step` is called as each step begins.
+    and a folder for their output. The kit's headers are precompiled outside of the sandbox. `sanitize`: build with
+    AddressSanitizer, UBSan and checked vectors. `on_step` is called when a step begins.
     """
 
     flags: Sequence[str] = ()

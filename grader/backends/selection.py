@@ -2,8 +2,8 @@
 
 Usually a C++ file is judged by the native backend (`native.nativebuild`): in a process that holds only the file and a
 stand-in for torch's tensors. Then torch is used only for the profiler's table, with an object that is built on demand.
-A file that uses more of torch than tensors cannot be judged natively. By the key `torch_runner`, the assignment either
-lets a process with torch judge it, with a flag, or makes it an error.
+A file that uses more of torch than tensors cannot be judged natively. The assignment's key `torch_runner` decides if a
+process with torch judges such a file, with a flag, or if this is an error.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def make(
     if not _allowed(refusal, assignment.torch_runner):
         return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
     if torch_version() == ABSENT:
-        # A missing torch is not the student's fault: the part stays `unjudged`.
+        # A missing torch is not the student's fault: `waits_for` leads to the verdict `unjudged`.
         words = f"{refusal.text}. Only a process with torch can judge that: install torch, and judge again"
         return Made(replace(native, diagnostics=words, waits_for=TORCH), with_torch, native=True)
     built = with_torch()
@@ -253,7 +253,7 @@ def _how(
 
 
 def _borrowed(built: Build) -> str:
-    """Return a message if the object calls torch's operators (the compiler's first error may not say so); else ""."""
+    """Return a message if the object calls torch's operators; else "". The compiler's first error may not name them."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
     return f"{called[0]}; write their work yourself, with loops over elements" if called else ""
 

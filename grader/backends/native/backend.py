@@ -93,6 +93,7 @@ class NativeBackend(CppCalls):
         except ProgramRefused as reason:
             raise crashes.program_fault(str(reason)) from reason
         if session.load_error is not None:
-            # The kit's code in a native program loads no object. So the student's code sent this reply about loading.
+            # A native program loads no object, so the kit's code in it never reports a loading error: the student's
+            # code sent this reply.
             raise crashes.program_fault("it sent back something other than a greeting")
         return session

@@ -28,7 +28,7 @@ COMPILER_MEMORY_BYTES = 4 * GIB
 COMPILER_OUTPUT_BYTES = 256 << 10
 #: Time limit for precompiling the kit's header, which does not count towards the student's limit.
 HEADER_TIMEOUT_S = 600.0
-#: Limit on the errors that a compiler prints. Later ones mostly follow from the first, and can take pages with torch.
+#: Limit on the errors that a compiler prints. Later errors mostly follow from the first, and can take pages with torch.
 MAX_ERRORS = 5
 #: Environment variables that a compiler gets. Others are removed, because CPATH or GCC_EXEC_PREFIX would change objects
 #: without changing their cache keys.
@@ -64,7 +64,7 @@ class Source:
 class Stage:
     """A stage of a build: the paths of the system (`system`) and of the kit (`read`) that it sees in the sandbox.
 
-    With `sees_header` it also sees the folder of the precompiled header.
+    `sees_header`: the stage also sees the folder of the precompiled header.
     """
 
     system: tuple[Path, ...]
@@ -76,7 +76,7 @@ class Stage:
 class Compilers:
     """Runner of the compilers for one source. `cpu_s` is the sum of their CPU time, `waits_for` as in `records.Build`.
 
-    `visible` are the paths that they see in the sandbox, besides the system's paths and their build folder (Room).
+    `visible` are the paths that compilers see in the sandbox, besides the system's paths and their build folder (Room).
     """
 
     source: Source
@@ -127,6 +127,7 @@ class Compilers:
         return (*own, *(room.read if stage is None or stage.sees_header else ()))
 
     def compilers_files(self, program: str) -> tuple[Path, ...]:
+        """Return the files that a compiler needs besides the system's: those of ispc, or the compiler's own folder."""
         known = self.source.ispc_file.compiler if self.source.ispc_file else None
         return known.files() if known and program == known.path else programs_folders(program)
 
@@ -294,7 +295,7 @@ def digest(*parts: bytes) -> str:
 
 
 # ---- marks on places
-# Marks by which the true places in gcc's output differ from places that a source makes gcc print.
+# Random marks show which places (FILE:LINE) in gcc's output come from gcc, and which ones a source makes gcc print.
 # A string in `#pragma message` or `static_assert` may hold line ends. So a source can make gcc print whole lines that
 # look like errors in other places. gcc prints the places of its own messages in a colour, which can be configured. The
 # kit makes this colour a random number for each run. A source cannot know it, so text with this colour comes from gcc.

@@ -56,7 +56,7 @@ def loading_fault(death: Call) -> Faulty:
 
 
 def program_fault(reason: str) -> Faulty:
-    """Return the verdict for a program that does not start. Ordinary C++ cannot cause this; inline assembly can."""
+    """Return the verdict for a program that does not start. Inline assembly can cause this, ordinary C++ cannot."""
     return fault(
         "compile_error",
         "load_error",

@@ -1,8 +1,8 @@
-"""module.ispc, a second file that a submission may hold: its detection and its compile command.
+"""Detection and compile command of module.ispc, a second file of a submission in ISPC, Intel's language for SIMD.
 
 module.ispc is compiled before module.cpp, in the same sandbox. `ispc` makes the header module_ispc.h and an object.
-module.cpp includes the header, and its object is linked with that of module.ispc. The judge does not parse module.ispc.
-It only checks if there is more than white space and comments. If not, the kit writes an empty header, because ispc
+module.cpp includes the header, and the objects of both files are linked. The judge does not parse module.ispc. It only
+checks if the file holds more than white space and comments. If not, the kit writes an empty header, because ispc
 refuses an empty file.
 
 A machine without `ispc` cannot judge such a submission. That is not the student's fault: the verdict is `unjudged`.
@@ -136,7 +136,7 @@ LACKS_A_NAME = re.compile(
 def must_wait(text: bytes, handed_in: IspcFile | None) -> bool:
     """Return True if a module.cpp with this text cannot be compiled because this machine has no `ispc`.
 
-    If the text does not name ispc's header, it may compile without it: module.ispc may be a leftover.
+    A text that does not name ispc's header may compile without ispc: module.ispc may be a leftover.
     """
     return handed_in is not None and handed_in.cannot_be_compiled and HEADER.encode() in text
 
@@ -179,6 +179,7 @@ def compiler() -> Compiler | None:
 
 @functools.lru_cache(maxsize=4)
 def _compiler_at(path: str, modified_ns: int, size_bytes: int) -> Compiler | None:
+    """Return the `ispc` at `path`; None if it does not run. Cached until its time or size changes."""
     try:
         ended = subprocess.run(
             [path, "--version"],

@@ -167,7 +167,7 @@ def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def main_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Return the linker flags by which the runner's main is called, and not a `main` in the student's file."""
+    """Return the linker flags with which the program calls the runner's `main`, not one in the student's file."""
     return () if tools.system == "Darwin" else ("-Wl,--wrap=main", *PLAIN_STACK, *FILE_CALLS)
 
 
@@ -369,6 +369,7 @@ class _Work(Compilers):
         return self.cache / "objects" / f"{self.key}.native"
 
     def linkage(self, known: Kit) -> str:
+        """Return the name of the linkage (see LINKAGES) of this build's program."""
         return SANITIZED if self.options.sanitize else known.linkage
 
     def compile(self, name: str) -> tuple[str, Refusal | None]:
@@ -432,8 +433,8 @@ class _Work(Compilers):
     ) -> Iterator[tuple[Finished, str]]:
         """Run front end, assembler and linker. Each sees only its own files (`stages.Views`).
 
-        Yield for each (its result, name of the list of files that it has read; "" for the linker). `text` is the
-        student's source, empty for a source of the kit.
+        For each, yield its result and the name of its list of read files ("" for the linker). `text` is the student's
+        source, empty for a source of the kit.
         """
         assert room.header is not None
         seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler

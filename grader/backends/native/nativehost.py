@@ -54,8 +54,8 @@ from grader.sandbox.view import LIBRARIES
 START_TIMEOUT_S = 20.0
 #: Start of the launcher's message if Linux refuses to start the program.
 PROGRAM = "program: "
-#: Error messages of a refusal that the program's content may cause. Others (no memory, too many processes) are the
-#: machine's fault.
+#: Linux's error messages for programs that it refuses because of their content. Other errors (no memory, too many
+#: processes) are the machine's fault.
 REFUSALS = tuple(
     os.strerror(getattr(errno, name, errno.ENOEXEC))
     for name in (
@@ -231,6 +231,7 @@ class NativeHost:
         raise KitError(f"programs built by this compiler do not start in the sandbox ({said}): try CXX=g++")
 
     def _chosen_filter(self) -> seccomp.Filter | None:
+        """Return the filter of system calls for the runners; None on systems without one."""
         if sys.platform != "linux" or (self.sandbox.locks and not self.sandbox.seccomp):
             return None
         return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)

@@ -51,7 +51,8 @@ ASAN_OPTIONS = {
 UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "0", "color": "never"}
 MAX_FRAMES, MOST_REPORTS = 8, 64
 LONGEST_LINE, LONGEST_ROW = 2000, 160
-"""Most characters that are read of a report's line (a kernel may print long ones), and shown of a source line."""
+"""Limits in characters: on the part of a report's line that is read (a kernel may print long lines), and on the part of
+a source line that is shown."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def report(output: str, source: Path) -> SanitizerReport | None:
     return next(iter(reports(output, source)), None)
 
 
-#: A stack frame without a line number, unless its function is the kit's. The path may hold the kit's name, and blanks.
+#: A stack frame without a line number, in a function that is not the kit's. A path may hold the kit's name and blanks.
 UNNAMED = re.compile(
     r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?:(?!gpt149)[^\n])*?) "
     r"\((?P<file>/[^\n]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
@@ -260,7 +261,10 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
 
 
 def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
-    """Parse one report. `before` is the text between the report before and this one, `rows` the source's lines."""
+    """Parse one report: of a bad subscript, of UBSan or of AddressSanitizer. Return None for any other text.
+
+    `before` is the text between the previous report and this one, `rows` the source's lines.
+    """
     subscript, undefined, asan = SUBSCRIPT.match(text), UBSAN.match(text), ASAN.match(text)
     # The first stack is the fault's. Stacks of the allocation and of threads follow after an empty line.
     stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]

@@ -1,5 +1,5 @@
-"""The stand-in for torch's tensors (inside/plain): headers and objects for a student's file without torch, and messages
-for a file that needs more of torch.
+"""The stand-in for torch's tensors (inside/plain): headers and objects to compile a student's file without torch, and
+messages for a file that needs more of torch.
 
 Theory of operation. The headers in inside/plain hold the functions that loops may call, and are precompiled. The
 sources there hold all other functions, and are compiled once. Both are made for one set of flags (`prepare`) and
@@ -85,7 +85,7 @@ WORK = re.compile(
     r"|masked_fill|masked_select|gather|scatter|scatter_add|index_select|index_add|take|tril|triu|cdist|cross"
     r")(?:_?|_out|_outf|_backward)"
 )
-#: Errors for a missing member, name of torch, operator or function of tensors: those of gcc, then those of clang. The
+#: Errors for a missing member, name of torch, operator or function of tensors: first gcc's errors, then clang's. The
 #: searched text has at most MOST_TEXT characters.
 ABSENT = re.compile(
     r"\b(?P<gcc_class>at::Tensor|TensorOptions|gpt149::Module)'(?: \{aka [^}]*\})?"

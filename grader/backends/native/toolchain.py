@@ -21,7 +21,7 @@ from pathlib import Path
 from grader.core.errors import KitError
 
 X86 = frozenset({"x86_64", "amd64"})
-#: C++ standard without torch; otherwise the one that torch's headers need.
+#: C++ standard on a machine without torch. With torch, the standard is the one that torch's headers need.
 DEFAULT_STANDARD = "c++17"
 #: Recorded as the version if torch is missing.
 ABSENT = "absent"
@@ -100,7 +100,7 @@ bytecode in objects."""
 
 
 def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
-    """Return flags with which linking does not compile bytecode: that would run an assembler on unchecked inputs."""
+    """Return flags that keep the linker from compiling bytecode, which would run an assembler on unchecked inputs."""
     return NO_COMPILER_AT_LINK if tools.family == "gcc" and tools.system != "Darwin" else ()
 
 
@@ -240,11 +240,13 @@ def _torch_include_dirs(torch_root: Path) -> tuple[Path, ...]:
 
 
 def _cxx11_abi(torch_root: Path) -> int | None:
+    """Return torch's `_GLIBCXX_USE_CXX11_ABI`, 0 or 1; None if its files do not give it."""
     config = torch_root / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
     found = re.search(r"_GLIBCXX_USE_CXX11_ABI=(\d)", config.read_text()) if config.is_file() else None
     return int(found.group(1)) if found else None
 
 
 def python_include_dir() -> Path | None:
+    """Return the folder of Python.h; None if Python's development headers are not installed."""
     include = Path(sysconfig.get_paths(vars={"base": sys.base_prefix})["include"])
     return include if (include / "Python.h").is_file() else None

@@ -37,7 +37,8 @@ MOST_SHOWN, MOST_OUTPUT = 3, 1 << 18
 WARNING = re.compile(
     r"^module\.cpp:(?P<line>\d{1,9}):\d+: warning: (?P<text>.*?) \[-W(?P<flag>[\w-]+)=?\]?$", re.MULTILINE
 )
-#: Warnings that are left out: conversions to another floating type (a double from exp(), say), which keep the fraction.
+#: Warnings that are left out: conversions between floating types, such as from the double of exp(). They keep the
+#: fraction.
 ROUNDED = re.compile(r"to '(?:float|double|long double)'")
 
 

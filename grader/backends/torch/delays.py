@@ -13,10 +13,10 @@ class Delays:
     """Context manager that delays the running thread many times in a call, for about 0.1 ms each.
 
     A race shows if threads are interrupted in the middle of their work. On few or busy cores each thread may finish its
-    share without an interruption: on one core, a kernel with a shared row sum was right at N = 256 every time. Delays
-    at random moments reveal the race (Edelstein et al., "Multithreaded Java program test generation", 2002). A timer
-    interrupts the thread that is on the core (before Linux 6.4: the first thread), and the signal's handler sleeps. The
-    timer is made before the sandbox is locked, because a student's code must not make timers.
+    share without an interruption: on one core, a kernel whose threads share one row sum was always right at N = 256.
+    Delays at random moments reveal the race (Edelstein et al., "Multithreaded Java program test generation", 2002). A
+    timer interrupts the thread that is on the core (before Linux 6.4: the first thread), and the signal's handler
+    sleeps. The timer is made before the sandbox is locked, because a student's code must not make timers.
     """
 
     INTERVAL_S = 200e-6

@@ -60,7 +60,7 @@ class Files(NamedTuple):
 
 def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
     """Serve the judge's requests `spawn` and `reap` until it closes `control`; then end all runners and exit."""
-    # No death signal for the zygote itself: when the judge is killed, `control` ends, and the zygote can clean up.
+    # The zygote gets no signal when the judge dies. Instead, reading `control` ends, and the zygote can clean up.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # saves a tenth of the import's time
@@ -233,7 +233,7 @@ def sweep(living: list[int]) -> None:
 
 
 def descendants(pids: list[int]) -> list[int]:
-    """Return these processes and their descendants, about MOST_AT_ONCE at most: `sweep` calls it again for others."""
+    """Return these processes and their descendants, at most about MOST_AT_ONCE. `sweep` calls it again for others."""
     found = list(pids)
     for pid in found:  # `found` grows during the loop
         if len(found) >= MOST_AT_ONCE:

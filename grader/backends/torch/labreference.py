@@ -1,7 +1,7 @@
 """A lab's reference in the form of a student's file: `reference.cpp` in the lab's folder, built like a student's file.
 
-A handout holds the compiled object in place of the source. A lab may have further kernels of this form, with which its
-studies compare the student's kernel. They are built and handed out in the same way.
+A handout holds the compiled object in place of the source. A lab's studies may compare the student's kernel with other
+kernels of this form, which are built and handed out in the same way.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ compiles the file with torch/extension.h, in about a minute, and its messages ar
 because the native build, without torch, comes first (`backends.selection`).
 
 The cache holds objects and precompiled headers under the hash of all their inputs. An entry is made in its own folder
-and renamed into place, without locks. So no build waits for a killed one. Two simultaneous builds of a source do the
+and renamed into place, without locks. So no build waits for a killed build. Two simultaneous builds of a source do the
 work twice, with equal results.
 """
 
@@ -146,7 +146,7 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
 
 @dataclass(frozen=True)
 class TorchRecipe(Source):
-    """All inputs on which the content of an object depends."""
+    """All inputs on which the content of an object depends. `sanitize`: build it with sanitizers."""
 
     sanitize: bool
     torch: TorchFiles
@@ -236,6 +236,7 @@ class _Work(Compilers):
         return self.cache / "objects" / f"{self.key}.{path}.so"
 
     def find(self) -> str | None:
+        """Return the path ("light" or "full") whose object is in the cache; None if neither is."""
         return next((path for path in ("light", "full") if objectcache.touch(self.entry(path))), None)
 
     def compile(self) -> tuple[str, str]:
@@ -302,9 +303,9 @@ class _Work(Compilers):
     def attempt(self, path: str, room: compiling.Room, limit: TimeLimit) -> Finished | None:
         """Compile and link on one of PATHS. Return None for success, else the failed run.
 
-        The fast linker (gold) does not find libstdc++ in an unusual place. So after undefined names the compiler's own
-        linker is tried. If the fast linker also fails for a source of the kit, it is not used any more. Its failure for
-        a student's file alone does not prove that it is unfit.
+        The fast linker (gold) does not find libstdc++ in an unusual place. So after an error about undefined names, the
+        compiler's own linker is tried. If gold also fails for a source of the kit, it is not used any more. Its failure
+        for a student's file alone may be the file's fault.
         """
         quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
         if quick is not None and not distrusted.exists():

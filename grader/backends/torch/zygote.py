@@ -262,8 +262,8 @@ class Zygote:
 
     def _end(self) -> None:
         if not self._ready and not self.sandbox.bwrap:
-            # The zygote may still import torch, and has no runners: kill it at once. Not with bubblewrap, which would
-            # leave it behind if killed.
+            # The zygote may still import torch, and has no runners: kill it at once. With bubblewrap, `_process` is
+            # bwrap, which would leave the zygote behind if killed.
             self._process.kill()
         self._control.close()
         for pid in self._living:
@@ -407,7 +407,7 @@ class Zygote:
         return f"{last}, {signal.Signals(-status).name}" if status < 0 else last
 
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
-        """Send a message. Return the answer and its sender's process id. Raises Lost."""
+        """Send a message. Return the answer and its sender's process id, None if unknown. Raises Lost."""
         try:
             # In tier D a kernel can stop the zygote: resume it. SIGCONT has no effect on bwrap.
             self._process.send_signal(signal.SIGCONT)
