@@ -93,7 +93,7 @@ class NativeBackend(CppCalls):
         except ProgramRefused as reason:
             raise crashes.program_fault(str(reason)) from reason
         if session.load_error is not None:
-            # A native program loads no object, so the kit's code in it never reports a loading error: the student's
-            # code sent this reply.
+            # A native program loads no object, so the kit's code never reports a loading error: the student's code sent
+            # this reply.
             raise crashes.program_fault("it sent back something other than a greeting")
         return session

@@ -51,8 +51,8 @@ ASAN_OPTIONS = {
 UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "0", "color": "never"}
 MAX_FRAMES, MOST_REPORTS = 8, 64
 LONGEST_LINE, LONGEST_ROW = 2000, 160
-"""Limits in characters: on the part of a report's line that is read (a kernel may print long lines), and on the part of
-a source line that is shown."""
+"""Limits in characters. Only this much of a report's line is read, because a kernel may print long lines. Only this
+much of a source line is shown."""
 
 
 @dataclass(frozen=True)

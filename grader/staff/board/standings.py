@@ -196,7 +196,7 @@ def _part(
 
 
 def counted(record: Record, part_id: str) -> Ratio | None:
-    """Return a record's ratio for a part, or None unless the part is correct, timed and without a flag."""
+    """Return a record's ratio for a part; None if the part is wrong, untimed or flagged."""
     ratio = record.ratios.get(part_id)
     if ratio is None or record.fault or part_id in record.flagged or not all(map(math.isfinite, ratio)):
         return None
@@ -206,7 +206,7 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
     """Return the places, ranked and fastest first. Students share a rank if their intervals overlap.
 
-    They also share it if the overlapping intervals of other students connect theirs.
+    Two students also share a rank if a chain of overlapping intervals of other students connects their intervals.
     """
     groups: list[list[Place]] = []
     reached = -math.inf

@@ -2,7 +2,7 @@
 
 Each round also judges the calibration file, a correct solution that shows if the machine is fit. An appeal writes a
 dated record and a page for the student into the student's folder. The recorded result changes only with --accept: then
-the round with the median points counts. Of two middle rounds the better one counts.
+the round with the median points counts. Of two middle rounds, the one with more points counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Round:
 @dataclass(frozen=True)
 class Appeal:
     """All rounds of one appeal. `chosen` is the index of the round with the median points; None if no round counts.
-    `accepted`: that round replaces the recorded result. `threads` is the number of threads of a timed call, by part."""
+    `accepted`: the chosen round replaces the recorded result. `threads` is the number of threads of a timed call, by
+    part. `calibration` names the calibration file, `kit` the version of the kit."""
 
     submission_id: str
     name: str

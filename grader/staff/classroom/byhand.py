@@ -8,7 +8,7 @@
 then replaces the part's points. An empty cell means: not given yet. The columns name, email and comment are ignored. A
 time without a zone is in the zone of the due date.
 
-The kit reads the first of these tables that is given or exists: the table on the command line; the table used last,
+The kit reads one table of points. It takes the first of these: the table on the command line; the table used last,
 whose path is in the ledger; `DIR/manual.csv`. For a table inside DIR the ledger stores a relative path, so that DIR can
 be moved.
 
@@ -50,7 +50,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class Days:
-    """Days beyond the due date that one student was given. `slip` is the maximum number of slip days to spend."""
+    """Days beyond the due date that one student was given. `slip` is the maximum of slip (free late) days to spend."""
 
     extension: int = 0
     slip: int = 0
@@ -78,9 +78,9 @@ class Days:
 
 
 def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list[str]]:
-    """Return the students' extension and slip days by id, and a remark for each id that no submission has.
+    """Return the students' extension and slip days by id, and a remark for each id without a submission.
 
-    Such an id may be misspelt. Raises UsageError with file and line for a mistake in the file.
+    An id without a submission may be misspelt. Raises UsageError with file and line for a mistake in the file.
     """
     path = folder / FILE
     try:

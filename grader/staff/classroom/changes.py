@@ -25,7 +25,7 @@ from grader.staff.classroom.ledger import Record
 GRADES, CHANGES = "grades.csv", "changes.csv"
 BEFORE_POINTS, AFTER_POINTS = "submitted_at", "max_points"
 NOT_POINTS = ("late_days", "extension_days", "slip_days")
-"""Columns of `grades.csv` that stand among the columns of points, but hold days."""
+"""Columns of `grades.csv` between the columns of points that hold days."""
 MOST_NAMED, MOST_ROWS = 3, 60
 COLUMNS = ("id", "part", "before", "after", "change", "why")
 
@@ -174,7 +174,8 @@ def _why(
         if prints.source != later.source:
             causes.insert(0, "source: another file")
         if not causes:
-            # `grader report` applies a new rubric, but writes no new record: equal fingerprints do not rule it out.
+            # `grader report` applies a new rubric without a new record. So the rubric may differ although the
+            # fingerprints are equal.
             most = earlier.get("max_points"), row.get("max_points")
             is_rubric = prints.assignment != later.assignment or most[0] != most[1]
             return "rubric" if is_rubric else "rubric or by hand"

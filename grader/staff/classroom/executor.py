@@ -176,7 +176,7 @@ class LocalExecutor:
         self._workers: list[_Worker] = []
         self._started = self._failed_starts = 0
         self._selector = selectors.DefaultSelector()
-        # Processes that a dead worker leaves behind, such as compilers, become our children, so we can kill them.
+        # Processes that a dead worker leaves behind, such as compilers, become children of this process, to be killed.
         procfs.adopt()
         self._not_ours = procfs.children()
 

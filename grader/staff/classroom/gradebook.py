@@ -91,7 +91,7 @@ def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[R
 def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
     """Return [note] with the totals that are lower than in the last report, or [].
 
-    The note also names the table of points by hand, then and now, if it is another one.
+    If the table of points by hand has changed since then, the note names both tables.
     """
     if history.reported is None:
         return []
@@ -113,7 +113,8 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a time, which never count as late. Return "" if it does not matter."""
+    """Return a note on submissions without a time, which never count as late. Return "" without a due date or such
+    submissions."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:
@@ -223,7 +224,7 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
 def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
     """Load the assignment file that a ledger names. Raises UsageError for a mistake in it or another kind of file.
 
-    A forged ledger may name any file, so errors quote the file's content only if it is an assignment.
+    A forged ledger may name any file. So errors quote the file's content only if the file is an assignment.
     """
     try:
         return load(config, seed)

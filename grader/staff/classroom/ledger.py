@@ -8,8 +8,8 @@ Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines:
 - `machine`: the test result of a machine of a cluster.
 - `report`: the totals in the reports that were written, and the table of points that people gave (points by hand).
 
-A submission is finished if it has a `result` line; the last one counts. The judge first renames the submission's new
-`result.json` into place, and then writes the line and syncs it to the disk. If the judge is killed in between, the
+A submission is finished if it has a `result` line; the last such line counts. The judge first renames the submission's
+new `result.json` into place, and then writes the line and syncs it to the disk. If the judge is killed in between, the
 new result does not count. If it is killed while it writes the line, only this last line can be incomplete. Readers
 ignore an incomplete line, and the next writer removes it.
 
@@ -74,7 +74,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One submission on the roster. `marked_late`: the platform calls it late, but not by how much. `error`: the
+    """One submission on the roster. `marked_late`: the platform marks it as late, but gives no time. `error`: the
     reason why it cannot be graded. `identities`: its owners' ids on platforms (`grader.staff.platforms.matching`)."""
 
     submission_id: str

@@ -66,13 +66,13 @@ class Slot:
     timing locks the machine, and no other work of the class runs. (Beside other work on a GPU, the same call took
     between 4 and 18 ms.)
 
-    There are three kinds of lock files. Workers hold `room` shared; a timing that needs the machine holds it
-    exclusively. A worker must lock `gate` for a moment before it can share the room. A timing that needs the machine
-    holds the gate while it waits for the room and while it has it. So several such timings follow one another, and
-    other work pauses only once for all of them. A worker must share the room again before its next such timing. Other
-    work therefore waits for at most as many timings as there are workers. A worker also releases the room before it
-    starts a runner (`give_way`): checking one submission can take minutes, and all timings would wait for it. The locks
-    use flock: the kernel releases the locks of a killed process.
+    There are three kinds of lock files: `core-K`, `room` and `gate`. Workers lock `room` shared. A timing that needs
+    the machine locks it exclusively. A worker must lock `gate` for a moment before it can share the room. A timing that
+    needs the machine keeps the gate while it waits for the room and while it has the room. So several such timings
+    follow one another, and other work pauses only once for all of them. A worker must share the room again before its
+    next such timing. Other work therefore waits for at most as many timings as there are workers. A worker also
+    releases the room before it starts a runner (`give_way`): checking one submission can take minutes, and all timings
+    would wait for it. The locks use flock: the kernel releases the locks of a killed process.
 
     `alone`: every timing locks the machine, one at a time, and other work may run between two timings. It is for
     machines on which work on other cores disturbs timings. A Slot is not thread-safe: the whole process has the locks.
@@ -318,6 +318,7 @@ class Worker:
 
     @contextmanager
     def alone(self, part: Part) -> Iterator[list[int] | None]:
+        """Lock the resource for timing a part. Yield the cores for the timed runner; None for the default."""
         self.enter("waiting", self.part_id)
         with self.slot.hold(need_of(part)) as held:
             self.enter("timing", self.part_id)
@@ -376,7 +377,8 @@ def main() -> None:
     procfs.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(sys.argv[1]):
         return  # The judge died before `end_with_parent` was called, so no signal will come.
-    # Move the pipes away from descriptors 0 and 1: printed text must not mix with replies, nor children inherit them.
+    # Move the pipes away from descriptors 0 and 1: printed text must not mix with replies, and child processes must not
+    # inherit the pipes.
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)

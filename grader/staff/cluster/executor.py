@@ -91,7 +91,7 @@ class ClusterExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events as in `Executor`.
+        """Yield events, and None regularly, as in `Executor`.
 
         Raises UsageError if the scheduler has no worker. Raises KitError if all machines are refused or lost.
         """
@@ -138,7 +138,10 @@ class ClusterExecutor:
                 yield Phase(attempt.job.submission_id, phase, attempt.node.name)
 
     def _look_around(self) -> Iterator[Event | None]:
-        """Update the list of machines: test new ones, and put jobs of lost ones into the queue. Yield the events."""
+        """Update the list of machines: test new machines, and put jobs of lost machines into the queue.
+
+        Yield the events, and None while it waits for the scheduler.
+        """
         if self._local:
             self._local.tend()
         if self._client.status != "running":
@@ -182,7 +185,10 @@ class ClusterExecutor:
             raise KitError(f"no machine of the cluster may judge: {one_line(reasons, 600)}")
 
     def _reconnect(self) -> Iterator[Event | None]:
-        """Connect again after the scheduler was lost. Jobs in progress return to the queue; this is not their fault."""
+        """Connect again after the scheduler was lost. Jobs in progress return to the queue and are not blamed.
+
+        Yield the events, and None while it waits.
+        """
         for node in self._nodes.values():
             for attempt in node.attempts.values():
                 self._requeue(attempt)
@@ -301,7 +307,7 @@ class ClusterExecutor:
         self._count += 1
         request = machines.request(job, only_source=job.submission_id == CALIBRATION)
         digest = hashlib.sha256(repr(sorted(request.items())).encode()).hexdigest()[:24]
-        # The digest identifies the job on dask's dashboard. The number of the attempt makes the key unique.
+        # The digest identifies the job on dask's dashboard. The run's id and the attempt's number make the key unique.
         key = f"judge-{digest}-{self._run}-{self._count}"
         attempt = Attempt(key, job, node, alone)
         self._attempts[key] = node.attempts[key] = attempt

@@ -43,7 +43,7 @@ class Attempt:
 @dataclass
 class Node:
     """One machine: a dask worker with this address. `most` is the number of jobs that it runs at once. `why` is the
-    reason why it was refused or lost. `unsteady` counts unsteady timings in a row, `tries` starts of its test."""
+    reason why it was refused or lost. `unsteady` counts unsteady timings in a row, `tries` how often its test began."""
 
     address: str
     name: str

@@ -21,8 +21,10 @@ NOT_STEADY = {"machine_unfit", "undecided"}
 
 @dataclass(frozen=True)
 class Ending:
-    """A kernel of a lab, and the verdict that it must get. With `edit`, an edit of the lab's solution, the verdict
-    concerns the edit's part. Otherwise it concerns all parts with points."""
+    """A kernel of a lab, and the verdict that it must get.
+
+    If the kernel is an `edit` of the lab's solution, the verdict is for its part, else for all parts with points.
+    """
 
     folder: Path
     name: str

@@ -169,6 +169,7 @@ def run(command: Sequence[str], limit_s: float) -> str:
 
 
 def _read_found(path: Path) -> dict[str, Any] | None:
+    """Return the results that the child process wrote; None if the file is missing, too large or not an object."""
     if not path.is_file() or path.stat().st_size > _LARGEST_FOUND_BYTES:
         return None
     found = json.loads(path.read_text(encoding="utf-8"))
