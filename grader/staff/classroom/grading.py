@@ -24,7 +24,7 @@ from grader.staff.classroom.ledger import HeldTiming, Ledger, Record, now
 from grader.submission import Submission
 
 MOST_UNFIT, MOST_FAILED = 2, 1
-"""How often one submission may return to the queue: after unsteady timings, and after failures of the kit."""
+"""Limits on how often one submission returns to the queue: after unsteady timings, and after failures of the kit."""
 MOST_ALIKE = 3
 """The run ends after this many submissions failed with the same message and before any verdict."""
 

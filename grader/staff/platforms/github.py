@@ -163,8 +163,11 @@ def _known(person: Enrolled) -> dict[str, object]:
 
 
 def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
-    """Return the prefix before the username in folder names, such as "hw1-". It ends at a hyphen. Without it, as many
-    folder names as possible are usernames of the roster. Of equally good prefixes the longest is chosen."""
+    """Return the prefix before the username in folder names, such as "hw1-". It ends at a hyphen.
+
+    The chosen prefix leaves the most usernames of the roster when it is removed from the folder names. Of equally good
+    prefixes the longest is chosen.
+    """
     first = min(titles, key=len, default="")
     cuts = ["", *(first[: k + 1] for k, char in enumerate(first) if char == "-")]
 
@@ -178,7 +181,7 @@ def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
 
 
 def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
-    """Return the submissions. One without a submission time gets the time of its clone's last commit. Raises UsageError
+    """Return the submissions. A submission without a time gets the time of its clone's last commit. Raises UsageError
     if git is missing, or if no submission has a commit."""
     git = shutil.which("git")
     if git is None:

@@ -57,8 +57,8 @@ Reader = Callable[[Table, Asked], Sequence[Target]]
 
 @dataclass(frozen=True)
 class Gradebook:
-    """Reader and rules of one gradebook format. `fold`: ignore case in e-mail addresses. `most`: the platform refuses a
-    total above the maximum, so the maximum is written instead."""
+    """Reader and rules of one gradebook format. `fold`: ignore case in e-mail addresses. `most`: the platform refuses
+    totals above the maximum, so the maximum is written in their place."""
 
     title: str
     read: Reader

@@ -28,6 +28,7 @@ class Metadata:
 
     @property
     def late_s(self) -> float | None:
+        """Seconds after the due date, 0 if in time; None if a time is unknown."""
         if self.submitted_at is None or self.due is None:
             return None
         return max(0.0, (self.submitted_at - self.due).total_seconds())
@@ -67,6 +68,7 @@ def read_metadata(path: Path) -> Metadata:
 
 
 def _due(values: Mapping[str, object]) -> datetime | None:
+    """Return the due date in a submission's or student's metadata; None if it is missing or invalid."""
     assignment = values.get("assignment")
     return _moment(assignment.get("due_date")) if isinstance(assignment, dict) else None
 

@@ -3,7 +3,7 @@
 A student has *identities*, texts of the form KIND:VALUE: `sis:100234` (the number in the university's records),
 `email:ada@example.edu`, `login:ada`, `canvas:4711`, `moodle:123`. A row of the list matches a submission if they share
 an identity. Names are never compared, because two students may share one. If a class was handed in as plain folders,
-only the folders' names are known. They are identities, too (`folder:ada`), but are used only if no other one matches.
+only the folders' names are known. They are identities, too (`folder:ada`), used only if no other identity matches.
 """
 
 from __future__ import annotations

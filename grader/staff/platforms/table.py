@@ -6,9 +6,9 @@ Canvas: each student has a row and each assignment a column, `NAME (id)`. Above 
 Possible`. Some exports have another row above it, about manual posting. Canvas ignores read-only columns, such as
 assignments in a closed grading period.
 
-Moodle: the offline grading worksheet has a row for each participant of one assignment. Moodle refuses files with other
-columns than its own, and compares e-mail addresses with case. It imports the grade and the feedback comment of each
-row, so a file without comments could erase the comments in Moodle.
+Moodle: the offline grading worksheet has a row for each participant of one assignment. Moodle refuses files with
+additional columns, and compares e-mail addresses with case. It imports the grade and the feedback comment of each row,
+so a file without comments could erase the comments in Moodle.
 """
 
 from __future__ import annotations

@@ -64,8 +64,10 @@ def release(
 
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
-    """Compile the handout's reference and study programs for this platform and those with a cross compiler. Return
-    them and the `given` objects as {path in the handout: bytes}."""
+    """Compile the handout's reference and study programs, for this platform and platforms with a cross compiler here.
+
+    Return them and the `given` objects as {path in the handout: bytes}.
+    """
     from grader.backends.native.toolchain import toolchain
 
     tools = toolchain()
@@ -96,8 +98,8 @@ def given_objects(
 ) -> dict[str, bytes]:
     """Read reference objects compiled on other machines. Return them by path in the handout, beside the `own` objects.
 
-    `own` are the objects compiled here, by path in the handout. Raises UsageError if a file's name before the hyphen
-    differs from theirs. Also raises it if a file lacks a function of `named` that the own object has.
+    `own` are the objects compiled here, by path in the handout. A file must have the name of an own object before the
+    hyphen, and each function of `named` that the own object has. Raises UsageError otherwise.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}
@@ -272,7 +274,7 @@ def secrets(kit: Kit) -> list[Secret]:
 
 
 def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
-    """Return one message for each file that contains a secret. It names the first one found."""
+    """Return one message for each file that contains a secret. It names the first secret found in the file."""
     secrets = list(secrets)
     found = []
     for path, file in sorted(files.items()):

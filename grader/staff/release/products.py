@@ -139,7 +139,7 @@ def _classroom50(kit: Kit, handout: bytes) -> Made:
 
 
 def assignment_block(kit: Kit) -> dict[str, Any]:
-    """Return assignment.json for the classroom's settings: the machine, the files to hand in, and those of a result."""
+    """Return assignment.json for the classroom's settings: the machine, the files to hand in, the files of a result."""
     written = ["writeup.md"] if kit.writeup is not None else []
     return {
         "runtime": wording.runtime(kit.assignment),

@@ -37,7 +37,7 @@ class Unproved(UsageError):
 
 @dataclass(frozen=True)
 class ProofSetup:
-    """Settings and findings of a release's tests. `folder`: for their files, empty at first. `say`: prints a line."""
+    """Settings and findings of a release's tests. `folder`, empty at first, holds their files. `say` prints a line."""
 
     assignment: Assignment
     starters: Mapping[str, str]
@@ -245,7 +245,10 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return {unjudged part: what is missing}. Raises Unproved unless all others earn 0 and are "not written yet"."""
+    """Return {unjudged part: missing program or device}.
+
+    Raises Unproved unless all other parts earn 0 and are "not written yet".
+    """
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:

@@ -79,9 +79,10 @@ ALIKE = 0.93
 SAME_TEXT = 0.85
 """Submissions with at least this share of common fingerprints count as one owner of a fingerprint."""
 LEAST_RARITY = 0.2
-"""Weight of a fingerprint that every submission has; a fingerprint that only two have weighs 1."""
+"""Weight of a fingerprint that every submission has. A fingerprint that only two submissions have has weight 1."""
 LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
-"""Minimum divisors of likeness, for a file and for a function. They replace smaller weights."""
+"""Least weight by which the common weight is divided, for a file and for a function: smaller weights are raised to it.
+"""
 LEAST_CLASS = 20
 """Weights are computed as for a class of at least this size: a small class does not show which code is common."""
 COLUMNS = 2048
@@ -91,7 +92,8 @@ LONGEST_TEXT = 1 << 20
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
 """Minimum number of own tokens. A text with fewer is the starter, unchanged or nearly; it may have no fingerprint."""
 LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
-"""Code may be hidden if comments and literals besides the starter's have more characters: in all, and per own token."""
+"""Limits on the characters of comments and literals that the starter lacks: in all, and per own token. Above both, they
+may hide code."""
 
 
 def compare(
@@ -150,7 +152,8 @@ def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
 def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[str, float]]:
     """Return the pairs of submissions that share a fingerprint without names, and {id: weight of its fingerprints}.
 
-    `every` holds this year's `count` submissions first, then those of earlier years. Two earlier ones form no pair.
+    `every` holds this year's `count` submissions first, then submissions of earlier years, which form no pairs with
+    each other.
     """
     import numpy as np
 

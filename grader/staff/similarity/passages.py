@@ -62,7 +62,8 @@ def grams(codes: Iterable[str]) -> list[int]:
 def winnow(hashes: list[int]) -> dict[int, list[int]]:
     """Return {hash: positions} for the smallest hash of each window of WINDOW hashes.
 
-    If a window has equal smallest hashes and one of them is already chosen, it stays: few positions in repetitive text.
+    If a window has several equal smallest hashes, one that is already chosen is kept. So repetitive text gets few
+    positions.
     """
     chosen: dict[int, list[int]] = defaultdict(list)
     last = -1
@@ -155,7 +156,8 @@ def _runs(
                 by_distance[b - a].append(a)
     steps = MOST_STEPS * (len(left) + len(right))
     runs = []
-    # A long run has many fingerprints, all with its distance. Try the most frequent distances first: steps are limited.
+    # The fingerprints of a run have equal distances, and a long run has many. Try the most frequent distances first,
+    # because steps are limited.
     for distance in sorted(by_distance, key=lambda one: (-len(by_distance[one]), one)):
         end = 0
         for a in sorted(by_distance[distance]):

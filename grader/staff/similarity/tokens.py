@@ -223,7 +223,7 @@ def _meaning(raw: list[_Raw]) -> list[_Raw]:
         begins = before[1] in (";", "{", "}", "")
         ends_value = before[0] in ("number", "text") or before[1] in (")", "]") or _is_own_name(before)
         if word == "std":
-            # Drop the `::` of `std::`, too. Other names keep theirs.
+            # Drop the `::` of `std::`, too. Other names keep their `::`.
             at += following[0] == "::"
         elif word == "(" and following[:2] == ["void", ")"] and begins:
             at += 2
