@@ -52,7 +52,7 @@ def pytest_configure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Leave bytes out of test ids: an archive contains its creation time, and all parallel workers need equal ids."""
+    """Return the argument's name as id of bytes, which may differ between parallel workers; None for pytest's id."""
     return argname if isinstance(val, bytes) else None
 
 
@@ -203,7 +203,7 @@ def keeping(source: str, *functions: str) -> str:
 
 
 def lightly(text: str) -> str:
-    """Return a C++ file that compiles in half the time. For files of many kernels of which only results are judged."""
+    """Return the C++ file with less optimisation: it compiles in half the time. Its kernels must not be timed."""
     return f'_Pragma("GCC optimize(\\"O1\\")")\n{text}'
 
 
@@ -229,7 +229,7 @@ def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageEr
 def python(
     *arguments: object, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, **environment: object
 ) -> subprocess.CompletedProcess[Any]:
-    """Run Python in a folder with empty input and these additional variables. Return the ended process."""
+    """Run Python in a folder without input, with these additional variables. `text`: False to read bytes."""
     given = {**os.environ, **{name: str(value) for name, value in environment.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
     return subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env=given, **options)

@@ -51,7 +51,7 @@ def sources(path: Path, scratch: Path) -> dict[str, bytes | str]:
 
 @dataclass
 class Entry:
-    """One entry of a zip. A field that is None gets its correct value."""
+    """One entry of a zip. `deflate`: True to compress it. A field that is None gets its correct value."""
 
     name: bytes
     content: bytes = b"int main() {}\n"
@@ -106,7 +106,7 @@ def _deflated(content: bytes) -> bytes:
 
 
 def quoted_overlap(depth: int, kernel: bytes) -> bytes:
-    """Return a zip bomb: many entries share one compressed kernel (after D. Fifield's overlapping bomb)."""
+    """Return a zip bomb: many entries share the compressed text `kernel` (after D. Fifield's overlapping bomb)."""
     packed = _deflated(kernel)
     sizes = (zlib.crc32(kernel), len(packed), len(kernel))
     body = _local(b"0.bin", sizes, 8) + packed

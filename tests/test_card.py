@@ -101,7 +101,7 @@ WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
 #: Clock rates in the four calls of a round, A B B A, in MHz.
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
-#: By verdict on few sets: the kinds of rounds that the judge makes. On an unfit machine the part is measured again.
+#: By verdict of rounds on few sets of tensors: all kinds of rounds. On an unfit machine the part is measured again.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 
@@ -334,9 +334,9 @@ def softmax(x, y):
 class Clock:
     """Makes all calls, but replaces their times by a formula, so that no verdict depends on this machine's load.
 
-    `student_s` returns the seconds of the student's call on one set, given the rounds; `fill_s` are the seconds to fill
-    and copy one set. A call longer than `limit_s` times out. `judge(text)` judges the text's softmax and compares its
-    time with that of RIGHT.
+    `student_s` returns the seconds of the student's call on one set of tensors, given the rounds. `fill_s` are the
+    seconds to fill and copy one set. A call longer than `limit_s` times out. `judge(text)` judges the text's softmax
+    and compares its time with that of RIGHT.
     """
 
     limit_s = 3.0
@@ -470,7 +470,7 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
 
 @pytest.mark.parametrize("on_few_sets, tried", TRIED.items())
 def test_fewer_sets_are_for_slow_kernels_alone(timed: Clock, on_few_sets: str, tried: str) -> None:
-    """The kernel is slow until the judge has concluded so. The test itself sets the verdicts of the rounds."""
+    """If rounds on few sets of tensors end as a pass, rounds on all sets follow. The test sets these verdicts."""
 
     def kind(rounds: timing.DeviceRounds) -> str:
         return "few" if rounds.most_sets else "all" if rounds.shortens else "however-long"

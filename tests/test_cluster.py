@@ -43,7 +43,7 @@ def running(state: Path, what: str) -> list[int]:
 
 
 def overlaps(out: Path) -> tuple[int, int]:
-    """Return the number of timings in the ledger, and of pairs that held the same resource of a machine at once."""
+    """Return two counts: timings in the ledger, and pairs of them that used one machine's cores at the same time."""
     timings = [timing for record in ledger.read(out).records.values() for timing in record.timings]
     count = 0
     for one, other in combinations(timings, 2):

@@ -256,7 +256,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
     place, cause, rare = (Diagnosis(code, "", wrong_count=count) for code, count in found)
     assert diagnose.most_informative([place, rare, cause, cause], ORACLES["attention"].axes) is cause
     assert diagnose.most_informative([place]) is place
-    # Zeros on all but a trivial input are what is wrong.
+    # Zeros are named unless another input has many other wrong elements.
     zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
     for count, chosen in ((14, zeros), (900, None)):
         other = Diagnosis("not_normalised", "Too large.", wrong_count=count)

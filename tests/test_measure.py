@@ -475,7 +475,7 @@ def test_rounds_become_ratios_and_times_too_short_and_other_parts_are_refused() 
     limit = flops / 1e11
 
     def concluded(nothing: float, expert: float) -> Yardsticks:
-        """Return the figures for three rounds at 1e11 multiply-adds and additions a second."""
+        """Return times from three equal rounds. Empty calls take `nothing` s, the expert kernel `expert` s more."""
         calls = dict.fromkeys(ladder.RUNGS, nothing + 0.1)
         calls |= {"expert": nothing + expert, "nothing": nothing, "peak": 1e11}
         return ladder._conclude([calls] * 3, flops, shape, 1)

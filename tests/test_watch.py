@@ -38,7 +38,7 @@ LONGEST_WAIT_S = 300.0
 DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
 HANG = 'while (B) __asm__ volatile ("");'
 NOT_THERE = "does not exist yet: it is judged as soon as it is saved"
-#: The student's command, which explains no result by a search for edits: that compiles for seconds.
+#: The student's command, without the search for an edit that makes a kernel right: it takes seconds.
 WITHOUT_EDITS = "from grader.explain import repair; repair.MOST_BUILDS = 0; import gpt149; gpt149.main()"
 ALIKE = {"int a; // x\n": "int a;\n\n/* y */\n", "f( 1,\t2 );": "f( 1, 2 );", "1'000 // '": "1'000 "}
 ALIKE["c = '/'; // x\n"] = "c = '/';\n"

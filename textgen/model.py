@@ -26,7 +26,7 @@ class Config:
 
     `positions`: with "rotary", queries and keys are rotated, so that only distances count and a window can slide along
     a text of any length. With "learned", a vector is added for each of `block_size` positions, as in GPT-2. `gelu` is
-    "exact" or "tanh". `scale` multiplies the queries; None means 1/sqrt(d).
+    "exact" or "tanh". `scale` multiplies the queries; None means 1/sqrt(d). `bias`: True if linear maps add a vector.
     """
 
     vocab_size: int

@@ -30,7 +30,7 @@ TILE = 8
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Options of the command line. Checks that need the model are not done yet."""
+    """Options of the command line, before checks that need the model. `trust`: continue even if the kernel is wrong."""
 
     prompts: tuple[str, ...]
     length: int

@@ -190,7 +190,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
 
 
 def _last_of_each(weights: Array) -> Dissected | None:
-    """Return a finding if exactly the last key of each block has no weight, for some length of blocks."""
+    """Return a finding if only the last key of each block has no weight, for some block length; else None."""
     keys = np.flatnonzero(~weights.any((0, 1, 2)))
     if not len(keys) or not (block := int(keys[0]) + 1) > 1:
         return None
@@ -204,7 +204,7 @@ def _last_of_each(weights: Array) -> Dissected | None:
 
 
 def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
-    """Return a finding if only the keys with the lowest scores are wrong, as if a condition on the value skips them."""
+    """Return a finding if only the keys with the lowest scores are wrong, as if a condition skips them; else None."""
     finite = np.isfinite(weights).all(3)
     scores, weights, right = (each[finite] for each in (scores, weights, right))
     if not len(weights):
@@ -231,7 +231,7 @@ def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
 
 def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
     """Return a finding if the errors `off` (rows, keys) of log(weight) are equal in each block of Bc keys, but differ
-    between blocks."""
+    between blocks; else None."""
     block, keys = sizes.get("Bc", 0), off.shape[1]
     if not 1 < block < keys:
         return None
@@ -257,7 +257,7 @@ def _listed(which: Array) -> str:
 
 
 def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
-    """Return a finding about rows that are divided by `used` and not by `sums`, the right ones. A head has `rows`."""
+    """Return a finding about rows divided by `used` in place of `sums`, the right sums. A head has `rows` rows."""
     worst = int(abs(used - sums).argmax())
     first = worst // rows * rows
     same = np.flatnonzero(abs(sums[first : first + rows] / used[worst] - 1) < CLOSE)

@@ -133,7 +133,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 
 def another_layout(seen: Deviation) -> Found | None:
-    """Find outputs whose values are right but stored with the four dimensions in another order."""
+    """Return code and message if the values are right, but the four dimensions are in another order; else None."""
     b, h, n, d = seen.expected.shape
     actual, wrong = seen.actual, seen.wrong
     layouts: list[tuple[str, Callable[[Array], Array]]] = [
@@ -154,7 +154,7 @@ def another_layout(seen: Deviation) -> Found | None:
 
 
 def copied_heads(seen: Deviation) -> Found | None:
-    """Find outputs in which each head has some head's expected values, and at least one head has another head's."""
+    """Return code and message if each head has some head's right values, and one has another head's; else None."""
     b, h = seen.expected.shape[:2]
     heads, got, allowed, bad = (
         t.reshape(b * h, *t.shape[2:]) for t in (seen.expected, seen.actual, seen.slack, seen.wrong)

@@ -204,7 +204,7 @@ _PICTURES = (
 
 
 def imprecise(seen: Deviation) -> simple.Found | None:
-    """Explain small errors as imprecision if most elements have them. Else another cause is likelier."""
+    """Return code and message for small errors in most elements; None if another cause is likelier."""
     return simple.imprecise(seen) if seen.wrong.mean() > 0.5 else None
 
 

@@ -91,7 +91,7 @@ _FACTORS = (
 
 
 def lost_tail(seen: Deviation) -> Found | None:
-    """Explain small errors by a float sum in several SIMD lanes, which loses fewer small terms than one float sum."""
+    """Return code and message if a float sum in SIMD lanes, which loses some small terms, explains it; else None."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
         predicted = suspect.predicted(scene)

@@ -1,5 +1,5 @@
-"""A class graded by a fake evaluator (`acting_worker.py`); all else is real. Ledger entries, and processes that lock
-it."""
+"""A class graded by a fake evaluator (`acting_worker.py`); all else is real. Also makes ledger
+entries, and processes that lock the ledger."""
 
 import csv
 import io
@@ -67,7 +67,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def judge(wanted: dict[str, Any], stream: TextIO) -> int:
-    """Grade a class with these fields of `RunOptions`, after the code in `prepared`."""
+    """Grade a class. `wanted` has fields of `RunOptions`, and as "prepared" Python code to execute first."""
     exec(wanted.pop("prepared", ""))
     named = ("submissions", "out", "config", "manual", "submitted", "calibration")
     paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
@@ -206,7 +206,7 @@ def processes_of(state: Path) -> Iterator[int]:
 
 
 def gone(state: Path) -> bool:
-    """Wait until all processes of the class have ended. Return False if some are left after the wait."""
+    """Wait until all processes of the class have ended: return True. After two minutes return False."""
     return bool(wait_for(lambda: not any(processes_of(state))))
 
 

@@ -21,15 +21,15 @@ class Style:
     division: Literal["early", "late"] = "early"
     #: O = P V as one dot product per output column, or adding V row by row.
     product: Literal["columns", "rows"] = "columns"
-    #: Loops whose iterations OpenMP divides among threads.
+    #: Number of nested loops whose iterations OpenMP divides among threads.
     collapse: Literal[2, 3] = 3
-    #: Part 3's row of weights: `temp.index` for each row of the output (as published), of a copy, or in the loop.
+    #: Part 3's row of weights: the published `temp.index`, a row of a copy of temp, or a vector made in the loop.
     row: Literal["index", "copied", "local"] = "index"
     #: Part 2's loops over tiles: `kij` sweeps all output tiles for each tile of the summed index.
     tiles: Literal["ijk", "jik", "kij"] = "ijk"
     side: int = 16
     bounds: Literal["before", "condition"] = "before"
-    #: Pragmas above all headers, for these and the kernels.
+    #: Pragmas above all headers. They affect the headers and the kernels.
     options: str = ""
 
 

@@ -170,7 +170,10 @@ class Author:
         return "".join(f"for (i < N) {{ {piece} }} " for piece in pieces)
 
     def row(self, matrix: str, name: str, fused: bool = False, divided: bool | None = None) -> list[str]:
-        """Return code for scores, softmax and output of a row. `divided`: True if the sum divides weights, not O."""
+        """Return code for scores, softmax and output of a row. `divided`: True if the sum divides weights, not O.
+
+        `fused`: True if one loop computes scores and weights.
+        """
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")
         middle = ("" if fused else softmax) + (DIVISION if divided else "")

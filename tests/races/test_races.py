@@ -185,7 +185,7 @@ def test_cachegrind_names_the_call_that_it_cannot_run(tmp_path: Path) -> None:
     refused(why, study, "cache", tmp_path, text, "-N", "8", "-d", "4", *CACHEGRIND)
 
 
-#: Some milliseconds of work in all: about one for each of the eight threads.
+#: Number of rows. A call then computes some milliseconds: about one for each of the eight threads.
 N = 256
 CALLS, SERIAL_CALLS = 30, 300
 ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))
@@ -234,7 +234,7 @@ def test_delays_do_not_make_right_results_wrong(master: str, start: Start, tmp_p
 @needs_delays
 def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Path) -> None:
     with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
-        # So many calls that idle threads of torch, which use CPU time during the first call, do not matter.
+        # Idle threads of torch use CPU time during the first call. In so many calls this does not matter.
         assert right_answers(session, "part2", SERIAL_CALLS, 128) == SERIAL_CALLS
         assert not session.shares_work
 

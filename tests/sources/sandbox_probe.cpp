@@ -1,4 +1,5 @@
-// Attempts to find and use what a sandbox hides, for tests/test_native_sandbox.py. Each attempt prints a line.
+// Attempts to use files, processes and rights that a sandbox hides. Each attempt prints a line, which
+// tests/test_native_sandbox.py reads.
 extern char **environ;
 extern "C" {
 #define WEAK __attribute__((weak)) void

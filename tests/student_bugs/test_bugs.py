@@ -1,7 +1,7 @@
 """For every bug of the table, the message names the line of the mistake, and no wrong place.
 
-The bugs are typical of students, in files that are otherwise right. They were not used when the suspects were written;
-those are tested in tests/wrong, labs/*/known and tests/races. A bug is a set of edits of the master source, or of a
+The bugs are typical of students, in files that are otherwise right. They were not used when the suspects were written:
+suspects are tested in tests/wrong, labs/*/known and tests/races. A bug is a set of edits of the master source, or of a
 file in the published style (tests/honest/styles.py). A mark in an edit shows the line of the mistake. If a
 statement is missing, the mark stands on the loop where the statement belongs. Marks are removed before compiling.
 """

@@ -51,7 +51,7 @@ class _Named:
 
 @functools.lru_cache(maxsize=4096)
 def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool) -> _Named:
-    """Return a name for each tile length whose remainder begins at `start`; with `last`, whose last block begins there.
+    """Return a name for each tile length whose incomplete last block begins at `start`. `last`: a full one counts, too.
     The lengths in `own` (Bc, Br) change from case to case, so names have "Bc" or "Br" in place of the number."""
 
     def fits(tile: int) -> bool:
@@ -147,8 +147,8 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
 
 
 def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
-    """Predict the output if keys with False in `scored` (N,) get no new score: the previous head's weights (at first 0)
-    count as their scores. `in_product`: the product with V includes these keys."""
+    """Predict the output if keys with False in `scored` (N,) have the previous head's weights (at first 0) as scores.
+    `in_product`: True if the product with V includes these keys. None if the scene lacks the first head."""
     if s.first:
         return None
     out, left = [], np.zeros_like(s.scores[0])

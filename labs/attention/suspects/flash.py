@@ -155,7 +155,7 @@ def _key_by_key(s: Scene, kept: str) -> Array:
 
 
 def _pv_kept(s: Scene, since: str) -> Array | None:
-    """Return the output if PV is reset for each head only (`since`: "head") or never ("all"), not for each block."""
+    """Return the output if PV is reset once per head (`since`: "head") or never ("all"). None if data is missing."""
     every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
     if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):
         return None
@@ -472,7 +472,7 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
 
 
 def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
-    """Return for each row the sum of `terms` (G, N, D) over it and earlier rows at the same place of a block of Br.
+    """Return each row's sum of `terms` (G, N, D): over this row and earlier rows at its place in blocks of Br rows.
 
     `since`: which earlier rows count: those of the same "head", of the same "batch", or of "all" heads. None if the
     scene lacks an earlier head.

@@ -60,7 +60,7 @@ class Threat:
     part: str = "part1"
     #: True: the judge also measures the kernel's time.
     timed: bool = False
-    #: Required end in tier D, where the compiler can read the judge's files; None if it is `end`.
+    #: Required end in tier D, where the compiler can read the judge's files; None: the same as `end`.
     open_end: End | None = None
     #: Files beside module.cpp: text by name.
     files: Mapping[str, str] = field(default_factory=dict)

@@ -260,7 +260,7 @@ MISTAKES += [
 
 
 def half_accumulator(seen: Deviation) -> Found | None:
-    """Return a finding if errors are small but larger than one rounding, as if sums or scores were kept in 16 bits."""
+    """Return code and message if errors exceed one rounding but are small, as from sums in 16 bits; else None."""
     precision = seen.sizes.get("precision", 24)
     error = abs(seen.actual - seen.expected)
     if precision == 24 or error.max() > LOST * 2.0**-precision * abs(seen.expected).max():

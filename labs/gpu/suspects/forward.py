@@ -38,7 +38,10 @@ def diagonal_tiles(h: Heads, tile: int) -> Array | None:
 
 
 def turned_diagonal(h: Heads, tile: int) -> Array | None:
-    """Return the mask (N, M) of a kernel that skips tiles beyond the diagonal and reverses the mask in tiles on it."""
+    """Return the mask (N, M) if tiles beyond the diagonal are skipped, and the mask is reversed in tiles on it.
+
+    None without a causal mask, or with a single tile.
+    """
     if not h.causal or h.keys <= tile:
         return None
     queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
@@ -208,7 +211,7 @@ def _scaled_by(h: Heads, factor: float) -> Outputs:
 
 def _rescaled_by_base(h: Heads, tile: int, of_old: float) -> Outputs | None:
     """Predict outputs if weights have one base and are rescaled in another, such as 2^(m_old - m) in place of
-    e^(m_old - m). The rescaling used is exp(of_old (m_old - m))."""
+    e^(m_old - m). The rescaling used is exp(of_old (m_old - m)). None with a single tile."""
     if h.keys <= tile:
         return None
     now = running_maxima(h.s, tile)

@@ -27,7 +27,10 @@ LOG2_E = 1.4426950408889634
 
 @dataclass(frozen=True)
 class Heads:
-    """Inputs of a call: q (B, N, d), k, v (B, M, d), and for gradients O, dO (B, N, d) and L (B, N), all float64."""
+    """Inputs of a call: q (B, N, d), k, v (B, M, d), and for gradients O, dO (B, N, d) and L (B, N), all float64.
+
+    `causal`: True if query i uses only the keys 0 to i.
+    """
 
     q: Array
     k: Array

@@ -11,7 +11,7 @@ from .gradients import Mistakes, beyond, common, divided, exchanged, named, only
 
 
 def other_layout(x: Array) -> Array:
-    """Return a matrix as a kernel reads it that assumes the memory of the transposed matrix."""
+    """Return the matrix that a kernel reads if it expects the transposed matrix in memory."""
     memory = x.ravel(order="K")
     return memory.reshape(x.shape[::-1]).T if x.flags.c_contiguous else memory.reshape(x.shape)
 

@@ -105,7 +105,7 @@ def _places(s: Situation) -> int:
 
 
 def _turned(x: Array) -> Array:
-    """Return the images (N, C, H, W) as a kernel reads them that exchanges rows and columns."""
+    """Return the images (N, C, H, W) as read by a kernel that exchanges rows and columns."""
     return x.reshape(*x.shape[:2], x.shape[3], x.shape[2]).swapaxes(2, 3)
 
 

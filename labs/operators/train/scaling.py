@@ -80,7 +80,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Scaling:
-    """All networks' curves; a `grader.study.outcome.StudyResult`."""
+    """All networks' curves; a `grader.study.outcome.StudyResult`. `drawn`: True if figures are requested."""
 
     curves: tuple[Curve, ...]
     cores: int

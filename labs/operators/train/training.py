@@ -171,7 +171,7 @@ class Trainer:
     # ---- one epoch
 
     def _epoch(self, order: Array, mine: _Tally, torchs: _Tally) -> bool:
-        """Train one epoch on the images in this order. Return False if training must end because of a deviation."""
+        """Train one epoch on the images in this order. Return True if training goes on, False after a deviation."""
         watched = max(0, min(self.wishes.lockstep - self.steps, self.steps_per_epoch))
         for images, labels in self._batches(order, 0, watched):
             self._student_step(images, labels, mine, watched=True)
@@ -285,7 +285,7 @@ LETTERS_ACROSS = 3
 
 @dataclass(frozen=True)
 class Trainings:
-    """All networks that were trained; a `grader.study.outcome.StudyResult`."""
+    """All trained networks; a `grader.study.outcome.StudyResult`. `drawn`: True if figures are requested."""
 
     made: tuple[Training, ...]
     source: str
