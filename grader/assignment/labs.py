@@ -106,7 +106,7 @@ class Ladder(Protocol):
     def standing(self, part: Any, shape: Mapping[str, int], ratio: float) -> Standing | None:
         """Return the rank of a kernel that takes `ratio` times as long as the part's reference.
 
-        Returns None unless the ladder's kernels were measured on this machine before. Never raises, measures nothing.
+        Returns None if the ladder's kernels were not yet measured on this machine. Never raises, and measures nothing.
         """
 
     def line(self, standing: Standing) -> str:
@@ -118,7 +118,7 @@ class Ladder(Protocol):
     def hint(self, assignment: Any, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
         """Return the command that ranks a result's timed parts; "" if all are ranked or cannot be.
 
-        `sizes` are the command-line options for the result's shape: a ladder holds for one shape only.
+        `sizes` are the command-line options for the result's shape: a ladder is measured for one shape.
         """
 
 
@@ -133,7 +133,7 @@ class Lab(ABC):
     here has a flag of its own name."""
 
     claim = "result == expected result"
-    """Text before the "True" or "False" that is printed above the profiler's table of a call."""
+    """Text that is printed above the profiler's table of a call, followed by "True" or "False"."""
     denial = "YOUR RESULT IS INCORRECT"
     """Text printed on the line below `claim` if the result is wrong."""
     watched_sizes: ClassVar[Mapping[str, int]] = {}
@@ -161,7 +161,7 @@ class Lab(ABC):
     """True if the student's command line has a demo that calls its kernels."""
 
     growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
-    """Size that the memory study varies, and its values. With the name "" it takes the first size's default only."""
+    """Size that the memory study varies, and its values. With the name "" the study uses the first size's default."""
 
     @abstractmethod
     def oracle(self, name: str) -> Any:
@@ -288,7 +288,7 @@ def master(folder: Path, source: str) -> Path:
 
 
 def beside(folder: Path, name: str, usual: Path) -> Path:
-    """Return the path of a lab's write-up template or of its answers. If the main lab lacks it, return `usual`."""
+    """Return the path of a lab's file `name` (its write-up template, say). If the main lab lacks it, return `usual`."""
     return folder / name if (folder / name).is_file() or folder != LABS / main() else usual
 
 

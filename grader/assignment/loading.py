@@ -22,7 +22,7 @@ LARGEST_SEED = (1 << 63) - 1
 THREADS = "threads"
 """A size that every assignment must have, because the evaluator itself uses it."""
 LONGEST_LABEL = 48
-"""Limit in characters: the profiler cuts names at 60, and "REFERENCE - " precedes the label."""
+"""Limit in characters: the profiler cuts names at 60 characters, and "REFERENCE - " precedes the label."""
 CALLED_AGAIN = ("timed call", "profiled call")
 """Names of calls that the judge makes besides the cases; a case cannot have such a name."""
 
@@ -193,9 +193,9 @@ class _Reader:
         )
 
     def cases(self, keys: Mapping[str, Node], part: Node, distributions: Sequence[str]) -> tuple[Case, ...]:
-        """Read a part's public cases, then its hidden ones. A list in the part replaces that of the assignment.
+        """Read a part's public cases, then its hidden cases. A list in the part replaces the assignment's list.
 
-        A part with its own public cases does not get the assignment's hidden ones.
+        A part with its own public cases does not get the assignment's hidden cases.
         """
         lists = [(keys.get("cases") or self.top.get("cases"), False)]
         common = None if "cases" in keys else self.top.get("hidden_cases")

@@ -1,7 +1,7 @@
 """Mutations: wrong kernels and correct variants, made from the course's solution by one named edit of one function.
 
 The edit changes the master, the source with the solution in marked regions. It states the number of places where its
-text must occur. If the master changes and has another number, applying the edit raises an error.
+text must occur. If the master has the text at more or fewer places, applying the edit raises an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from grader.assignment.records import Assignment, Part
 
-#: Starter lines are comments in the master. They are removed, so that an edit's text matches the solution only.
+#: Starter lines are comments in the master. They are removed, so that an edit's text matches only the solution.
 _STARTER = re.compile(r"^ *(//|#) BEGIN STARTER\n.*?\1 END STARTER\n", re.DOTALL | re.MULTILINE)
 #: End of a Python function: the next line that begins in the first column. A closing bracket of its arguments does not
 #: count.
@@ -31,8 +31,8 @@ class Mutation:
     """One planted bug or correct variant.
 
     `codes`: the judge must give one of these diagnoses; empty if any failure of the kernel suffices. `says`: text that
-    the message must contain, which no other bug with the same code causes. `body`: the whole solution, in place of
-    edits.
+    the message must contain, and that messages for other bugs with the same code lack. `body`: the whole solution, in
+    place of edits.
     """
 
     name: str
@@ -46,8 +46,8 @@ class Mutation:
 def edited(source: str, mutation: Mutation, kernels: Any = None) -> str:
     """Return the source with one mutation made.
 
-    The edits are made in the functions that `kernels.FUNCTIONS` names for the part, without this table anywhere in the
-    source. Raises ValueError if a text does not occur.
+    The edits are made in the functions that `kernels.FUNCTIONS` names for the part; if the lab has no such table,
+    anywhere in the source. Raises ValueError if a text does not occur.
     """
     functions = getattr(kernels, "FUNCTIONS", None)
     if functions is not None:

@@ -67,6 +67,7 @@ def _read_once(config: Path, modified_ns: int) -> Assignment:
 
 
 def _config(arguments: Sequence[str]) -> Path | None:
+    """Return the path after `--config`; None if the option is not given."""
     early = Parser(add_help=False)
     early.add_argument("--config", type=Path)
     return early.parse_known_args(arguments)[0].config

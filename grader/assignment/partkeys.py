@@ -105,7 +105,10 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
 
 @dataclass(frozen=True)
 class PartForm:
-    """Properties that a part in one language may have. `device_call` reads its GPU properties."""
+    """Properties that a part in one language may have. `device_call` reads its GPU properties.
+
+    `returns` are the allowed values of the key `returns`. `has_outputs`: True if the key `outputs` is allowed.
+    """
 
     device_call: Callable[..., DeviceCall | None]
     returns: tuple[str, ...]

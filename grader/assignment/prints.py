@@ -15,9 +15,9 @@ from typing import Any
 from grader.assignment import labs
 from grader.assignment.records import Assignment, Case, Part
 
-#: Fields of a part that no verdict depends on.
+#: Fields of a part that affect points only, not verdicts.
 PAID = ("title", "points", "points_if_slow", "time_bands", "case_credit")
-#: Fields that have a digest of their own, and `command`, which has none.
+#: Fields with a digest of their own, and `command`, which needs no digest.
 APART = ("cases", "time", "command")
 
 

@@ -77,9 +77,10 @@ class AutogradForm:
 class DeviceCall:
     """Further properties of a part whose kernels run on a GPU.
 
-    An input that is missing in `dtypes` has the type of the size `precision`. `ranges` bound the uniform numbers of a
-    timed call. `returned` are the outputs that no argument names. `library_operators` are the torch operators that it
-    may call; other operators that compute are flagged. ("any",) allows all but attention itself.
+    An input that is missing in `dtypes` has the type that the size `precision` gives. `ranges` bound the uniform
+    numbers of a timed call. `returned` are the outputs that no argument names. `library_operators` are the torch
+    operators that the part may call; other operators that compute are flagged. ("any",) allows all except attention
+    itself.
     """
 
     language: Language
@@ -112,6 +113,7 @@ class Part:
     prototype: str = ""
     keywords: Mapping[str, Any] = field(default_factory=dict)
     is_torch: bool = False
+    """True for a part that calls a function of torch itself (key `torch_function`)."""
     dtype: str = "float32"
     """Element type of the returned tensor."""
     outputs: Mapping[str, Output] = field(default_factory=dict)
@@ -124,6 +126,7 @@ class Part:
     """Kind of each column of the table: see `grader.assignment.labs.OracleFacts`."""
     reference: str | None = None
     workspace_in_scope: bool = True
+    """True if the profiler's figures include the call's workspaces."""
     stands_in: str | None = None
     """Id of a part that calls this part's function. Its verdict counts here, too, if this function is not bound."""
     differs_from: tuple[str, ...] = ()

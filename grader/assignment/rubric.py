@@ -36,6 +36,7 @@ class TimeRule:
     allowance_ratio: float = 1.10
     allowance_ms: float = 15.0
     graded: bool = True
+    """True if points depend on the time."""
     parallel: Parallel = "free"
     """Consequence of running on one thread: the slowest band's points ("required"), a flag ("review"), or none."""
     races: Races = "review"
@@ -66,8 +67,7 @@ class LateRule:
     """Penalty for lateness. A day is charged as soon as it starts; the first one starts when the grace period ends.
 
     One of `share_per_day` (of the earned points) and `points_per_day` is set. After `cap_days` the penalty stays as it
-    is ("max_penalty") or takes everything ("zero"). Without `due`, only submissions that Gradescope marks late are
-    late.
+    is ("max_penalty") or takes all points ("zero"). Without `due`, only Gradescope's due date makes a submission late.
     """
 
     due: datetime | None

@@ -60,7 +60,7 @@ def contents(assignment: Assignment, config: Path, command: str) -> dict[str, st
         text = template.read_text(encoding="utf-8").replace(
             "make writeup", f"{GRADER_COMMAND} writeup {WRITEUP}"
         )
-        # Templates name the command of a handout, where `lab NAME` can be left out.
+        # Templates name a handout's command, in which `lab NAME` can be left out.
         text = text.replace(f"{HANDOUT_COMMAND} lab {assignment.lab_folder.name}", HANDOUT_COMMAND)
         files[WRITEUP] = text.replace(HANDOUT_COMMAND, command)
     return files

@@ -190,7 +190,7 @@ class Node:
         return moment
 
     def plain(self, what: str) -> str | int | float | bool | None:
-        """Return a single value: text, a number, true, false or null."""
+        """Return a single value: text, a number, true, false or null (None)."""
         match self.tag if isinstance(self.node, yaml.ScalarNode) else "":
             case "str":
                 return self.node.value

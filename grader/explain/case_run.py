@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = 32
 LARGEST_KEPT_ELEMENTS = 1 << 20
-"""Cases with more input elements are not cached. A case of this size takes 10 MB, expected values included."""
+"""Most input elements of a cached case. A case of this size takes 10 MB, expected values included."""
 #: Name of the output that a function returns.
 RESULT = ""
 
@@ -49,6 +49,7 @@ class CaseRun:
 
     @cached_property
     def _read(self) -> tuple[dict[str, Any] | None, Diagnosis | None]:
+        """The values of `outputs` and `misfit`: one of them is None."""
         return (
             outputs_of(self.part, self.shape, self.inputs, self.call)
             if self.call.status == "ok"
@@ -62,6 +63,7 @@ class CaseRun:
 
     @property
     def misfit(self) -> Diagnosis | None:
+        """Diagnosis of an output with a wrong type or shape, or that was not written; None without such a fault."""
         return self._read[1]
 
     @cached_property

@@ -36,7 +36,7 @@ from grader.source import dataflow
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-#: Words on a tile's length that a single input suggested.
+#: Words about a tile's length that a single input suggested.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: A message on a signal with general advice, which is dropped if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
@@ -61,7 +61,7 @@ MOST_NUMBERS = 4
 SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 OTHER_CAUSE = re.compile(rf" {SAME_OUTPUT} .*?(?= Expected )", re.DOTALL)
-#: Codes of diagnoses that a wrong factor does not explain.
+#: Codes of diagnoses for which no line with a wrong factor (`_factors`) is added.
 PRECISE = frozenset({"low_precision", "race"})
 #: Codes of diagnoses that need no further explanation by sizes or lines.
 PLAIN = frozenset(
@@ -136,7 +136,7 @@ class Closer:
         found = concluded(wrong, self.kernel.oracle.axes)
         if found is None or found.code in unexplained(self.kernel.oracle.axes):
             return ""
-        # With few wrong elements, too many suspects fit.
+        # With few wrong elements, too many suspects fit by chance.
         if (found.wrong_count or 0) < FEWEST_PARTIAL:
             return ""
         name = next(case.name for case in wrong if case.diagnosis is found)
@@ -177,7 +177,7 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
     def _unseen(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Say that sanitizers saw nothing, in place of the advice to use them. Add lines that they do not check."""
+        """Replace the advice to use sanitizers: say that they saw nothing, and add lines that they do not check."""
         message = diagnosis.message.replace(crashes.ADVICE, "").rstrip()
         message += (
             " A run with sanitizers finds no such access. They check single elements and whole vectors."
@@ -187,9 +187,10 @@ class Closer:
         )
 
     def _stopped(self, diagnosis: Diagnosis, stopped: Samples | None) -> Diagnosis:
-        """Add to a time-out the loops whose text shows that they cannot end.
+        """Add to the diagnosis of a time-out the loops whose text shows that they cannot end.
 
-        Without such loops, add the lines that `stopped` saw running, and the loops around the most frequent line.
+        Without such loops, add the lines at which `stopped` sampled the call, and the loops around the most frequent
+        line.
         """
         if self.body is None or diagnosis.code != "timeout":
             return diagnosis
@@ -288,13 +289,13 @@ class Closer:
         return replace(diagnosis, message="\n".join(lines))
 
     def _shared(self, found: _Findings) -> str:
-        """Return facts common to all inputs if the cause is unknown or depends on sizes, else ""."""
+        """Return a sentence with facts common to all inputs if the cause is unknown or depends on sizes, else ""."""
         if found.has_cause and found.diagnosis.code not in self.kernel.oracle.sized_codes:
             return ""
         return _sentence(lambda: self._facts(found.prober), "")
 
     def _dissection(self, found: _Findings) -> Dissected | None:
-        """Return the step of the computation that is wrong, if the cause is unknown or may be in several steps."""
+        """Return the wrong step of the computation if the cause is unknown or may be in several steps, else None."""
         code, message = found.diagnosis.code, found.diagnosis.message
         is_named = found.has_cause or (code == "low_precision" and not message.startswith(CLOSE))
         if is_named and code not in self.kernel.oracle.dissected_codes:
@@ -492,10 +493,10 @@ class Closer:
     # ---- other builds
 
     def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
-        """Run the checked build on public inputs, if a wrong access to memory may be the cause.
+        """Run the checked build on public inputs, if a wrong access to memory may be the cause; else return None.
 
         With a known cause (`known`) it runs only if some elements are right. Memory outside of an array and freed
-        memory have chance values, which may look like those of a mistake in a formula.
+        memory hold arbitrary values. The result may look like that of a mistake in a formula.
         """
         if self.second is None:
             return None
@@ -681,7 +682,7 @@ class Closer:
         return [*suspected, clues.in_words(shown, self.body, name)]
 
     def _alike(self, name: str) -> list[str]:
-        """Return the other inputs with the same sizes as this one. Similar names come first, such as l1 for l2."""
+        """Return the other inputs with the dimensions of the input `name`. Similar names come first."""
         sizes, letters = self.part.inputs, name.rstrip("0123456789")
         others = [other for other in sizes if other != name and sizes[other] == sizes[name]]
         return sorted(

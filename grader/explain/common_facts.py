@@ -16,8 +16,8 @@ from grader.explain.deviation import Axis, usual_axes
 Sizes = Mapping[str, int]
 #: Numbers of which a size may have to be a multiple.
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
-#: Least numbers of right and of wrong inputs for a condition that compares sizes, or for one that names a number. With
-#: fewer inputs the condition could hold by chance.
+#: Least numbers of right and of wrong inputs: for a condition that compares sizes, and for a condition that names a
+#: number. With fewer inputs the condition could hold by chance.
 FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
 NEAREST = 1.5
 
@@ -73,7 +73,7 @@ def _along(
     hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
         if each.wrong is None:
-            # The mask of a right output is not kept: take the axis's length from the sizes.
+            # A right output has no mask: take the axis's length from the sizes.
             hits.append((each, None, each.sizes.get(axis.size, 0)))
         else:
             others = tuple(other for other in range(each.wrong.ndim) if other != at)

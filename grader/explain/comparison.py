@@ -22,7 +22,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of a comparison. `wrong` is a bool array of the output's shape.
+    """Result of a comparison. `ok`: all elements are right. `wrong` is a bool array of the output's shape.
 
     `max_error` is the largest |actual - expected|, inf if an element is not finite. `budget_used` is the largest
     error / tolerance.

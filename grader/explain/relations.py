@@ -1,6 +1,6 @@
 """Simple relations between a wrong output and the expected one: moved, multiplied, not written, imprecise.
 
-A relation needs only the two outputs. So relations are tried before suspects, which compute an output from the inputs.
+A relation needs only these two outputs. Suspects compute an output from the inputs, so relations are tried before them.
 A relation returns (diagnosis code, words for the student), or None if it does not hold. An oracle may add relations.
 """
 
@@ -36,12 +36,14 @@ def first_found(relations: tuple[Relation, ...], seen: Deviation) -> Found | Non
 
 
 def not_written(seen: Deviation) -> Found | None:
+    """Find an output of zeros."""
     if seen.actual.any():
         return None
     return "not_written", f"{ALL_ZEROS}: {NOT_STORED.format(seen.output)}."
 
 
 def partly_not_written(seen: Deviation) -> Found | None:
+    """Find an output whose wrong elements are all 0."""
     if seen.actual[seen.wrong].any():
         return None
     return (
@@ -122,6 +124,7 @@ def transposed(seen: Deviation) -> Found | None:
 
 
 def constant_factor(seen: Deviation) -> Found | None:
+    """Find an output that is a multiple of the right one, by one factor for all elements."""
     expected, actual = seen.expected, seen.actual
     if np.count_nonzero(expected) < 2:
         return None  # a single number is a multiple of any other
@@ -178,6 +181,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 
 def imprecise(seen: Deviation) -> Found | None:
+    """Find an output whose errors look like rounding to a smaller type or to few decimals, or are small."""
     error = abs(seen.actual - seen.expected)
     # Without a tolerance, the right result is exact (a count or a copy): an error is never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():

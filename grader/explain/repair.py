@@ -55,7 +55,7 @@ def repairs(
         return ""
     found = dict(list(found.items())[:MOST_LINES])
     shown = {line: _words(edit) for line, edit in found.items()}
-    # A variable that must be set again is set only where it is declared.
+    # If an edit sets a variable again, also show the line of its declaration, the only line that sets it.
     shown |= {
         edit.declared: "only here until now" for edit in found.values() if edit.declared not in (0, *shown)
     }
@@ -79,7 +79,7 @@ def _found(
     built = _built(judged, second, source, numbered)
     if built is None or built.bad:
         return {}
-    # Without an edit, this build may be right where chance decides, such as in memory outside of an array.
+    # This build without an edit may be right by chance, for example if the kernel reads outside of an array.
     wrong = [case for case in reversed(cases) if not _is_right(built, case, 0, fresh=True)][::-1]
     if not wrong:
         return {}
@@ -102,8 +102,10 @@ def _found(
 
 
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
-    """Build all edits that compile; return None if too many fail. On a line with an error, first leave out added
-    statements, then all edits of the line."""
+    """Build all edits that compile; return None if too many fail.
+
+    On a line with an error, first leave out the edits that add a statement, then all edits of the line.
+    """
     bad, lines = set[Edit](), set[int]()
     for _ in range(MOST_BUILDS):
         text = edits.combined(source, judged.kernel.part.function, tried, bad)

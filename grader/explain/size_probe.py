@@ -23,8 +23,8 @@ from grader.runner.session import Session
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Limits of one search. Processor time, so that other programs on the machine do not change the explanation; elapsed
-#: time only as a last resort.
+#: Limits of one search: processor time in seconds, so that other programs on the machine do not change the explanation;
+#: elapsed time in seconds, as a last resort; number of calls.
 BUDGET_S, ELAPSED_S, MOST_CALLS = 0.6, 6.0, 120
 #: Limit on the elements in the output of a call with other sizes.
 LARGEST = 1 << 16
@@ -153,7 +153,7 @@ def choose(kernel: Kernel) -> Case | None:
 
 
 def anchors(kernel: Kernel) -> list[dict[str, int]]:
-    """Return the sizes of the wrong public cases, those of the smallest output first."""
+    """Return the sizes of the wrong public cases, the case with the smallest output first."""
     names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
     found = [
         {name: shape[name] for name in names}

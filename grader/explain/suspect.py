@@ -90,7 +90,7 @@ def matching_suspects(
     """Return the suspects that explain an output, as `Oracle.suspects` does.
 
     `scene` is the argument of their `predict`, by default a `Situation`. `agrees` replaces `agreement`. A prediction
-    may also be a mapping of outputs by name. For a right output, return those `likely` suspects that it refutes.
+    may also be a mapping of outputs by name. For a right output, return the `likely` suspects that it refutes.
     """
     is_right = not seen.wrong.any()
     if scene is None:

@@ -47,7 +47,7 @@ def find_place(
     box = np.ones_like(wrong)
     for axis, hit in enumerate(touched):
         box &= hit.reshape([-1 if a == axis else 1 for a in every])
-    # The affected indices span a box: if over half of it is right, the box explains nothing.
+    # The affected indices span a box. If over half of the box is right, its indices do not describe the wrong elements.
     if wrong.sum() < 0.5 * box.sum():
         return EVERYWHERE
     described = _Describing(axes, shape, tiles)

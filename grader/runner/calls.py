@@ -68,7 +68,8 @@ class Call:
     peak_bytes: int | None = None
     """Peak of the process's resident memory, minus its resident memory before the call, minus the inputs."""
     held_bytes: int | None = None
-    """Peak of the process's resident memory, minus that before the student's code was loaded, minus the inputs."""
+    """Peak of the process's resident memory, minus its resident memory before the student's code was loaded, minus the
+    inputs."""
     outside: tuple[int, ...] = ()
     """Lines of a student's GPU file that read outside of all tensors, as far as the runner noticed."""
     trace: str = ""
@@ -179,7 +180,7 @@ def understood(
     *,
     echo: bool = False,
 ) -> Call:
-    """Turn a reply into a Call. `echo` means that the reply should include the inputs.
+    """Turn a reply into a Call. `echo`: the reply should include the inputs.
 
     Raises RunnerDied if the reply does not fit the request: tensors are missing, or a table has another size.
     """

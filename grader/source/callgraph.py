@@ -89,7 +89,7 @@ class Definition:
 
 @functools.lru_cache(maxsize=2)
 def of_source(source: str) -> CallGraph:
-    """Return the call graph of a file. Cached, because each part of a submission needs it."""
+    """Return the call graph of a file. Cached, because each part of a submission needs the graph."""
     return CallGraph(source)
 
 
@@ -128,7 +128,7 @@ def _macros(code: str) -> Iterator[Definition]:
 
 
 def _definitions(code: str) -> Iterator[Definition]:
-    """Yield the functions, classes and named lambda expressions that stand outside of functions and classes."""
+    """Yield the functions, classes and named lambda expressions that are not inside a function or class."""
     opened = list[tuple[str, str, int]]()
     """Open brackets: the bracket, the name before it, and the offset after it."""
     inside = 0

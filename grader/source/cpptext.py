@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-#: Tokens that open a comment or a literal. Names and numbers are matched too, so that a ' between digits does not seem
-#: to open a character. Each alternative matches in linear time, without backtracking.
+#: Tokens that open a comment or a literal. Names and numbers are matched, too: otherwise a ' between digits would look
+#: like the start of a character literal. Each alternative matches in linear time, without backtracking.
 CPP = re.compile(
     r"//(?:\\.|[^\\\n])*"
     r"|(?P<comment>/\*)"

@@ -1,7 +1,8 @@
 """Flow of values through the functions of a student's file: macros, calls, and arguments that become parameters.
 
 A part's function often computes a value in another function of its file. `reached` returns all functions that it calls.
-`Reached.own` gives the names of the part's variables in them. So the searches of `grader.source.landmarks` work in all.
+`Reached.own` gives the names of the part's variables in them. So the searches of `grader.source.landmarks` work in all
+these functions.
 
 The text is untrusted and is read in the judge's process. Functions, calls and expansions are limited in number, so the
 time is linear in the text.
@@ -132,7 +133,7 @@ def _lambdas(code: str) -> list[Definition]:
 def expanded(code: tuple[str, ...]) -> tuple[str, ...]:
     """Return the lines with the function-like macros of the file expanded: `FOR(i, N)` becomes a `for`.
 
-    Line numbers stay. A call that spans lines, and a line that would get too long, stay as they are.
+    Line numbers do not change. A call that spans lines is not expanded, nor is a line that would get too long.
     """
     macros = dict[str, tuple[tuple[str, ...], str]]()
     for one in _MACRO.finditer("\n".join(code)):

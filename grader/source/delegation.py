@@ -95,7 +95,7 @@ def works_itself(
     is_shared_out = any(not given.isdisjoint(_WORD.findall(loop)) for loop in used)
     if is_shared_out or (used and _may_matter(used, body.statements)):
         return True
-    # Find helpers that were not replaced by their text: those called in loops, and classes.
+    # Find helpers that were not replaced by their text: functions called in loops, and classes.
     left, called = [each for each in pending if _origins(each, origins)], set[str]()
     while left:
         reached = (set(_WORD.findall(left.pop())) & own.keys()) - called - {name}

@@ -66,7 +66,7 @@ class Message:
 def ran_out_of_memory(finished: Finished) -> bool:
     """Return True if a compiler or linker reported that it ran out of memory.
 
-    A source can make the compiler print the same words (#error), but after a file and line. Those do not count.
+    A source can make the compiler print the same words (#error), but after a file and line. Such lines do not count.
     """
     if finished.returncode == 0:
         return False
@@ -238,7 +238,7 @@ TYPE_NAMES = (
 
 
 def simplify(text: str) -> str:
-    """Shorten a message of the compiler: type names become those that people write, deep templates become <...>."""
+    """Shorten a message of the compiler: long type names become usual ones, deep templates become <...>."""
     text = text[:LONGEST_LINE]
     for pattern, replacement in TYPE_NAMES:
         text = pattern.sub(replacement, text)

@@ -232,7 +232,7 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
     if not old or "@" in new[0][1]:
-        # Texts that are whole statements come before texts that begin an expression at the same place.
+        # At the same place, whole statements must come before the beginning of an expression.
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
         return "".join(sorted(texts, key=lambda text: not text.rstrip().endswith((";", "}"))))
     if old.endswith(";"):
@@ -240,7 +240,7 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
         return f"{{ {others}{old} }}"
     if _EXTREME.match(f"{old}("):
         return f"gpt149_extreme{{({CHOSEN} == {new[0][0]}) != {'true' if old.endswith('min') else 'false'}}}"
-    # The range check skips the chain while an edit of another place is chosen.
+    # The range check skips the chain of conditions if the chosen edit is at another place.
     chain = "".join(f"{CHOSEN} == {number} ? {text} : " for number, text in new)
     return f"({CHOSEN} < {new[0][0]} || {CHOSEN} > {new[-1][0]} ? {old} : {chain}{old})"
 
@@ -344,8 +344,8 @@ def _in_scope(known: Sequence[_Name], at: int) -> dict[str, str]:
 def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
     """Return the likeliest replacements of `old`.
 
-    First names that differ in case only, then those in `favoured`. Otherwise, in turn, the name declared nearest to
-    `old` and the one declared last.
+    First come names that differ in case only, then names in `favoured`. The others alternate between the name declared
+    nearest to `old` and the name declared last.
     """
     at = declared.index(old) if old in declared else 0
     nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
@@ -396,7 +396,7 @@ def _of_words(code: str, begin: int, end: int, known: Sequence[_Name]) -> Iterat
         kinds |= {f"const {kind}"} if _is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
         if code[word.start() - 1] == "[" and code[word.end()] == "]":
-            # A size as an index is out of bounds: the edited line would not affect the result.
+            # A size is out of bounds as an index, so an edited line with it would not affect the result.
             others = [name for name in others if name in counters]
         is_factor = _before(code, word.start()).endswith("*")
         others = _likely(others, list(scope), old, factors if is_factor else ())

@@ -20,7 +20,7 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
-#: Limit on the pairs of equal variables that are known at once (`unit_factors`), and on the arrays of `never_begun`.
+#: Limit on the pairs of equal variables that `unit_factors` keeps at a time, and on the arrays of `never_begun`.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
@@ -98,8 +98,8 @@ class Place:
 class Body:
     """A function's definition in a source file, with searches for lines in it.
 
-    `first` and `last` are the numbers of its lines, `opened` that of the line with the opening brace. `rows` are all
-    lines of the file, `code` the same lines without comments and literals.
+    `first` and `last` are the numbers of its first and last line, `opened` is the number of the line with the opening
+    brace. `rows` are all lines of the file, `code` the same lines without comments and literals.
     """
 
     name: str
@@ -263,7 +263,7 @@ class Body:
             if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
                 sums.add(added[1])
                 elements |= {(n, added[1])} if added[2] else set()
-        # A later line that adds such an element to another sum adds a complete value: it starts no sum.
+        # A later line that adds such an element to another sum adds a complete value, and does not start a sum.
         kept |= {n for n, _ in elements}
         scalars = sums - {name for _, name in elements}
         for n in self.lines():
@@ -639,8 +639,8 @@ class Body:
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
         """Return the loops that end at the size `name`.
 
-        If the counters of some of them end at other sizes in other loops, return only those. With `mixed` return only
-        such loops in any case.
+        If the counters of some of these loops end at other sizes in other loops, return only such loops. With `mixed`
+        return only such loops in any case, even if that gives [].
         """
         ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")

@@ -68,7 +68,7 @@ class GpuBackend(Backend):
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         if properties(part).language != "cuda":
             return devicecall.mismatch(part, session.functions)
-        # A CUDA library cannot list its functions: ask the runner for this one.
+        # A CUDA library cannot list its functions: ask the runner if this function exists.
         assert isinstance(session, PipeSession), "as `open` starts it"
         asked = session.command({"op": "offers", "inputs": [], "function": part.function})
         return devicecall.mismatch(part, {part.function: ""} if asked.status == "ok" else {})

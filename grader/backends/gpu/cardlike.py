@@ -321,7 +321,7 @@ def hold_bfloat16(semantic: Any, core: Any) -> None:
 
 
 def compute_by_methods(core: Any, math: Any) -> None:
-    """Make those methods of tensors work that correspond to functions of `tl.math`, such as `x.exp()`.
+    """Make the methods of tensors work that correspond to functions of `tl.math`, such as `x.exp()`.
 
     The interpreter handles only functions that Triton marks as built in, and these methods lack the mark.
     """
@@ -477,7 +477,7 @@ def on_the_host(name: str) -> Callable[..., Any]:
         handle = importlib.import_module("triton.runtime.interpreter").TensorHandle
         tensors: Sequence[Any] = [value for value in arguments if isinstance(value, core.tensor)]
         first = tensors[0]
-        # Do not record this call of torch: it stands for a kernel's arithmetic, and the student's file did not make it.
+        # Do not record this call of torch: it replaces a kernel's arithmetic, and the student's file did not make it.
         with _disable_current_modes():
             values = [
                 torch.as_tensor(value.handle.data, dtype=torch.float64)

@@ -30,7 +30,7 @@ DEVICE_HINTS = {
 
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>\w+)(?P<more>[\w.]*)")
 NOT_COMPILED = re.compile(r"PermissionError: [^']*'[^']*/compiled/[0-9a-f]{16}/")
-"""Error of a kernel that was not launched, and so not compiled, in the build: a runner may not compile."""
+"""Error of a kernel that the build did not launch, and so did not compile: a runner may not compile."""
 CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
 
 
@@ -43,7 +43,7 @@ def lacks_gpu(what: str) -> Faulty:
 def load_error(error: str, packages: Sequence[str]) -> Faulty:
     """Return the verdict for a file that raised `error` while it was loaded.
 
-    `packages` are those that the assignment allows. If one of them is not installed, the verdict is `unjudged`.
+    `packages` are the packages that the assignment allows. If one of them is not installed, the verdict is `unjudged`.
     """
     if error.endswith(kernelfiles.NO_CARD):
         return lacks_gpu(f"The file needs a GPU when it is imported: {error}")

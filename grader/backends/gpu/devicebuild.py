@@ -173,8 +173,8 @@ def _kept(text: bytes, place: Path, entry: Path) -> Path:
 def cuda(source: Path, architecture: str = "", **options: object) -> Build:
     """Compile a CUDA source to a library, or find it in the cache.
 
-    `architecture` is that of the GPU ("sm_90"), `options` are fields of BuildOptions. Raises UsageError if the source
-    cannot be read.
+    `architecture` is the GPU's architecture ("sm_90"), `options` are fields of BuildOptions. Raises UsageError if the
+    source cannot be read.
     """
     started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
     text, program = read_source(source), nvcc()

@@ -22,7 +22,7 @@ def properties(part: Part) -> DeviceCall:
 
 
 def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
-    """Return a diagnosis if the file lacks the part's function; else None. Its arguments cannot be checked here."""
+    """Return a diagnosis if the file lacks the part's function; else None. The arguments cannot be checked here."""
     form = properties(part).autograd
     as_autograd = form is not None and AUTOGRAD in functions
     if part.function in functions or as_autograd:

@@ -51,7 +51,7 @@ tunes_itself = False
 asked: list[tuple[Any, Any]] = []
 """(autotuner, key) for each choice of a configuration so far."""
 tuned: dict[str, int] = {}
-"""The choices of autotuners in timed calls, by kernel and key. The first timed runner hands them to the next ones."""
+"""The choices of autotuners in timed calls, by kernel and key. The first timed runner passes them to later runners."""
 blind = False
 """True if this Triton is built differently, so that launches of its kernels cannot be observed."""
 

@@ -47,7 +47,7 @@ MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32
 """Limits on the CPU and the wall time of a replayed call in the interpreter, in multiples of `call_s`: twice and four
-times those of the call itself. A replay does not wait, so an honest replay stays below them on a busy machine, too."""
+times the limits of the call itself. A replay does not wait, so an honest replay meets them on a busy machine, too."""
 PLAYER_TOTAL = 10
 """Limit on the CPU time of all replays of a part, in multiples of `call_s`."""
 PLAYER_BYTES = 2 << 30
@@ -153,7 +153,7 @@ def _try(made: Place, sandbox: Sandbox) -> None:
 
 
 def _limits(found: Place, memory_bytes: int | None) -> Limits:
-    # No limit on address space with a GPU: CUDA reserves hundreds of gigabytes of it.
+    # Address space has no limit with a GPU: CUDA reserves hundreds of gigabytes of it.
     return Limits(memory_bytes=memory_bytes if found.interprets else None, open_files=OPEN_FILES)
 
 
@@ -181,6 +181,7 @@ class DeviceHost:
 
     @property
     def card(self) -> Card | None:
+        """The judge's context on the GPU; None without a GPU."""
         return card()
 
     @functools.cached_property

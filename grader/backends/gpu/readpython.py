@@ -29,7 +29,7 @@ _COMPUTING = """
 matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh sigmoid relu gelu cumsum softmax_ exp_
 """
 COMPUTING = frozenset(_COMPUTING.split())
-"""Methods that only tensors have. Missing are add, sum and mean, because sets or tables also have such methods."""
+"""Methods that only tensors have. `add`, `sum` and `mean` are left out, because sets and tables have them, too."""
 #: Modules other than torch with functions of these names.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
 #: Functions of torch that compute nothing, and modules of such functions.
@@ -723,7 +723,7 @@ class Files:
         """Return the names that are to be reported for an entry, in the order of their first places."""
         statements = [(reader, each) for reader in self.readers.values() for each in reader.statements]
         found = self.walk([*statements, *self.start(entry, chosen, reached)])
-        # Code that runs at import computes no results, but could search for the recording of traces.
+        # Code that runs at import does not compute results, but could look for the recorder of traces.
         at_import = self.walk([(r, each) for r in self.readers.values() for each in r.at_import])
         found.update(
             {key: place for key, place in at_import.items() if key[0] == "reaches" and key not in found}
@@ -865,7 +865,7 @@ def assigned(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[tuple[str
 
 
 def pairs(target: ast.AST, value: ast.AST | None) -> list[tuple[str, ast.AST | None]]:
-    """Return `assigned` for one target of an assignment, such as `a, b`."""
+    """Return `assigned` for one target of an assignment, such as `a, b`. Expressions are None if they are not known."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
     if isinstance(target, (ast.Tuple, ast.List)):

@@ -6,11 +6,11 @@ far from those of other storages and from all real ones. So an access beyond its
 access, artificial addresses are converted to real ones.
 
     a store outside         raises IndexError, and nothing is written
-    a load outside          gives NaN, or the largest number of an integer type: results that depend on it are always
-                            wrong, all others are as on a GPU
+    a load outside          gives NaN, or the largest number of an integer type: results that depend on the load are
+                            always wrong, all others are as on a GPU
 
-A kernel may also take addresses from a tensor of pointers. These are real, and must lie in a living tensor. In a replay
-they are invalid, and so is a pointer that an earlier launch stored.
+A kernel may also take addresses from a tensor of pointers. Such addresses are real, and must lie in a living tensor. In
+a replay they are invalid, and so is a pointer that an earlier launch stored.
 
 This file imports nothing of the kit, like all files that run beside untrusted code. The interpreter imports NumPy.
 """
@@ -131,7 +131,7 @@ class Memory:
     def distance(self, low: int, high: int, size: int) -> int | None:
         """Return the difference between artificial and real addresses, for accesses from `low` to `high`.
 
-        None if these accesses of `size` bytes do not all lie in one storage.
+        Returns None if these accesses of `size` bytes do not all lie in one storage.
         """
         if low >= FIRST:
             region = self.at(low)

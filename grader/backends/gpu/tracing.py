@@ -61,6 +61,7 @@ class Trace:
     # ---- storages and values
 
     def number_of(self, storage: Any) -> int | None:
+        """Return the number of a storage in the trace; None for an unknown storage."""
         known = self.storages.get(storage._cdata)
         return None if known is None else known[0]
 

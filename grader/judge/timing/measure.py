@@ -1,10 +1,10 @@
 """The verdict on time: the student compared with the reference in paired rounds, with a confidence interval.
 
 Theory of operation. A round is four calls, in turn A B B A and B A A B, where A is the reference and B the student. So
-a drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times over that of
-the two reference times. Each round has two new processes, one for each. A process may have an advantage for its whole
-life (its cores, its pages). With new processes this is noise between rounds, which the interval covers, and not a bias
-of all rounds. "Slow" needs many processes that agree.
+a drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times divided by the
+geometric mean of the two reference times. Each round has two new processes. A process may have an advantage for its
+whole life (its cores, its pages). With new processes this is noise between rounds, which the interval covers, and not a
+bias of all rounds. "Slow" needs many processes that agree.
 
 The statistic is the median of the round ratios and its 98 % interval from order statistics: the number of rounds below
 the true median is binomial(n, 1/2) for any noise. So the interval is exact and assumes only that rounds are
@@ -69,7 +69,7 @@ Clock = Literal["cpu", "wall"]
 LOOK_GROWTH = 1.5
 """Factor from one look's number of rounds to the next look's: 8, 12, 18, 24."""
 LEAST_ROUNDS = 7
-"""Fewer rounds cannot give an interval of 98 %, not even the one from smallest to largest ratio."""
+"""Fewer rounds cannot give an interval of 98 %: even the interval from smallest to largest ratio covers less."""
 EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS, GROSS_ROUNDS = 3, 4, 2
 EARLY_OUTLIER_ROUNDS = 6
 """With this many rounds or more, an early pass allows one round above the allowance."""
@@ -86,8 +86,8 @@ class TimePolicy:
     """Settings for the timing of one part.
 
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. The wall times of
-    a serial part may have a ratio of `wall_ceiling` times as much. `budget_s` limits the wall time of the measured
-    calls (see the module's text); None for no limit. If the time is not graded, EARLY_PASS_ROUNDS are made.
+    a serial part may have a ratio up to `wall_ceiling` times the allowed ratio. `budget_s` limits the wall time of the
+    measured calls (see the module's text); None for no limit. If the time is not graded, EARLY_PASS_ROUNDS are made.
     `early_slow` comes from `grader.backends.kinds.Kind`.
     """
 

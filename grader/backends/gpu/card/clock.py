@@ -1,14 +1,14 @@
 """A timed call on a GPU: new inputs, "go", and a clock that stops when the judge's copy of the outputs is done.
 
 The inputs are filled after the clock has started, and then the runner gets "go". So a kernel that the student left
-running cannot work on the inputs before the clock starts. Later its work delays the judge, because processes take turns
-on a GPU.
+running cannot work on the inputs before the clock starts. Its later work delays the judge's clock, because processes
+take turns on a GPU.
 
 The clock also covers overhead: filling the inputs, waking the runner, two switches between processes, and copying the
 outputs. To measure the overhead, some calls compute one set only, but fill and copy as many sets as the timed call.
 The median time of these calls is subtracted, and the rest is divided by the number of other sets. The reference makes
-these calls for both sides: a student's process could slow down its own, so that too much would be subtracted. A "go"
-covers so many sets that it lasts at least GO_S, because shorter times are mostly noise.
+these calls for both sides: a student's process could slow down its own calls, so that too much would be subtracted. A
+"go" covers so many sets that it lasts at least GO_S, because shorter times are mostly noise.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class TimedRunner:
 
 
 def _failed(call: Call) -> Call | None:
+    """Return the call if it failed, else None."""
     return None if call.status == "ok" else call
 
 

@@ -56,9 +56,9 @@ def is_here() -> bool:
 #: Entry in `waits_for` if the GPU's clock changed within every round, so that no time counts.
 STEADY_CLOCK = "steady-clock"
 STEADY = 0.03
-"""If the clocks of two calls clock_of a kernel differ by more than this share, their times cannot be compared."""
+"""If the clocks of two calls of a kernel differ by more than this share, their times cannot be compared."""
 POWER_LIMIT = "power limit"
-#: Bits of NVML's constants nvmlClocksEventReason*, for reasons that slow the clock clock_of a busy GPU.
+#: Bits of NVML's constants nvmlClocksEventReason*, for reasons that slow the clock of a busy GPU.
 SLOWED_BY = {0x04: POWER_LIMIT, 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 
 
