@@ -28,7 +28,7 @@ STAFF = ROOT / "configs" / "hidden" / "gpt149.yaml"
 FORMAT, EXAMPLES = (ROOT / "docs" / f"assignment-{name}.md" for name in ("format", "examples"))
 
 
-def test_the_public_assignment_pays_what_the_handout_says() -> None:
+def test_the_public_assignment_has_the_handouts_points() -> None:
     assignment = load(CONFIG)
     worth = "part0:0 4Dread:1.5 4Dwrite:1.5 part1:10 part2:20 part3:25 part4:35"
     assert " ".join(f"{part.id}:{part.points:g}" for part in assignment.parts) == worth
@@ -56,7 +56,7 @@ def test_cases_cover_prime_ragged_and_tiny_shapes(hidden: bool) -> None:
     assert {case.distribution for case in cases} > {"random"}
 
 
-def test_staff_file_adds_cases_and_changes_nothing_else() -> None:
+def test_the_staff_file_only_adds_cases() -> None:
     public, staff = load(CONFIG), load(STAFF)
     for ours, theirs in zip(public.parts, staff.parts, strict=True):
         assert replace(theirs, cases=tuple(case for case in theirs.cases if not case.hidden)) == ours
@@ -170,7 +170,7 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
     assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
 
 
-def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None:
+def test_documented_examples_have_every_key_and_are_read(tmp_path: Path) -> None:
     files = dict(re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", EXAMPLES.read_text(), re.DOTALL))
     put(tmp_path, files)
     assert load(tmp_path / "example.yaml").seed is None

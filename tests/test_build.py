@@ -109,7 +109,7 @@ def test_exceptions_become_one_line(signatures: StudentObject) -> None:
 
 
 @both_builds
-def test_a_file_without_bindings_offers_nothing(made_by: Callable[..., Build], tmp_path: Path) -> None:
+def test_a_file_without_bindings_has_no_functions(made_by: Callable[..., Build], tmp_path: Path) -> None:
     made = made_by(write(tmp_path, HEAD + "torch::Tensor f(torch::Tensor t) { return t; }\n"))
     assert made.ok and any("PYBIND11_MODULE" in note for note in made.notes)
     if isinstance(made, TorchBuild):
@@ -290,7 +290,7 @@ def test_an_unchanged_source_compiles_nothing(made_by: Callable[..., Build], tmp
     assert len({first.key, *(other.key for other in others)}) == 1 + len(others)
 
 
-def test_key_covers_what_decides_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_covers_all_that_changes_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path, one_function("return t;"))
     tools, torch = toolchain.toolchain(), toolchain.torch_files()
     macros = [((), {"TILE_SIZE": size}, False) for size in ("8", "16")]
@@ -404,7 +404,7 @@ def compiling(source: Path, cache: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_killed_build_leaves_nothing_that_hangs_the_next(tmp_path: Path, warm_cache: Path) -> None:
+def test_a_killed_build_does_not_block_the_next_one(tmp_path: Path, warm_cache: Path) -> None:
     source = write(tmp_path, one_function("return t;"))
     with compiling(source, warm_cache) as process:
         assert any(place.glob("**/module.cpp") for place in (warm_cache / "work").iterdir())

@@ -307,7 +307,7 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
     assert "no kernels.cu" in lacking.diagnosis.message
 
 
-def test_a_part_that_met_full_memory_is_judged_again_alone(judge: Judge, card: Card, tmp_path: Path) -> None:
+def test_a_part_without_memory_is_judged_again_alone(judge: Judge, card: Card, tmp_path: Path) -> None:
     """While other submissions fill the GPU's memory, even a small call of an honest kernel can fail."""
     full, alone = tmp_path / "full", []
     hungry = f"""{RIGHT}
@@ -441,7 +441,7 @@ def test_an_ungraded_time_that_cannot_be_measured_costs_no_points(timed: Clock) 
     assert [flag.code for flag in hungry[1].flags if flag.code == "not_timed"] == ["not_timed"]
 
 
-def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: Clock) -> None:
+def test_the_reference_is_timed_while_no_student_process_runs(timed: Clock) -> None:
     alive: list[tuple[bool, int]] = []
     sample = timing.DeviceRounds.sample
 
@@ -469,7 +469,7 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
 
 
 @pytest.mark.parametrize("on_few_sets, tried", TRIED.items())
-def test_fewer_sets_are_for_slow_kernels_alone(timed: Clock, on_few_sets: str, tried: str) -> None:
+def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: str, tried: str) -> None:
     """If rounds on few sets of tensors end as a pass, rounds on all sets follow. The test sets these verdicts."""
 
     def kind(rounds: timing.DeviceRounds) -> str:

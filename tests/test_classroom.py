@@ -50,7 +50,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
     assert not list(acting.temporary.iterdir()), "a scratch folder is left"
 
 
-def test_dead_worker_costs_one_submission_and_only_the_second_time(acting: Class) -> None:
+def test_a_worker_that_dies_twice_costs_only_its_submission(acting: Class) -> None:
     acting.add_all({"ada": "", "bob": "die 1\nslow", "eve": "die 2\nslow", "zoe": "wrong"})
     assert "1 have no verdict because the kit or the machine failed: eve" in acting.grade(
         exit_code=3, workers=2
@@ -74,7 +74,7 @@ def test_unsteady_machine_sends_a_submission_to_the_end_of_the_queue_twice_at_mo
     assert attempts == {"ada": 2, "bob": 3, "eve": 1}
 
 
-def test_workers_that_cannot_start_are_reported_in_their_own_words(acting: Class) -> None:
+def test_workers_that_cannot_start_are_reported_with_their_output(acting: Class) -> None:
     acting.add("ada")
     code, said = acting.run(command=["-c", "import sys; sys.exit('there is no torch here')"])
     assert "KitError: workers cannot start (exit code 1): there is no torch here" in said
@@ -89,7 +89,7 @@ def test_a_run_ends_after_a_few_submissions_if_nothing_can_be_graded(acting: Cla
 
 
 def test_a_file_that_is_read_without_end_costs_only_its_own_verdict(acting: Class) -> None:
-    """Each phase has its own time limit. Reading gets seconds, so that a class does not wait for hours."""
+    """Each phase has its own time limit. The limit for reading is seconds, so that a class does not wait for hours."""
     acting.add_all({"ada": "", "bob": "ponder", "eve": "", "zoe": ""})
     said = acting.grade(exit_code=3, inspection_s=0.1)
     assert sorted(acting.graded()) == ["ada", "eve", "zoe"]

@@ -51,7 +51,7 @@ def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
     return found
 
 
-def test_the_place_that_all_inputs_have_in_common_is_named() -> None:
+def test_the_wrong_place_shared_by_all_inputs_is_named() -> None:
     for inputs, words in (
         (seen(lambda s: np.s_[:, :, -1]), "only the last row is wrong"),
         (seen(lambda s: np.s_[:, 1:]), "head 0 is right, and all other heads are wrong"),
@@ -107,8 +107,8 @@ def test_the_sizes_that_are_right_are_named() -> None:
         ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
         ({"column": 5}, "columns of the product with V do not all take the same weights"),
         ({"divisor": lambda sums: sums[..., [0, 0, 2, 2, 4, 4, 6], :]}, " is the sum of row "),
-        ({"start": 3.5}, "scores and exp() are right, the row's sum is not"),
-        ({"start": -4e5}, "scores and exp() are right, the row's sum is not"),
+        ({"start": 3.5}, "scores and exp() are right, but the row's sum is not"),
+        ({"start": -4e5}, "scores and exp() are right, but the row's sum is not"),
         ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
         ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
         ({"score": lambda s: s + 1.5 * (np.arange(s.shape[-1]) < 4)}, "between blocks they are not"),
@@ -297,7 +297,7 @@ Tensor kernel(Tensor X, Tensor YTensor, int N) {
 """
 
 
-def test_mistakes_that_the_text_alone_shows_are_found() -> None:
+def test_mistakes_visible_in_the_source_are_found() -> None:
     found, right = body(MAXIMUM), body(MAXIMUM.replace("j++", "i++").replace("most - old", "old - most"))
     assert numbers(found.bare()) == [6]
     assert numbers(found.maxima_begun()) == [6]
@@ -344,7 +344,7 @@ def test_landmarks_find_loop_ends_offsets_and_integer_sums() -> None:
     assert [(place.line, *names) for place, *names in found.overwritten()] == [(13, "YTensor", "Y")]
 
 
-def test_arithmetic_of_indices_is_neither_a_division_nor_a_whole_sum() -> None:
+def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:
     rows = (
         "int bh;\nconst int b = bh / N;\nstd::size_t at = head(bh / N, bh % N);\nint T = (N + Br - 1) / Br;\n"
     )

@@ -42,7 +42,7 @@ def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> N
 
 
 @pytest.mark.full
-def test_gradients_allow_for_the_rounding_of_a_files_own_sums(tmp_path: Path) -> None:
+def test_gradients_allow_for_the_rounding_of_the_files_own_l(tmp_path: Path) -> None:
     """On a GPU the forward pass multiplies in TF32 and saves L; the backward pass reads this less accurate L."""
     cut = "(x.view(torch.int32) & -8192).view(torch.float32)"
     tile, keys = "q_tile = q[:, rows].float()\n", "k[:, start : start + KEYS].float()"

@@ -94,7 +94,7 @@ def errors(actual: Tensor, inputs: list[Tensor]) -> list[tuple[float, float]]:
 
 
 def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
-    """Allow twice the error of plain float32, and at least LEAST_ERROR: on a small shape the former may be tiny."""
+    """Allow twice the error of plain float32, and at least LEAST_ERROR: on small shapes float32's error may be tiny."""
     assert torch.isfinite(actual).all()
     scores = inputs[0] @ inputs[1].transpose(-2, -1)
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)

@@ -153,7 +153,7 @@ def gradients_of(inputs: Arrays, shape: Shape, o: Array, lse: Array) -> dict[str
     return {"dQ": ds @ k, "dK": turned[0] @ q, "dV": turned[1] @ upstream}
 
 
-def test_own_sums_of_tf32_are_within_the_budget_of_the_gradients() -> None:
+def test_gradients_from_an_l_in_tf32_are_within_the_budget() -> None:
     """A forward pass in TF32 may save its L for a backward pass in float32."""
     size = {"N": 256, "M": 256, "d": 64, "causal": 1}
     for seed in range(6):
@@ -278,7 +278,7 @@ def test_waves_of_the_published_example_and_where_throughput_falls() -> None:
     assert [one.label for one in study.figures()[0].series][-1] == "one more wave begins"  # type: ignore[union-attr]
 
 
-def test_roofline_says_what_limits() -> None:
+def test_the_roofline_names_the_limit() -> None:
     kernels = roofline.kernels_of({"gelu": 0.07, "matmul": 1.7, "flash_forward": "RuntimeError: no"})
     study = roofline.RooflineStudy(4e12, 7e14, kernels, "a card")
     rows = {row[0]: row for row in study.table().rows}

@@ -205,7 +205,7 @@ def test_a_lack_of_a_card_is_reported_by_torch(statement: str, tmp_path: Path) -
 
 
 @by_interpreter
-def test_what_runs_while_a_file_is_loaded_is_called_a_statement(tmp_path: Path) -> None:
+def test_an_exit_while_a_file_is_loaded_is_blamed_on_its_statements(tmp_path: Path) -> None:
     part = judged(tmp_path, MASTER + "\nimport os\nos._exit(3)\n", ["gelu"], ("random",))["gelu"]
     assert part.verdict == "crash" and "statements outside of functions" in words(part)
     assert "static initialisers" not in words(part)

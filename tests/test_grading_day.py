@@ -150,7 +150,7 @@ def test_times_are_read_in_usual_notations() -> None:
         assert moment(text) is None, text
 
 
-def test_a_resumed_run_goes_on_with_the_settings_of_the_first_one(acting: Class, tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_settings_of_the_first_one(acting: Class, tmp_path: Path) -> None:
     acting.add_all({"ada": "", "bob": ""})
     acting.grade(seed=7, timing=False)
     acting.add("eve")

@@ -177,7 +177,7 @@ def test_links_and_folders_in_place_of_results_are_found_first(acting: Class, tr
     assert len(acting.graded()) == 2
 
 
-def test_a_planted_link_costs_its_owner_s_feedback_alone(acting: Class, treasure: Path) -> None:
+def test_a_planted_link_only_costs_its_owners_feedback(acting: Class, treasure: Path) -> None:
     acting.add_all({"ada": "", "bob": ""})
     acting.grade()
     (acting.out / "ada").rename(acting.out / "moved")

@@ -85,7 +85,7 @@ def built() -> ModuleType:
     return module
 
 
-def test_a_wheel_holds_all_that_a_release_is_made_of(built: ModuleType) -> None:
+def test_a_wheel_has_all_files_of_a_release(built: ModuleType) -> None:
     kit = contents.kit(ROOT, labs.assignment_file(labs.named(labs.main()), staff=True))
     needed = [*contents.handout(kit, {}).values(), *contents.autograder(kit).values()]
     places = {Path(file.origin) for file in needed if Path(file.origin).is_absolute()}

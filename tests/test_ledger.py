@@ -58,7 +58,7 @@ def test_finish_puts_result_and_line_on_the_disk(tmp_path: Path, monkeypatch: py
         assert (tmp_path / "ada").stat().st_ino in size_bytes
 
 
-def test_ledger_gives_back_what_was_written_and_the_last_record_counts(tmp_path: Path) -> None:
+def test_the_ledger_is_read_back_and_the_last_record_counts(tmp_path: Path) -> None:
     assert ledger.read(tmp_path) == ledger.History()
     entries = (Entry("ada", "Ada"), Entry("bob", "=1+1", ("b@x.org",), AT, True))
     with ledger.hold(tmp_path / "new") as book:
@@ -168,7 +168,7 @@ def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
     assert entered.wait(HANG_S)
 
 
-def test_timings_on_cores_go_side_by_side_and_none_beside_one_of_the_machine(tmp_path: Path) -> None:
+def test_timings_on_cores_run_in_parallel_but_not_with_one_of_the_machine(tmp_path: Path) -> None:
     """Six workers and two cores. Each worker times on a core, then on the machine, then on a core again."""
     held = Counter({"core 3": 0, "core 5": 0, "machine": 0})
     seen: list[dict[str, int]] = []

@@ -222,7 +222,7 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
 
 
 @pytest.mark.parametrize(("noise", "caught"), [(quiet, 0.99), (bursty, 0.75)])
-def test_noise_costs_power_and_makes_no_false_fail(noise: Noise, caught: float) -> None:
+def test_noise_makes_no_false_fail_and_slow_kernels_are_found(noise: Noise, caught: float) -> None:
     def slow(seed: int, ratio: float, students: int) -> float:
         rng = random.Random(seed)
         timings = [sequential(noisy_rounds(rng, noise, ratio), CPU) for _ in range(students)]
@@ -315,7 +315,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     assert sum(one.rounds for one in shortened) < 0.9 * sum(one.rounds for one in whole)
 
 
-def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_fast() -> None:
+def test_slow_rounds_are_no_proof_if_the_fastest_calls_are_fast() -> None:
     """Noise disturbs the student for longer than a round: only one call in four is as fast as the reference's."""
     disturbed = [Round((steady(100.0),) * 2, (steady(100.0), steady(300.0))), *rounds_of([1.4])]
     timing = sequential(cycle(disturbed), replace(CPU, budget_s=None))
@@ -383,7 +383,7 @@ def result_of(name: str, *parts: PartResult) -> SubmissionResult:
     return SubmissionResult(name, "0", "gpt149", {}, {}, {}, parts)
 
 
-def test_a_line_gives_the_speed_beside_each_rung_and_the_table_puts_the_fastest_above() -> None:
+def test_the_line_has_ratios_to_each_rung_and_the_table_is_sorted() -> None:
     line = ladder.line(ladder.stand(0.5, KNOWN))
     assert line == "12.0× naive · 2.0× reference · 0.4× PyTorch · 0.16× expert · 14 % of one core's peak"
     assert ladder.line(ladder.stand(0.05, replace(KNOWN, cores=8))).startswith("120× naive")
@@ -421,7 +421,7 @@ def test_a_damaged_record_is_ignored_and_a_cache_that_cannot_be_written_is_named
     refused("GPT149_CACHE", ladder.keep, PART, SHAPE, KNOWN, of=KitError)
 
 
-def test_result_json_holds_the_place_and_older_files_are_read() -> None:
+def test_result_json_has_the_rank_and_older_files_are_read() -> None:
     result = result_of("a", passed(0.5))
     values = json.loads(json.dumps(result_json.to_dict(result, score.score(ASSIGNMENT, result))))
     assert result_json.from_dict(values) == result

@@ -266,7 +266,7 @@ torch::Tensor speaks(torch::Tensor t) {
 """
 
 
-def test_nothing_is_imported_after_the_fork_and_python_has_own_words(both: Both, tmp_path: Path) -> None:
+def test_calls_import_no_modules_and_keep_pythons_output(both: Both, tmp_path: Path) -> None:
     """A call imports no further Python modules, also under the profiler. Text that Python prints is kept."""
     made = build(write(tmp_path, STANDARD + SPEAKS + binding("imported speaks")))
     assert made.ok and made.object_path, made.diagnostics

@@ -374,7 +374,7 @@ def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
     assert sources.fast_kernels(tmp_path, level).program().is_file()
 
 
-def test_all_files_bind_what_the_assignment_asks_for() -> None:
+def test_all_files_bind_the_assignments_functions() -> None:
     """The starter, the reference, the fast kernels and PyTorch's calls each have a table of bindings."""
     asked = {part.function for part in ASSIGNMENT.parts}
     compared = {part.reference for part in ASSIGNMENT.parts if part.reference}

@@ -207,7 +207,7 @@ def annotated(*parts: PartResult, sources: Sources = SOURCES) -> list[str]:
     return github.annotations(assignment(), student.views(assignment(), result(parts)), sources)
 
 
-def test_annotations_stand_on_the_students_own_lines() -> None:
+def test_annotations_are_on_the_students_lines() -> None:
     (wrong,) = annotated(part(*PARTS[4], "wrong"))
     its_definition = "::error file=hw1/module.cpp,line=6,title=part3%3A wrong result::"
     assert wrong.startswith(its_definition) and "%0A" in wrong and "\n" not in wrong
@@ -392,7 +392,7 @@ def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(
     assert FAULTS.get(kind, kind) in json.dumps(found) + capfd.readouterr().err
 
 
-def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
+def test_an_empty_submission_is_the_students_fault(tmp_path: Path) -> None:
     put(laid_out(tmp_path, None), {"submission/readme.txt": "sorry"})
     assert job.main([str(tmp_path)]) == 0
     found = results_of(tmp_path)

@@ -293,7 +293,7 @@ def test_a_prairielearn_question_has_all_its_files(tmp_path: Path, monkeypatch: 
     refused("prairielearn exists already: remove it", making.release, *wanted)
 
 
-def test_another_lab_has_a_question_and_a_workflow_of_its_own(tmp_path: Path) -> None:
+def test_another_lab_has_its_own_question_and_workflow(tmp_path: Path) -> None:
     other = Release(newlab.write("vsum", tmp_path) / "hidden" / "assignment.yaml")
     made = {path: file.content for path, file in other.question.items()}
     assert b'file-names="vsum.cpp"' in made["questions/vsum/question.html"]

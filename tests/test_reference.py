@@ -242,7 +242,7 @@ def test_the_aarch64_build_is_right(aarch64_program: Path, tmp_path: Path, shape
     assert np.array_equal(outputs[4], inputs["Q"]), "accessors"
 
 
-def test_the_starter_holds_no_line_of_the_solution_and_all_else(master: str) -> None:
+def test_the_starter_has_all_lines_but_the_solutions(master: str) -> None:
     starter = strip_solution(master)
     regions = re.findall(r"// BEGIN SOLUTION\n(.*?)// END SOLUTION", master, re.DOTALL)
     solution = [line.strip() for line in "".join(regions).splitlines() if line.strip()]

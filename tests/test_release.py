@@ -52,7 +52,7 @@ GPU_LAB = ROOT / "labs" / "gpu"
 PYTHON, CUDA = ((GPU_LAB / name).read_text() for name in ("kernels.py", "kernels.cu"))
 
 
-def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archives_bytes_depend_only_on_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {f"room{k}/file": File(bytes([k]) * 999, executable=k % 2 == 0) for k in range(9)}
     first = packed(files)
     shuffled = random.Random(1).sample([*files.items()], len(files))
@@ -118,7 +118,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
     assert not any(f"\n    {name}" in said for name in ("run", "similar", "release", "selftest"))
 
 
-def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
+def test_a_labs_handout_names_only_its_own_parts(tmp_path: Path) -> None:
     """In a lab's handout this lab is the main one. The handout has no commands of other labs, such as the demo."""
     release = release_of("operators")
     files = release.handout
@@ -492,7 +492,7 @@ def test_lines_of_every_staff_file_are_found(two: Release, path: str, planted: s
     assert re.search(found_as, two.found_in(path, planted))
 
 
-def test_a_handout_holds_nothing_of_the_staff_s_and_all_that_it_imports(two: Release, tmp_path: Path) -> None:
+def test_a_handout_has_no_staff_files_and_all_its_imports(two: Release, tmp_path: Path) -> None:
     for path in ("kernels2.cu", "labs/gpu/reference.cu", "labs/gpu/tuned.py", "labs/gpu/known.py"):
         assert making.strangers({path: File(b"")}, two.kit)
     kept = {path.relative_to(GPU_LAB).as_posix() for path in two.kit.staff_files}
@@ -639,7 +639,7 @@ LEFT_OPEN = {
 
 
 @pytest.mark.parametrize("kind", LEFT_OPEN)
-def test_an_autograder_may_leave_open_what_the_machine_lacks_alone(kind: str, setup: Setup) -> None:
+def test_only_missing_tools_may_leave_parts_of_a_proof_open(kind: str, setup: Setup) -> None:
     starter, solution, said_last = LEFT_OPEN[kind]
     program = FAKE_AUTOGRADER.replace("TESTS", repr([starter, solution]))
     bench, said = setup

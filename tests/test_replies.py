@@ -107,7 +107,7 @@ def result(text: str) -> SubmissionResult:
     return SubmissionResult("a", "b", "c", {}, {}, {}, (part,) * 6, flags=(Flag("code", text, "review"),))
 
 
-def test_a_result_file_has_a_largest_size_and_says_what_it_left_out() -> None:
+def test_a_result_file_has_a_size_limit_and_names_omissions() -> None:
     honest = result("o" * 60_000)
     assert result_json.from_dict(result_json.to_dict(honest, NO_SCORE)) == honest
     for text in ("é" * 500_000, "\x00" * 300_000, "o" * 5_000_000):
@@ -196,7 +196,7 @@ def test_all_modules_print_through_harmless() -> None:
                     assert "\x1b" not in node.value and "\r\x1b" not in node.value, (name, node.lineno)
 
 
-def test_verdicts_have_colours_on_a_terminal_and_nothing_else() -> None:
+def test_only_verdicts_on_a_terminal_have_colours() -> None:
     screen, file = Screen(), io.StringIO()
     for verdict in ("pass", "slow", "wrong"):
         part = PartResult("part1", f"Naive{HOSTILE}", verdict, 10.0, output=HOSTILE)
@@ -235,7 +235,7 @@ def test_the_live_table_removes_escape_sequences_from_names(monkeypatch: pytest.
     assert "\r\x1b[2Kbob" not in text
 
 
-def test_the_line_that_is_written_over_goes_on_working(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_overwritten_progress_line_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", harmless.guarded(screen))
     laboratory.show_progress(f"2 of 5 {HOSTILE}")

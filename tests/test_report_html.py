@@ -99,7 +99,7 @@ def page(text: str) -> Page:
     return Page(text)
 
 
-def test_nothing_but_our_own_script_and_style_and_the_policy_allows_no_more(page: Page) -> None:
+def test_a_page_allows_only_the_kits_script_and_style(page: Page) -> None:
     assert len(page.of("script")) == len(page.of("style")) == 1
     assert not {"img", "iframe", "object", "embed", "link", "base"} & {tag for tag, _ in page.elements}
     for tag, attributes in page.elements:
@@ -416,7 +416,7 @@ def test_a_wrong_part_fits_a_screen() -> None:
     assert text.count("row 0\n") == 1 and "The compiler says" not in text and "memory" not in text
 
 
-def test_the_profile_stands_below_the_verdict_of_a_right_part() -> None:
+def test_the_profile_is_below_the_verdict_of_a_right_part() -> None:
     rows = tuple(ProfileRow("STUDENT - " + "X" * 50, 1e6, 9.9e8, 10**6, 1 << 29, 0) for _ in range(20))
     table = terminal.table(rows).splitlines()
     assert max(map(len, table)) <= terminal.WIDTH and len(table) == 15

@@ -192,7 +192,7 @@ def test_a_larger_call_decides_whether_the_matrix_is_held(name: str) -> None:
     assert [(flag.code, flag.level) for flag in found] == [("tensor_not_avoided", level) for level in levels]
 
 
-def test_memory_that_cannot_be_read_beside_the_reference_s_is_for_people() -> None:
+def test_unreadable_peak_memory_is_flagged_for_review() -> None:
     (flag,) = same_work.memory_flags(ASSIGNMENT.part("part3"), held(4, 1024, None), [])
     assert (flag.code, flag.level) == ("hides_from_view", "review")
     nowhere = Held(ASSIGNMENT.defaults, None, None)
@@ -238,7 +238,7 @@ HIDDEN = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the files of a process")
 @pytest.mark.parametrize("name", HIDDEN)
-def test_an_unfused_kernel_as_part_3_holds_the_matrix(name: str, judge: Judge) -> None:
+def test_an_unfused_kernel_as_part_3_is_flagged(name: str, judge: Judge) -> None:
     top, begin, codes = HIDDEN[name]
     length = "N" if "shares" in name else "N * N"
     text = whole(flash(CALL)).replace("std::vector<float> s(N);", f"std::vector<float> m({length});")

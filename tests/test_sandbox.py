@@ -225,7 +225,7 @@ def test_a_kernel_that_signals_its_parent_or_the_reference_is_found(library: Pat
         assert zygote.sabotaged
 
 
-def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
+def test_no_process_outlives_the_command_that_started_it(tmp_path: Path) -> None:
     """The command's child holds one end of a pipe. Its other end becomes readable when the child has ended."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -364,7 +364,7 @@ def test_a_tier_that_does_not_confine_or_work_is_not_chosen(monkeypatch: pytest.
     assert choose(trust=True) == OPEN
 
 
-def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_sandbox_shows_the_kit_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No sandbox shows the kit, even in a system folder, with its environment inside, or among other packages."""
     kit = tmp_path / "usr" / "src" / "kit"
     for name in ("grader/sandbox", "labs/rows/hidden", "unknown", ".venv/lib/torch", "lib/torch", "bin"):

@@ -106,7 +106,7 @@ READING = text_of("secret_readers.cpp")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has Landlock")
 @pytest.mark.parametrize("sandbox", [OPEN, choose(trust=True)], ids=lambda sandbox: sandbox.tier)
-def test_a_program_with_sanitizers_reads_its_own_files_alone(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_a_program_with_sanitizers_reads_only_its_own_files(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = write(tmp_path, "answers", "secret")
     secret.chmod(0o644)
     text = f'#define SECRET "{secret}"\n{READING}{binding("look")}'

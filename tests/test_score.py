@@ -103,7 +103,7 @@ def test_wrong_earns_by_weight_the_smaller_of_both_fractions() -> None:
     assert earned(replace(part, case_credit=0.0), "wrong", "a", "d") == 0.0
 
 
-def test_the_only_hidden_case_does_not_decide_all_and_a_second_right_one_changes_nothing() -> None:
+def test_a_single_hidden_case_does_not_decide_all_points() -> None:
     public = tuple(Case(name, "random", k) for k, name in enumerate("abc"))
     one, two = (Case(name, "random", 9, hidden=True) for name in "xy")
     part = replace(PUBLIC.part("part2"), case_credit=0.4, cases=(*public, one))

@@ -259,7 +259,7 @@ def test_rows_that_are_never_written_are_named_by_their_inputs(row: int, code: s
     assert found.code == code, found.message
 
 
-def test_what_is_declared_before_the_rows_is_quoted() -> None:
+def test_declarations_before_the_loop_over_rows_are_quoted() -> None:
     text = "void f(int R) {\n  Pair even, odd;\n  float *o = p, m = 0;\n  for (int i = 0; i < R; i++) {\n"
     text += "    const float x = o[i];\n    even.take(x);\n    return use(even);\n  }\n}\n"
     body = landmarks.function(text, "f")

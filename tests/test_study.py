@@ -376,7 +376,7 @@ def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytes
     assert made == [(True, True), (False, False)]
 
 
-def test_a_reduction_is_advised_only_where_one_makes_it_right() -> None:
+def test_a_reduction_is_advised_only_if_it_removes_the_race() -> None:
     alike = {"sum += x[i];": "reduction(+: sum)", "sum = std::max(sum, x);": "reduction(max: sum)"}
     alike["sum[o] += x[i];"] = "the same element of sum"
     pairs = [(line, line, says) for line, says in alike.items()]

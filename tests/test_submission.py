@@ -203,7 +203,7 @@ def test_hostile_archives_and_names_in_one_cost_only_their_owners(tmp_path: Path
     assert "is a link" in str(results["oscar"])
 
 
-def test_what_one_student_packs_into_an_archive_counts_for_that_one(tmp_path: Path, scratch: Path) -> None:
+def test_an_archive_counts_only_for_the_student_who_packed_it(tmp_path: Path, scratch: Path) -> None:
     content = zip_bytes(
         Entry(b"alice/module.cpp", SOURCE),
         Entry(b"bob/module.cpp", bytes(40 << 20), deflate=True),

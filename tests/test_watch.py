@@ -46,7 +46,7 @@ OTHER = {'s = "a  b";': 's = "a b";', 's = "//";': 's = "";', "a/**/b": "ab", "a
 OTHER |= {"#define A 1\nint a;": "#define A 1 int a;", 'R"x(//  a\n)x";': 'R"x(// a\n)x";'}
 
 
-def test_layout_and_comments_alone_change_nothing() -> None:
+def test_changes_of_layout_and_comments_are_ignored() -> None:
     for one, other in (ALIKE | OTHER).items():
         assert (without_layout(one) == without_layout(other)) is (one in ALIKE), one
 
@@ -78,7 +78,7 @@ def judged(minute: int, verdict: str, text: str = "", object_sha256: str = "") -
     return Judged(NOON + timedelta(minutes=minute), text, object_sha256, found, score(found))
 
 
-def test_a_time_stands_beside_the_last_good_one() -> None:
+def test_a_time_is_compared_with_the_last_good_one() -> None:
     history = History()
     for minute, one in enumerate(["pass", "wrong", "pass"]):
         history.add(judged(minute, one, f"int a{minute};"))
@@ -175,7 +175,7 @@ def replace_file(source: Path, text: str) -> None:
     os.replace(beside, source)
 
 
-def test_every_way_of_saving_is_seen_also_in_a_folder_made_anew(watched: tuple[Path, Heard]) -> None:
+def test_every_way_of_saving_is_seen(watched: tuple[Path, Heard]) -> None:
     source, heard = watched
     source.write_text("1")
     heard.until(b"1")
@@ -225,7 +225,7 @@ def test_watches_that_are_used_up_are_noticed(tmp_path: Path, monkeypatch: pytes
 
 
 @needs_watchfiles
-def test_what_cannot_be_watched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfit_file_or_option_of_watch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path, "")
     (tmp_path / "sub" / "module.cpp").mkdir(parents=True)
 

@@ -104,7 +104,7 @@ def test_comments_are_removed_from_answers() -> None:
         assert answers(ONE_ANSWER.format(text)) == {"x": kept.strip()}
 
 
-def test_a_student_sees_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text, code, words in (
         (TEMPLATE, 1, ("EMPTY", "empty (optional)", "python gpt149.py study --writeup")),
         (answered(), 0, ("no region is empty",)),

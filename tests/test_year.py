@@ -78,7 +78,7 @@ def test_a_report_under_other_most_points_names_the_rubric() -> None:
     assert changes.between(old, new)[0].why == "rubric"
 
 
-def test_a_regrade_and_a_report_print_what_rose(acting: Class, tmp_path: Path) -> None:
+def test_a_regrade_and_a_report_print_changed_totals(acting: Class, tmp_path: Path) -> None:
     acting.add_all({"ada": "wrong", "bob": ""})
     assert "changed" not in acting.grade()
     acting.add("ada")
@@ -212,7 +212,7 @@ def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tm
 # ---- feedback for students
 
 
-def test_feedback_goes_to_a_folder_of_its_own_with_a_line_for_each_address(
+def test_feedback_is_written_to_a_folder_with_a_line_for_each_address(
     acting: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     acting.add_all({"ada": "wrong", "bob": ""})
@@ -385,7 +385,7 @@ def test_the_board_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.Cap
     assert "<bdi>ada</bdi>" in (graded / "board.html").read_text()
 
 
-def test_a_hostile_name_stands_on_the_page_as_text(graded: Path) -> None:
+def test_a_hostile_name_is_shown_as_text(graded: Path) -> None:
     odd = dict.fromkeys(("ada", "bob", "ida"), "<b>\u202eodd")
     hostile = "".join(page_of(ASSIGNMENT, board_of([graded], ASSIGNMENT), odd))
     assert "&lt;b&gt;" in hostile and "<b>" not in hostile and "\u202e" not in hostile

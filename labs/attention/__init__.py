@@ -48,7 +48,7 @@ class _Attention(Lab):
         "sweep": (".studies.sweep", "time over the tile of part 2, the tiles of part 4, or N"),
         "cache": (".studies.cache", "cache-line traffic of the parts' loops, simulated"),
         "roofline": (".studies.roofline", "the parts and PyTorch on this machine's measured roofline"),
-        "frontier": (".ladder", "your part 3 or 4 beside the best kernels known here"),
+        "frontier": (".ladder", "your part 3 or 4 compared with this kit's best kernels"),
     }
 
     programs: ClassVar = ("studies/native/cachesim.cpp",)

@@ -275,7 +275,7 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
     whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05
     kind = ", always a whole number" if whole else ""
     return Dissected(
-        "The weights of a row have the right proportions, so scores and exp() are right, the row's sum is not "
+        "The weights of a row have the right proportions: scores and exp() are right, but the row's sum is not "
         f"({shown}{kind})",
         (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "divisor", "divide", "call:exp"),
     )

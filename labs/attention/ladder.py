@@ -339,7 +339,7 @@ MOST_ROUNDS = 1000
 def parser(arguments: list[str]) -> Parser:
     parse = Parser(
         prog=f"{STUDENT_PROGRAM} frontier",
-        description="Compare your kernel with the naive kernel, the reference, the best kernels and machine's limit.",
+        description="Compare your kernel with the naive one, the reference, the best kernels and the machine's limit.",
         epilog="The other kernels' times are stored: later verdicts on this machine and shape show your kernel's rank.",
     )
     parse.add_argument("part", metavar="PART", help="part1 to part4")

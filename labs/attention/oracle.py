@@ -1,4 +1,4 @@
-"""Expected values in float64, the tolerance of each, and relations that explain wrong outputs.
+"""Expected values in float64, the tolerance of each, and checks ("relations") that explain wrong outputs.
 
 Theory of the tolerance, the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). A
 kernel that computes O in float32 (u = 2^-24) makes three kinds of error. None of them is proportional to |O|:

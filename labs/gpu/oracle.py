@@ -402,7 +402,7 @@ class Flash(Oracle):
 
 
 def _reading(suspect: Suspect, scene: Heads, output: str):  # type: ignore[no-untyped-def]
-    """Return a function that returns the suspect's prediction of one output, or None if there is not any."""
+    """Return a function that returns the suspect's prediction of one output; None without a prediction."""
 
     def predict(_: object) -> Array | None:
         found = suspect.predicted(scene)
