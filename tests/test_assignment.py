@@ -347,6 +347,7 @@ def test_a_mistake_in_a_file_or_its_base_is_reported_at_its_line(tmp_path: Path)
             assert below.read_text().splitlines(keepends=True)[place(refusal(read), below) - 1] == new
 
 
+@pytest.mark.full
 def test_other_files_and_bombs_of_aliases_nesting_and_size_are_refused_at_once(tmp_path: Path) -> None:
     """Each of sixty lists has two aliases of the list before, so a reader that expands them gets 2^60 values."""
     path = tmp_path / "assignment.yaml"

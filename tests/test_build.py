@@ -404,6 +404,7 @@ def compiling(source: Path, cache: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.full
 def test_a_killed_build_does_not_block_the_next_one(tmp_path: Path, warm_cache: Path) -> None:
     source = write(tmp_path, one_function("return t;"))
     with compiling(source, warm_cache) as process:
@@ -414,6 +415,7 @@ def test_a_killed_build_does_not_block_the_next_one(tmp_path: Path, warm_cache: 
     assert made.ok and not made.cached and made.object_path.exists()
 
 
+@pytest.mark.full
 def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path, warm_cache: Path) -> None:
     processes = [compiling(write(tmp_path, one_function("return t;")), warm_cache) for _ in range(2)]
     replies = [process.communicate("go\n")[0].splitlines()[-1].split() for process in processes]
@@ -457,6 +459,7 @@ def test_variables_that_change_objects_are_removed(tmp_path: Path, monkeypatch: 
     assert not {"CPATH", "SOURCE_DATE_EPOCH"} & passed
 
 
+@pytest.mark.full
 @pytest.mark.skipif(toolchain.toolchain().linker is None, reason="no ld.gold: apt install binutils-gold")
 def test_only_the_kits_probe_excludes_a_linker(tmp_path: Path, warm_cache: Path, monkeypatch: Patch) -> None:
     """A student's file that calls an undefined function does not make the kit choose another linker."""

@@ -147,6 +147,7 @@ def test_interrupted_class_has_reports_and_says_how_to_go_on(acting: Class, how:
     assert acting.graded() == ["ada", "bob"]
 
 
+@pytest.mark.full
 def test_judge_s_memory_does_not_grow_with_the_class(acting: Class) -> None:
     """Each result has 1000 cases and takes more than half a MiB as Python objects."""
     peaks_kib = []

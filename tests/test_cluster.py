@@ -64,6 +64,7 @@ def reach(pid: int) -> list[str]:
     return [one for one in found if one.startswith(("socket:", "DASK_"))]
 
 
+@pytest.mark.full
 def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed(tmp_path: Path) -> None:
     calibration = put(tmp_path, {"module.cpp": b"PYBIND11_MODULE\n"}) / "module.cpp"
     here, there = (Class(tmp_path / name) for name in ("here", "there"))

@@ -299,6 +299,7 @@ def test_padded_keys_are_named_with_and_without_a_full_block() -> None:
         assert found.code == "padded_keys" and "exp(0) = 1" in found.message
 
 
+@pytest.mark.full
 def test_diagnosing_a_large_output_costs_little() -> None:
     """Even if no suspect fits and all are tried, a diagnosis takes less time than 60 evaluations of the oracle."""
     x = make_inputs("random", LARGE, 2)

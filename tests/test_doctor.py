@@ -207,6 +207,7 @@ def test_the_level_of_a_self_comparison_follows_its_interval() -> None:
         assert timing.judged(measured, "cpu", "Part").level == level, interval
 
 
+@pytest.mark.full
 def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fine, warning = Finding("ok", "all is well"), Finding("warn", "load 3", "why", "how")
     bad = Finding("fail", "no compiler", "nothing can be built", "apt install g++")

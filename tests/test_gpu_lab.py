@@ -212,6 +212,7 @@ def test_a_right_file_passes(assignment: Assignment, file: str, tmp_path: Path) 
     assert found == dict.fromkeys(TRITON_PARTS, ("pass", None))
 
 
+@pytest.mark.full
 @interpreted
 def test_tuned_kernels_are_right_on_small_and_ragged_shapes() -> None:
     ran = python(BESIDE / "tuned_small.py", timeout_s=600, TRITON_INTERPRET="1", PYTHONPATH=str(ROOT))
@@ -335,6 +336,7 @@ def test_the_ladder_lists_measured_rows_and_the_gpus_limit() -> None:
     assert ladder.limits_of("gelu", {"R": 8192, "C": 8192, "precision": 24}, 4e12, 7e14)["memory"] > 0.1
 
 
+@pytest.mark.full
 @cardless
 def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
     refused("GPU|pip install", asking.measured, "waves", tmp_path / "kernels.py", of=KitError)

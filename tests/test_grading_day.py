@@ -59,6 +59,7 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     assert grader("report", acting.out, "--manual", moved).returncode == 2
 
 
+@pytest.mark.full
 def test_a_points_table_moves_with_its_folder_unless_it_is_linked(acting: Class, tmp_path: Path) -> None:
     acting.add("ada", "wrong")
     acting.grade()
@@ -217,6 +218,7 @@ opening.tempfile = SimpleNamespace(TemporaryFile=lambda **_: open("/dev/full", "
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is Linux's")
 def test_a_full_disk_costs_one_archive(acting: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     acting.add("ada")

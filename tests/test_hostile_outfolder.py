@@ -82,6 +82,7 @@ def test_removal_follows_no_links_and_ignores_modes_and_names(tmp_path: Path) ->
     assert mounted.stat().st_mode & 0o777 == 0o555
 
 
+@pytest.mark.full
 def test_a_class_continues_after_a_worker_nests_very_deep_folders(acting: Class) -> None:
     acting.add_all({"ada": "", "eve": f"nest {DEEP_FOLDERS}\ndie 1", "zoe": "slow"})
     acting.grade()

@@ -85,6 +85,7 @@ def built() -> ModuleType:
     return module
 
 
+@pytest.mark.full
 def test_a_wheel_has_all_files_of_a_release(built: ModuleType) -> None:
     kit = contents.kit(ROOT, labs.assignment_file(labs.named(labs.main()), staff=True))
     needed = [*contents.handout(kit, {}).values(), *contents.autograder(kit).values()]

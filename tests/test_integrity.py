@@ -325,6 +325,7 @@ def test_outputs_have_a_digest_unless_different_bugs_give_them() -> None:
         assert integrity.output_sha256(np.where(a < 2.25, nothing, a).astype(np.float32), a < 2.25) is None
 
 
+@pytest.mark.full
 def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
     """An object of 65,280 or more sections has the count 0 in its header. A reader that uses it misses all symbols."""
     many = '.altmacro\\n.macro named n\\n.section .s\\\\n,\\"a\\"\\n.byte 1\\n.endm\\n.set k,0\\n'

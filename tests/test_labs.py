@@ -133,6 +133,7 @@ def test_general_studies_work_without_attention(tmp_path: Path) -> None:
     assert "moments" in run(*STUDENT, "race", "moments", "--out", tmp_path)
 
 
+@pytest.mark.full
 def test_a_class_can_be_graded_in_any_lab(tmp_path: Path) -> None:
     master = (MIXED / "mixed" / "mixed.cpp").read_text()
     wrong = master.replace("sum += std::exp", "sum = std::exp").replace("= sum / C", "= sum")

@@ -290,6 +290,7 @@ def test_four_rounds_beyond_doubt_are_an_early_slow() -> None:
     assert early_end(drifting) is None
 
 
+@pytest.mark.full
 def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     torn, policy = [*[1.3, 1.0] * 6, *[1.3] * 12], replace(CPU, budget_s=None)
     timing = sequential(rounds_of(torn), policy)

@@ -374,6 +374,7 @@ torch::Tensor work(torch::Tensor t) {
 """
 
 
+@pytest.mark.full
 def test_waiting_and_working_calls_both_reach_the_time_limit(tmp_path: Path) -> None:
     made = program(tmp_path, includes("ctime unistd.h") + KERNELS + binding("nap", "work"))
     with NativeHost() as host:

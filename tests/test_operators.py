@@ -328,6 +328,7 @@ def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("without_torch", "one_level")
 def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writeup = write(tmp_path, (FOLDER / "writeup_template.md").read_text(), "writeup.md")
@@ -342,6 +343,7 @@ def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.Capture
     assert (tmp_path / "ladder-matmul.png").stat().st_size > 10_000
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("without_torch", "one_level")
 def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     right, added, rest = MASTER_FILE.read_text().partition("o[i * N + j] += factor * b[k * N + j]")

@@ -138,6 +138,7 @@ def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
     assert last.images_per_s and last.torch_images_per_s
 
 
+@pytest.mark.full
 def test_the_cnn_stays_beside_pytorch(train: Train) -> None:
     assert "no step" in lockstep.Watch(NETWORKS["cnn"]()).agreement().line()
     made = train("cnn", images=400)
@@ -233,6 +234,7 @@ def run(tmp_path: Path, *arguments: str, module: Path = MASTER) -> int:
     return command.main([*files, *arguments])
 
 
+@pytest.mark.full
 def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     writeup = write(tmp_path, "Loss:\n<!-- table: train -->\n<!-- end -->\n", "writeup.md")

@@ -79,6 +79,7 @@ def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.M
     assert not [name for name in (b"kernels.cpp", b"blockedScores") if name in content]
 
 
+@pytest.mark.full
 def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
     unpack(packed(MAIN.handout), tmp_path)
     proofs.imports_resolve(tmp_path)
@@ -670,6 +671,7 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(two: Release, tmp_p
         assert said[-4].endswith("(right, but no grade until times are judged: gelu; not judged: gelu_cuda)")
 
 
+@pytest.mark.full
 @interpreted
 def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path: Path) -> None:
     """Hand in kernels.py, and a file that no part names, but no kernels.cu."""

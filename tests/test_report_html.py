@@ -149,6 +149,7 @@ def test_a_class_of_0_or_1_students_has_a_page(count: int, tmp_path: Path) -> No
     assert page.open == [] and students_on(page) == count
 
 
+@pytest.mark.full
 def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -> None:
     """For each student the report keeps only numbers and a name in memory, far less than the 12 KB of the page."""
 

@@ -183,6 +183,7 @@ def test_simulated_traffic_equals_the_theory(kernel: str) -> None:
             assert abs(found.fetched / (rows * columns / 16) - expected) < 0.02
 
 
+@pytest.mark.full
 def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None:
     """In the judged file, exp() overflows in the naive part, and the online part's float sum loses a tail."""
     head, found, online = SOURCE.partition("torch::Tensor onlineSoftmax")

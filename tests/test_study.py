@@ -520,6 +520,7 @@ def test_the_machine_has_wider_levels_that_are_faster_and_caches() -> None:
     assert found.line_bytes in (32, 64, 128, 256) and sizes == sorted(sizes) and sizes
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
     sizes = ["-N", "24", "-d", "512", "--cache", "4K"]

@@ -237,6 +237,7 @@ def test_the_vocabulary_of_another_model_is_refused(tmp_path: Path) -> None:
     refused("not this model's vocabulary", checkpoint.load, PLAYS, words_file(tmp_path))
 
 
+@pytest.mark.full
 def test_training_is_reproducible_and_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         assert train.main(["--out", str(tmp_path / name), *SMALL]) == 0

@@ -464,6 +464,7 @@ def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return put(tmp_path_factory.mktemp("class"), texts)
 
 
+@pytest.mark.full
 def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_path: Path) -> None:
     out, (without, with_ispc) = tmp_path / "out", paths
 
@@ -507,6 +508,7 @@ def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_
     assert code == EXIT_PASS and "7 were finished before" in said, "what was judged stays judged"
 
 
+@pytest.mark.full
 def test_a_single_run_says_what_to_install(class_folder: Path, paths: tuple[str, str]) -> None:
     student, staff = ("gpt149.py", "all", "--no-table", "--module"), ("-m", "grader", "one", "--trust")
     for path, code in zip(paths, (EXIT_KIT, EXIT_PASS), strict=True):

@@ -316,6 +316,7 @@ def begun_with(source: str, statement: str) -> str:
     return insert_at_start(source, "myNaiveAttention", statement)
 
 
+@pytest.mark.full
 @needs_watchfiles
 def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: Path, right: str) -> None:
     source = tmp_path / "module.cpp"

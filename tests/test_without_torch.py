@@ -154,6 +154,7 @@ def modules_in(root: Path, **modules: str) -> None:
     put(root / "grader", {f"{name}.py": text for name, text in texts.items()})
 
 
+@pytest.mark.full
 def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) -> None:
     known = imports.modules(ROOT)
     assert imports.missing(ROOT, known) == []

@@ -123,6 +123,7 @@ def test_almost_empty_files_do_not_disturb_other_pairs(master: str, starter: str
     assert passages.winnow([]) == {} and passages.winnow(passages.grams(["a"] * 15)) == {}
 
 
+@pytest.mark.full
 def test_the_longest_text_is_cut_and_noted() -> None:
     found = compare({"a": ";" * (1 << 20), "b": ";" * (1 << 20), "c": "/**/" * (1 << 19)}, "")
     assert found.cut == ("a", "b", "c"), "by tokens, and by characters"
@@ -253,6 +254,7 @@ def test_starters_are_known_by_their_results(other_starter: Path, similar: Comma
     assert "%  ann  bob" not in printed and "%  eve  fay" in printed
 
 
+@pytest.mark.full
 def test_a_large_group_is_listed_first_and_once(tmp_path: Path, master: str, similar: Command) -> None:
     texts = {f"s{k}": submission(master, bodies(8)) for k in range(8)}
     texts |= {f"t{k}": submission(master, bodies(300 + k)) for k in range(4)}
