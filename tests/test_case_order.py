@@ -59,7 +59,7 @@ def judged(
 
 
 def test_a_public_result_does_not_reveal_a_hidden_size(tmp_path: Path, zygote: Zygote) -> None:
-    """The attack used to read all three sizes. By chance a public answer equals a hidden size once in 16 calls."""
+    """With earlier kits, this attack read all three sizes. By chance a result equals a size once in 16 calls."""
     read = []
     for size in HIDDEN_SIZES:
         first, second = judged(tmp_path, zygote, size=size, part1=TELLS, part2=READS, timing=False).parts

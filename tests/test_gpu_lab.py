@@ -62,7 +62,7 @@ def judged(assignment: Assignment, folder: Path, text: str, parts: Sequence[Part
 
 
 def known_kernels(assignment: Assignment, folder: Path, made: Made, names: Sequence[str] = ()) -> Results:
-    """Judge kernels of the lab's table, all in one file, on the cases of these names if any are given."""
+    """Judge kernels of the lab's table, all in one file. `names`: cases to call (by default all)."""
     text, parts = in_one_file(known, assignment, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
     if names:
         parts = tuple(some_cases(part, names) for part in parts)

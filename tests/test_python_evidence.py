@@ -477,7 +477,7 @@ COPIED = {
     f"§t, u = a * b, torch.empty(c.shape)\nsame{GRID}(t, u, c.numel(), B=64)\ncopy(t, c)\n"
     f"product(a[:9], b, c[:9])",
 }
-#: Kernels that compute, and before or after them torch operators on as many numbers.
+#: Files whose kernels compute. Before or after them, torch operators process the same number of elements.
 COMPUTED = {
     "after operators": "copy_kernel\nproduct(a * 2, b * 3, c)\nt = c * (1 / 6)\ncopy(t, c)",
     "into float64, and copied": "t = torch.empty(c.shape, dtype=torch.float64)\nproduct(a, b, t)\n"

@@ -38,7 +38,7 @@ cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU"
 def judged(
     folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = (), of: Assignment = ASSIGNMENT
 ) -> dict[str, PartResult]:
-    """Return the results of a file with this text, by part, on the cases of these names if any are given."""
+    """Return the results of a file with this text, by part. `cases`: names of the cases to call (by default all)."""
     chosen = [
         replace(part, cases=tuple(case for case in part.cases if not cases or case.name in cases))
         for part in map(of.part, parts)

@@ -214,7 +214,7 @@ class StudentKernel:
     def __call__(
         self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
     ) -> Tensor:
-        """Return the attention that the protocol `Attention` describes, by the kernel. Raises Broken."""
+        """Call the kernel, and return the attention that the protocol `Attention` describes. Raises Broken."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
             return self._row(layer, start, q, k, v, cut)

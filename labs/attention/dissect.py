@@ -18,7 +18,7 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number of keys in the first calls, and limit for the last ones. d is N + 2, so that no two sizes are equal.
+#: Number of keys in the first two tries, and limit on it in the last one. d is N + 2, so that sizes differ.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4

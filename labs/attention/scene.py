@@ -111,7 +111,7 @@ class Scene:
     def up_to_here(self, heads: Array, *, of_batch: bool = False) -> Array | None:
         """Return for each head the sum of `heads` (G, ...) over this head and all earlier ones.
 
-        `of_batch`: add only heads of the same batch. None if the scene lacks one of the earlier heads.
+        `of_batch`: True to add only heads of the same batch. None if the scene lacks one of the earlier heads.
         """
         if self.first % self.shape["H"] if of_batch else self.first:
             return None

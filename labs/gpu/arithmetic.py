@@ -54,8 +54,8 @@ def log_sum_exp(s: Array) -> Array:
 def attention(
     q: Array, k: Array, v: Array, *, causal: bool, rows: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return O (B, n, d) and the log-sum-exp L (B, n), float64, for the rows `rows` of q, by default all. `causal`: row
-    i sees only the keys 0 to i.
+    """Return O (B, n, d) and the log-sum-exp L (B, n), float64, for the rows `rows` of q, by default all.
+    `causal`: True if row i sees only the keys 0 to i.
 
     Threads compute a few rows at a time, so that their scores stay in the processor's cache.
     """

@@ -41,7 +41,7 @@ def usual_taps(s: Shape) -> Taps:
 
 def taps(s: Shape, stride: int, pad: int, flipped: bool = False) -> Taps:
     """Return the taps of a convolution with this stride and padding. The output has the size that `s` gives. `flipped`:
-    the filter's rows and columns are reversed.
+    True if the filter's rows and columns are reversed.
     """
     along = np.arange(s["kernel"])
     along = along[::-1] if flipped else along

@@ -207,7 +207,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 
 
 def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> int:
-    """Make a call without delays, then `calls` calls with delays. Return how many of the latter are right."""
+    """Make a call without delays, then `calls` calls with delays. Return the number of right results with delays."""
     part, shape = ASSIGNMENT.part(part_name), {**ASSIGNMENT.defaults, "N": n}
     inputs = make_inputs("random", shape, 1)
     expected = oracle.ORACLES[part.oracle].expected(inputs, shape)

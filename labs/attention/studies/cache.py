@@ -80,7 +80,7 @@ class Traffic:
 
 
 def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]:
-    """Return the traffic of each walk; one simulation runs on each core. `scores_only`: only Q * transpose(K)."""
+    """Return the traffic of each walk; one simulation runs on each core. `scores_only`: True for Q K^T alone."""
     tail = "-scores" if scores_only else ""
     found = helpers.simulated(
         SIMULATOR, [((f"{name}{tail}", s.N, s.d, s.tile, s.Br, s.Bc), model) for name, model, s in walks]
@@ -118,9 +118,9 @@ MOST_ACCESSES = 1 << 37
 
 @dataclass(frozen=True)
 class CacheStudy:
-    """Traffic of some of the KERNELS in some caches, for some shapes. `scores_only`: only of Q * transpose(K).
-    `counted` has the lines that the student's own kernels fetched under cachegrind, None for other kernels.
-    """
+    """Traffic of some of the KERNELS in some caches, for some shapes. `scores_only`: True for Q K^T alone.
+    `found` has the simulated traffic. `counted` has the lines that cachegrind counts for a student's kernels; None
+    for other kernels."""
 
     kernels: tuple[str, ...]
     models: tuple[Model, ...]
@@ -221,7 +221,7 @@ class CacheStudy:
 def measure(
     kernels: Sequence[str], models: Sequence[Model], shapes: Sequence[Shape], *, scores_only: bool, about: str
 ) -> CacheStudy:
-    """Simulate each kernel in each cache for each shape. `scores_only`: only Q * transpose(K). Raises KitError."""
+    """Simulate each kernel in each cache for each shape. `scores_only`: True for Q K^T alone. Raises KitError."""
     study = CacheStudy(tuple(kernels), tuple(models), tuple(shapes), scores_only, {}, about)
     return replace(study, found=simulate(study.walks(), scores_only=scores_only))
 

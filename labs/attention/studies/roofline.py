@@ -184,7 +184,7 @@ def _points(label: str, points: Sequence[Point]) -> Series:
         tuple(point.intensity for point in points),
         tuple((point.flops_per_s or 0.0) / 1e9 for point in points),
         style="points",
-        # The reference's points lie near the student's points for the same parts, so only the latter get names.
+        # The reference's points lie near the student's for the same parts, so only the student's points get names.
         notes=() if label == "the reference" else tuple(point.name for point in points),
     )
 

@@ -368,7 +368,7 @@ def _from_second_block(s: Scene, used: str, meant: str) -> Array:
 
 
 def _other_keys(s: Scene, of_k: bool, of_v: bool, step: int) -> Array:
-    """Return the attention if blocks of K (`of_k`) and of V (`of_v`) are read `step` rows apart, not Bc rows."""
+    """Return the attention if blocks of K (`of_k` True) and of V (`of_v` True) are read `step` rows apart, not Bc."""
     number, place = np.divmod(np.arange(s.keys), s.shape["Bc"])
     place = step * number + place
     return s.attend(s.scores[:, :, place] if of_k else s.scores, s.v[:, place] if of_v else s.v)

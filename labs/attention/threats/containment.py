@@ -236,7 +236,7 @@ NESTED = [
 CONTAINMENT = [*PRETENCE, *SECRETS, *EXHAUSTION, *NESTED]
 
 
-# ---- threats C1 against part 4Dread, whose runner replies with a table of numbers: forged tables. The controls are a
+# ---- threats C1 against part 4Dread: forged tables, because its runner replies with a table. The controls are a
 # right and a wrong accessor.
 
 _FILE = """

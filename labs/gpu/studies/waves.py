@@ -51,7 +51,7 @@ def cliffs(sides: Sequence[int], tile: tuple[int, int], at_once: int) -> tuple[i
 
 @dataclass(frozen=True)
 class WavesStudy:
-    """Result of the study. `times` are pairs (side, ms), the smallest side first."""
+    """Result of the study. `times` are pairs (side, ms), the smallest side first; `tile` is (rows, columns)."""
 
     times: tuple[tuple[int, float], ...]
     inner: int

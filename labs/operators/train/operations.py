@@ -125,7 +125,7 @@ class Unfit(Exception):
 
 
 class _LongBench(Bench):
-    """A bench whose runners may use CPU time for many more calls than judging needs."""
+    """A `Bench`, which builds a file and starts its runners, with CPU time for many more calls than in judging."""
 
     @property
     def limits(self) -> Limits:

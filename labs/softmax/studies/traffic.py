@@ -72,7 +72,7 @@ def passes(kernel: str, columns: int, model: Model) -> int | None:
 
 @dataclass(frozen=True)
 class TrafficStudy:
-    """Traffic of all KERNELS in some caches, for one matrix (rows, columns)."""
+    """Traffic of all KERNELS in some caches, for one matrix. `found` has it by (kernel, cache)."""
 
     rows: int
     columns: int

@@ -384,7 +384,7 @@ WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
     """Return the suspects for rows of `columns` elements. Widths that leave out the same columns give one suspect.
 
-    `has_maximum`: include a maximum that leaves out columns.
+    `has_maximum`: True to include a maximum that leaves out columns.
     """
     cuts: dict[int, list[str]] = {}
     cuts[columns - 1] = ["the last one"]
