@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, repeat
@@ -572,6 +574,9 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
             self.cache: dict[str, int] = {}
             self.configs, self.base_fn = [1, 2], probe
 
+        def run(self) -> None:
+            """Stand in for the method that a launch calls."""
+
         def check_disk_cache(self, key: str, configs: object, measure: Callable[[], None]) -> bool:
             if key not in disk:
                 measure()
@@ -609,6 +614,69 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
         assert tuner.cache == {}
         tuner.check_disk_cache("a", [], lambda: tuner.cache.update(a=2) or measured.append("anew"))
     assert (measured, tuner.cache, devicerunner.tunes_itself) == (["anew"], {}, False)
+
+
+@pytest.mark.parametrize("builds", [True, False])
+@pytest.mark.parametrize("lacks", ["", "mode", "caches"])
+def test_a_builder_compiles_all_configurations_at_once_before_it_measures(
+    monkeypatch: pytest.MonkeyPatch, builds: bool, lacks: str
+) -> None:
+    """Two configurations are compiled at the same time; one does not compile. Other runners only measure."""
+    both, done, failures = threading.Barrier(2), list[str](), list[str]()
+    pools, futures = list[ThreadPoolExecutor](), list[Future[None]]()
+    caches = {0: "kernels in memory"}
+    configs = [
+        SimpleNamespace(pre_hook=None, all_kwargs=lambda name=name: {"BLOCK": name})
+        for name in ("small", "fails", "large")
+    ]
+
+    @contextmanager
+    def asynchronous(pool: ThreadPoolExecutor, *, ignore_errors: bool) -> Iterator[None]:
+        """Stand in for Triton's mode in which kernels are compiled in threads."""
+        pools.append(pool)
+        yield
+        wait(futures)
+
+    def compile_one(name: str) -> None:
+        both.wait(60)
+        done.append(name)
+
+    def compiled(x: int, *, grid: object, warmup: bool, BLOCK: str) -> None:
+        assert (x, grid, warmup) == (1, (2,), True)
+        if BLOCK == "fails":
+            failures.append(BLOCK)
+            raise ValueError("does not compile")
+        futures.append(pools[-1].submit(compile_one, BLOCK))
+
+    class Tuner:
+        fn = SimpleNamespace(run=compiled, fn=SimpleNamespace(device_caches=caches))
+
+        def run(self, *arguments: int, **named: object) -> None:
+            def measure() -> None:
+                done.append("measured")
+
+            self.check_disk_cache("key", configs, measure)
+
+        def check_disk_cache(self, key: str, configs: object, measure: Callable[[], None]) -> bool:
+            measure()
+            return False
+
+    if lacks == "caches":
+        Tuner.fn = SimpleNamespace(run=compiled, fn=SimpleNamespace())
+    mode = {} if lacks == "mode" else {"AsyncCompileMode": asynchronous}
+    monkeypatch.setattr(devicerunner, "asked", [])
+    monkeypatch.setattr(devicerunner, "builds", builds)
+    monkeypatch.setattr(devicerunner, "compilers", lambda: 2)
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(**mode))
+    monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", SimpleNamespace(Autotuner=Tuner))
+    knobs = SimpleNamespace(autotuning=SimpleNamespace(cache=False))
+    monkeypatch.setitem(sys.modules, "triton.knobs", knobs)
+    devicerunner.keep_tuned()
+    Tuner().run(1, grid=(2,), warmup=False)
+    is_ahead = builds and lacks != "mode"
+    assert sorted(done[:-1]) == (["large", "small"] if is_ahead else []) and done[-1] == "measured"
+    assert bool(failures) == is_ahead and not devicerunner.given
+    assert bool(caches) == (not builds or lacks == "caches"), "the failed kernel is asked for again"
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:

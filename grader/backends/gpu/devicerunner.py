@@ -22,7 +22,10 @@ import functools
 import importlib
 import json
 import mmap
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 #: Languages of files. A runner's kind is a language, followed by "-cpu" on a machine without a GPU.
@@ -31,6 +34,8 @@ KIND_VOID = 0
 ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
 GAP_ELEMENTS = 8
 LONGEST_NAME = 56
+#: Most threads in which a builder compiles the configurations of an autotuner.
+MOST_COMPILERS = 8
 #: Compute capabilities of GPUs, as Triton writes them.
 ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
 #: Other modules of `grader.backends.gpu`, set by the forkserver.
@@ -52,6 +57,10 @@ asked: list[tuple[Any, Any]] = []
 """(autotuner, key) for each choice of a configuration so far."""
 tuned: dict[str, int] = {}
 """The choices of autotuners in timed calls, by kernel and key. The first timed runner passes them to later runners."""
+given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+"""Arguments of the calls of autotuners that are being made, in a builder; the last entry is the innermost call."""
+builds = False
+"""True in a builder: autotuners compile all configurations in parallel before they measure them."""
 blind = False
 """True if this Triton is built differently, so that launches of its kernels cannot be observed."""
 
@@ -104,8 +113,23 @@ def keep_tuned() -> None:
     tuner = importlib.import_module("triton.runtime.autotuner").Autotuner
     known = tuner.check_disk_cache
     importlib.import_module("triton.knobs").autotuning.cache = True
+    run = tuner.run
 
-    def check(self: Any, key: Any, configs: Any, measure: Callable[[], None]) -> bool:
+    def followed(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not builds:
+            return run(self, *arguments, **named)
+        given.append((arguments, named))
+        try:
+            return run(self, *arguments, **named)
+        finally:
+            given.pop()
+
+    def check(self: Any, key: Any, configs: Any, bench: Callable[[], None]) -> bool:
+        def measure() -> None:
+            if builds:
+                compile_ahead(self.fn, configs, *given[-1])
+            bench()
+
         asked.append((self, key))
         if not tunes_itself:
             with contextlib.suppress(OSError):  # a runner cannot write new measurements
@@ -119,7 +143,40 @@ def keep_tuned() -> None:
             tuned[name] = self.configs.index(self.cache[key])
         return False
 
-    tuner.check_disk_cache = check
+    tuner.run, tuner.check_disk_cache = followed, check
+
+
+def compile_ahead(
+    kernel: Any, configs: Sequence[Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    """Compile a kernel in all configurations of its autotuner, in several threads, without launching it.
+
+    An autotuner compiles one configuration after the other while it measures, which takes up to a minute. Errors are
+    ignored: the measurement compiles missing kernels again. Configurations with a hook are left to the measurement,
+    because the hook may change the arguments.
+    """
+    if any(config.pre_hook for config in configs):
+        return
+
+    def compile_all(mode: Callable[..., Any], pool: ThreadPoolExecutor) -> None:
+        with mode(pool, ignore_errors=True):
+            for config in configs:
+                with contextlib.suppress(Exception):
+                    kernel.run(*arguments, **{**named, **config.all_kwargs(), "warmup": True})
+
+    # An exception means that this Triton cannot compile in threads. The mode ends with this copy of the context.
+    with contextlib.suppress(Exception), ThreadPoolExecutor(compilers()) as pool:
+        copy_context().run(compile_all, importlib.import_module("triton").AsyncCompileMode, pool)
+    # The measurement reads the kernels from the disk, and gets the error of one that does not compile.
+    with contextlib.suppress(AttributeError):
+        while not hasattr(kernel, "device_caches"):
+            kernel = kernel.fn
+        kernel.device_caches.clear()
+
+
+def compilers() -> int:
+    """Return the number of threads in which a builder compiles."""
+    return max(1, min(MOST_COMPILERS, len(os.sched_getaffinity(0))))
 
 
 @contextlib.contextmanager
@@ -345,6 +402,9 @@ class Kernels:
         """Call the function once on random numbers, to compile it. The request's `tensors` describe the tensors:
         {name: [shape, dtype, low, high]}."""
         import torch
+
+        global builds
+        builds = True
 
         def made(shape: list[int], dtype: str, low: float, high: float) -> Any:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=self.device)
