@@ -27,7 +27,7 @@ from grader.judge.bench import Options, Watched
 from grader.judge.explanation import failing_helper
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
-from grader.source import dataflow, edits, landmarks
+from grader.source import dataflow, edited_source, edits, landmarks
 from grader.source.landmarks import Body, Place
 from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
@@ -841,7 +841,7 @@ CARRIED = """torch::Tensor kernel(torch::Tensor Q, int N, int T) {
 def test_whole_statements_and_terms_are_among_the_edits(line: int, words: str) -> None:
     found = edits.candidates(CARRIED, ["kernel"])
     assert words in [repair._words(each) for each in found if each.line == line]
-    assert edits.combined(CARRIED, "kernel", found).count("\n") == CARRIED.count("\n") + 1
+    assert edited_source.combined(CARRIED, "kernel", found).count("\n") == CARRIED.count("\n") + 1
 
 
 def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
@@ -882,14 +882,16 @@ def test_edits_use_only_names_known_at_their_line() -> None:
 
 def test_all_edits_are_in_one_text_and_no_line_moves() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
-    text = edits.combined(EDITED, "kernel", found)
+    text = edited_source.combined(EDITED, "kernel", found)
     before, after = EDITED.split("\n"), text.split("\n")
     assert len(after) == len(before) + 1 and after[2:5] == before[1:2] + after[3:5]
-    assert edits.combined(EDITED, "kernel", found, found).count(edits.CHOSEN) == 2
-    assert edits.combined(EDITED, "missing", found) == ""
+    assert edited_source.combined(EDITED, "kernel", found, found).count(edited_source.CHOSEN) == 2
+    assert edited_source.combined(EDITED, "missing", found) == ""
 
 
 def test_brackets_are_added_only_to_macros_without_them() -> None:
-    assert edits.bracketed(EDITED) == (EDITED, [])
-    text, lines = edits.bracketed("#define AT(i, j) i * N + j\n#define M(a, b) ((a) < (b) ? (a) : (b))\n")
+    assert edited_source.bracketed(EDITED) == (EDITED, [])
+    text, lines = edited_source.bracketed(
+        "#define AT(i, j) i * N + j\n#define M(a, b) ((a) < (b) ? (a) : (b))\n"
+    )
     assert lines == [1] and text.startswith("#define AT(i, j) ((i) * N + (j))\n#define M(a, b) ((a) <")

@@ -90,7 +90,7 @@ class Checked:
 
 
 class EditedBuild(Protocol):
-    """A build of a source with edits (`grader.source.edits`)."""
+    """A build of a source with edits (`grader.source.edited_source`)."""
 
     bad: Collection[int]
     """Lines at which the compiler found errors; empty for a build that can be called."""

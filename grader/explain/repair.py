@@ -1,7 +1,7 @@
 """Search for one small edit of a student's function that makes a wrong part right on all small public inputs.
 
 The line of such an edit is the line of the mistake, or one at which the mistake can be corrected. All edits are
-compiled together (`grader.source.edits`), and each is called on the smallest wrong input first.
+compiled together (`grader.source.edited_source`), and each is called on the smallest wrong input first.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import replace
 from grader.assignment.records import Case
 from grader.backends import binding
 from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBuilds
-from grader.source import dataflow, edits
-from grader.source.edits import Edit
+from grader.source import dataflow, edited_source, edits
+from grader.source.edited_source import Edit
 
 #: Limits: seconds until the last build begins, and for the calls of one build. Then attempts at a build, edits in a
 #: build, lines in a message, and elements of a compared output.
@@ -39,7 +39,7 @@ def repairs(
     source = judged.source.read_text(errors="replace")
     names = [at.body.name for at in dataflow.reached(body)]
     cases, file = _small(judged.kernel), judged.source.name
-    text, macros = edits.bracketed(source)
+    text, macros = edited_source.bracketed(source)
     plain = second.edited(part, text) if 0 < len(macros) <= MOST_LINES else None
     if plain is not None and not plain.bad and all(_is_right(plain, case, 0) for case in cases):
         lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in macros]
@@ -108,7 +108,7 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
     """
     bad, lines = set[Edit](), set[int]()
     for _ in range(MOST_BUILDS):
-        text = edits.combined(source, judged.kernel.part.function, tried, bad)
+        text = edited_source.combined(source, judged.kernel.part.function, tried, bad)
         built = second.edited(judged.kernel.part, text) if text else None
         if built is None or not built.bad:
             return built

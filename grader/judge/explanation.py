@@ -38,7 +38,7 @@ from grader.judge.marker import Marker
 from grader.judge.regrade import BROKEN_OFF
 from grader.runner.session import Session
 from grader.sandbox import of_file
-from grader.source import edits, landmarks
+from grader.source import edited_source, landmarks
 
 Refinement = Callable[[Diagnosis], Diagnosis]
 #: Calls in the student's source that open a file.
@@ -175,7 +175,7 @@ class Edited:
         if chosen.dtype != np.float32 or (chosen.size < 2 and self.session is None):
             return None
         # A tensor of one number has no room for the edit's number: the edit of the call before stays active.
-        chosen.reshape(-1)[:2] = (edits.MAGIC, number)[: chosen.size]
+        chosen.reshape(-1)[:2] = (edited_source.MAGIC, number)[: chosen.size]
         try:
             if self.session is None:
                 started = marker.bench.student(marker.part, threads=shape["threads"], freeze=False)

@@ -1,0 +1,141 @@
+"""A source with many small edits, all compiled into one program. A variable of the program chooses the active edit.
+
+In `combined` each place becomes a conditional expression over the variable CHOSEN, so one compilation serves all edits.
+A call whose first tensor begins with MAGIC sets the variable to the tensor's second element.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from grader.source.cpptext import blanked, definitions
+from grader.source.landmarks import closed
+from grader.source.scopes import line_of
+
+CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
+#: C++ that edits call, on one line: `gpt149_extreme` is min or max, `gpt149_least` limits an integer, and `gpt149_set`
+#: sets a variable or all elements of an array.
+HELPERS = (
+    "struct gpt149_extreme { bool least; "
+    "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } }; "
+    "template <class T> T gpt149_least(bool is, long a, T b) { return is && a < (long)b ? (T)a : b; } "
+    "inline void gpt149_set(float& a, float v) { a = v; } inline void gpt149_set(double& a, float v) { a = v; } "
+    "template <class T, decltype(sizeof 0) n> void gpt149_set(T (&a)[n], float v) { for (T& x : a) gpt149_set(x, v); } "
+    "template <class C> auto gpt149_set(C& c, float v) -> decltype(c.begin(), void()) { for (auto& x : c) x = v; }"
+)
+MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([\w\s,]*)\)([^\n]*(?<!\\)$)", re.MULTILINE)
+EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One edit: its line, the text there and the new text, and the places (start, end, new text) in the source."""
+
+    line: int
+    old: str
+    new: str
+    places: tuple[tuple[int, int, str], ...]
+    words: str = ""
+    """Description of the edit; "" if "`new` in place of `old`" describes it."""
+    declared: int = 0
+    """Line of the declaration of the variable that the edit sets again; 0 for other edits."""
+
+    @property
+    def is_insertion(self) -> bool:
+        return any("@" in new for _, _, new in self.places)
+
+    @property
+    def changes_numbers(self) -> bool:
+        return self.is_insertion or any(new[:1].isdigit() or new[:1] == "-" for _, _, new in self.places)
+
+    def lines(self, source: str) -> set[int]:
+        """Return the lines of the source that this edit changes."""
+        return {self.line, *(line_of(source, begin) for begin, _, _ in self.places)}
+
+
+def ranked_edit(
+    code: str,
+    rank: float,
+    at: int,
+    old: str,
+    new: str,
+    places: Sequence[tuple[int, int, str]],
+    words: str = "",
+) -> tuple[float, Edit]:
+    """Return an edit of the line at the offset `at`, with its rank."""
+    return rank, Edit(line_of(code, at), old, new, tuple(places), words)
+
+
+def insertion(at: int, text: str) -> tuple[int, int, str]:
+    """Return a place of an edit that adds a text."""
+    return at, at, text
+
+
+def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[Edit] = ()) -> str:
+    """Return the source with all edits in it, numbered from 1, except those in `bad`.
+
+    The code that sets CHOSEN begins the body of `function`. Returns "" if the source does not define the function, or
+    its first parameter is not a tensor. One line is added after the includes: later line numbers are one higher.
+    """
+    code = blanked(source)
+    body = next((each for each in definitions(code) if each.name == function), None)
+    if body is None:
+        return ""
+    tensor = re.match(r"\s*(?:const\s+)?(?:at|torch)::Tensor\s*&?\s*(\w+)", code[body.opened :])
+    if tensor is None:
+        return ""
+    heads = list(re.finditer(r"^[ \t]*#[ \t]*include\b.*\n", code[: body.start], re.MULTILINE))
+    places = dict[tuple[int, int], list[tuple[int, str]]]()
+    for number, edit in enumerate(edits, 1):
+        for begin, end, new in edit.places if edit not in bad else ():
+            places.setdefault((begin, end), []).append((number, new))
+    changes = [(begin, end, _chosen(source[begin:end], new)) for (begin, end), new in places.items()]
+    gives = tensor[1] if re.search(r"Tensor\s+$", code[: body.start]) else ""
+    first = f"{tensor[1]}.data_ptr<float>()"
+    choice = f" if ({first}[0] == {MAGIC!r}f) {{ {CHOSEN} = (int){first}[1]; return {gives}; }} "
+    changes.append((body.body, body.body, choice))
+    at = heads[-1].end() if heads else 0
+    changes.append((at, at, f'_Pragma("GCC optimize(\\"O0\\")") static int {CHOSEN} = 0; {HELPERS}\n'))
+    text, done = "", 0
+    for begin, end, new in sorted(changes):
+        if begin >= done:
+            text += source[done:begin] + new
+            done = end
+    return text + source[done:]
+
+
+def bracketed(source: str) -> tuple[str, list[int]]:
+    """Return the source with brackets around its macros' texts and parameters, and the numbers of the changed lines."""
+    code, text, lines = blanked(source), source, list[int]()
+    for macro in reversed(list(MACRO.finditer(code))):
+        parameters, body = re.findall(r"\w+", macro[2]), macro[3].strip()
+        if not parameters or re.search(r"[;{#]", body):
+            continue
+        new = re.sub(
+            rf"(?<![\w(])(?:{'|'.join(parameters)})\b|(?<=\()(?:{'|'.join(parameters)})\b(?!\))",
+            r"(\g<0>)",
+            body,
+        )
+        if not body.startswith("(") or closed(body, 1, "()") < len(body):
+            new = f"({new})"
+        if new != body:
+            text = f"{text[: macro.start(3)]} {new}{text[macro.end(3) :]}"
+            lines.insert(0, line_of(code, macro.start(1)))
+    return text, lines
+
+
+def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
+    if not old or "@" in new[0][1]:
+        # At the same place, whole statements must come before the beginning of an expression.
+        texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
+        return "".join(sorted(texts, key=lambda text: not text.rstrip().endswith((";", "}"))))
+    if old.endswith(";"):
+        others = "".join(f"if ({CHOSEN} == {number}) {text or ';'} else " for number, text in new)
+        return f"{{ {others}{old} }}"
+    if EXTREME.match(f"{old}("):
+        return f"gpt149_extreme{{({CHOSEN} == {new[0][0]}) != {'true' if old.endswith('min') else 'false'}}}"
+    # The range check skips the chain of conditions if the chosen edit is at another place.
+    chain = "".join(f"{CHOSEN} == {number} ? {text} : " for number, text in new)
+    return f"({CHOSEN} < {new[0][0]} || {CHOSEN} > {new[-1][0]} ? {old} : {chain}{old})"

@@ -1,0 +1,262 @@
+"""Edits of expressions: another variable, number, argument, term or factor. The lowest rank is the likeliest edit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice, product
+
+from grader.source.edited_source import MACRO, Edit, insertion, ranked_edit
+from grader.source.landmarks import closed
+from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
+
+MOST_NAMES, MOST_TERMS, MOST_ATOMS = 10, 8, 6
+#: Limit on the words of a function.
+MOST_WORDS = 4000
+_CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+_NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined"})
+_SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
+#: An expression to which a term may be added: the first value of a declared integer, or an index.
+_SUM = re.compile(
+    r"\b(?:int|long|size_t)\s[^;()]*?=[^;,]*?(?=[;,])|\[[^][;&=]+(?=\])|,\s*\w+\s*=[^;,()]*(?=;)"
+)
+#: The step NAME of a loop (`i += NAME`): usually the length of a tile.
+_STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
+_COUNTER = re.compile(
+    r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
+)
+_ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
+_FACTOR = re.compile(r"\*\s*([A-Za-z_]\w*)")
+FLOAT = (
+    r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
+    r"\b(?:FLT_M(?:IN|AX)|INFINITY)\b|std::numeric_limits<float>::\w+\(\))"
+)
+#: The beginning of a line that computes a pointer.
+_POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
+_DIMENSION = re.compile(r"\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
+
+
+def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that swap two arguments of a call, or add an offset to a pointer that is passed."""
+    for call in _CALL.finditer(code, begin, end):
+        if call[1] in _NO_CALLS:
+            continue
+        last = closed(code, call.end(), "()")
+        scope, at, bare = in_scope(known, call.start()), call.end(), list[tuple[int, int, str]]()
+        for piece in re.finditer(r"(?<=[(,])\s*([A-Za-z_]\w*)\s*(?=[,)])", code[call.end() - 1 : last]):
+            start = call.end() - 1 + piece.start(1)
+            inner = code[at:start]
+            if piece[1] in scope and inner.count("(") == inner.count(")"):
+                bare.append((start, start + len(piece[1]), piece[1]))
+        line = line_of(code, call.start())
+        for k, (a, b, one) in enumerate(bare):
+            for c, d, other in bare[k + 1 : k + 4]:
+                if scope[one] == scope[other] and one != other:
+                    old, new = f"{one}, {other}", f"{other}, {one}"
+                    yield 1, Edit(line, old, new, ((a, b, other), (c, d, one)))
+            if scope[one].endswith("pointer"):
+                for name in [name for name, kind in scope.items() if is_whole(kind)][-4:]:
+                    yield 1, Edit(line, one, f"{one} + {name}", ((a, b, f"{one} + {name}"),))
+
+
+def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace a variable or a small number, each with its rank: the lowest is the likeliest."""
+    steps, counters = set(_STEP.findall(code, begin, end)), set(_COUNTER.findall(code, begin, end))
+    factors = set(_FACTOR.findall(code, begin, end))
+    for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
+        # A longer tile would hide a mistake that shows only with several tiles.
+        is_step = re.search(r"\b([A-Za-z_]\w*)\s*=\s*$", _before(code, word.start()) + " ")
+        is_head = re.search(rf"\b{word[0]}\s*=[^;]*;$", _before(code, word.start())) is not None
+        is_dimension = _DIMENSION.search(_before(code, word.start())) is not None
+        if (
+            is_head
+            or is_dimension
+            or not _is_free(code, word)
+            or (is_step is not None and is_step[1] in steps)
+        ):
+            continue
+        scope, old = in_scope(known, word.start()), word[0]
+        kind = scope.get(old, "")
+        after = code[word.end() : word.end() + 80].lstrip()
+        is_bare = _before(code, word.start()).endswith(("(", ",")) and after.startswith((",", ")"))
+        kinds = {kind, kind.removeprefix("const ")}
+        # The parameter of a bare argument may be a reference, to which a constant cannot be bound.
+        kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
+        others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
+        if code[word.start() - 1] == "[" and code[word.end()] == "]":
+            # A size is out of bounds as an index, so an edited line with it would not affect the result.
+            others = [name for name in others if name in counters]
+        is_factor = _before(code, word.start()).endswith("*")
+        others = _likely(others, list(scope), old, factors if is_factor else ())
+        bound = re.search(r"[<>]=?\s*$", code[max(0, word.start() - 4) : word.start()]) is not None
+        if old in ("0", "1") and not after.startswith("<"):
+            others = ["1" if old == "0" else "0"]
+        elif bound and is_whole(kind):
+            # OpenMP does not allow a loop's counter in the bound of the same loop.
+            others = [
+                name for name in others if not re.search(rf"\b{name}\s*[<>]=?$", _before(code, word.start()))
+            ]
+            others += [f"{old} + 1", f"{old} - 1"]
+            if code[word.start() - 2] == "=":
+                others += [f"{name} - 1" for name in others if re.fullmatch(r"[A-Z]|d|n", name)]
+        row = code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
+        is_constant = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{old}[ \t]", code, re.MULTILINE) is not None
+        rank = 0.5 if is_bare or is_constant else 1.5 + 2 * (kind == "float" or old.isdigit())
+        head = re.search(r"\w+\s*[-+*/<>=]+\s*$", row) if old.isdigit() else None
+        shown = head[0].lstrip() if head else ""
+        for k, new in enumerate(others):
+            place = (word.start(), word.end(), new)
+            yield rank + 0.1 * k, Edit(line_of(code, word.start()), shown + old, shown + new, (place,))
+
+
+def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
+    """Return the likeliest replacements of `old`.
+
+    First come names that differ in case only, then names in `favoured`. The others alternate between the name declared
+    nearest to `old` and the name declared last.
+    """
+    at = declared.index(old) if old in declared else 0
+    nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
+    mixed = [name for pair in zip(nearest, reversed(others), strict=True) for name in pair]
+    mixed.sort(key=lambda name: (name.lower() != old.lower(), name not in favoured))
+    return list(dict.fromkeys(mixed))[:MOST_NAMES]
+
+
+def _before(code: str, at: int) -> str:
+    return code[max(0, at - 80) : at].rstrip()
+
+
+def _is_free(code: str, word: re.Match[str]) -> bool:
+    """Return True if the word can be replaced by another name: it is not declared or set here, nor a member."""
+    before, row = _before(code, word.start()), code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
+    if row.lstrip().startswith("#") or before.endswith((".", "->", "::", "++", "--", "[&", "[=")):
+        return False
+    if _SET.match(code, word.end()) or re.search(
+        r"\b(?:int|float|double|auto|long|size_t|unsigned|vector\s*<\s*float\s*>)\s*(?:const\s*)?[&*]?$",
+        before,
+    ):
+        return False
+    return not re.compile(r"\s*(?:\(|::)").match(code, word.end())
+
+
+def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add a term, such as `- pad` or `+ i0`, to an index or to the first value of an integer."""
+    steps = set(_STEP.findall(code, begin, end))
+    for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
+        declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
+        if declared is not None and declared[1] in steps:
+            continue
+        at, used = last.end(), set(WORD.findall(last[0]))
+        # Leave out names of the same value: after `T = TILE_SIZE`, an edit to `T - TILE_SIZE` would give 0.
+        used |= {one[2] for one in _ALIAS.finditer(code, begin, end) if one[1] in used}
+        whole = [
+            name for name, kind in in_scope(known, at).items() if kind.endswith("int") and name not in used
+        ]
+        # Variables of the same line first.
+        row = set(WORD.findall(code[code.rfind("\n", 0, at) + 1 : at]))
+        names = [name for name in whole if name in row] + [
+            name for name in reversed(whole) if name not in row
+        ]
+        old = last[0].lstrip("[, ").rpartition("=")[2].strip()
+        for k, name in enumerate(names[:MOST_TERMS]):
+            for sign in "+-":
+                place = (at, at, f" {sign} (@ ? {name} : 0)")
+                edit = Edit(line_of(code, at - 1), old, f"{old} {sign} {name}", (place,))
+                yield 1.2 + ("[" in last[0]) + 0.2 * k, edit
+
+
+def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace a parameter or a size in a macro's text. A size has a capital letter or `d` as name."""
+    whole = [each.name for each in known if each.kind.endswith("int")]
+    sizes = dict.fromkeys(name for name in whole if re.fullmatch(r"[A-Z]|d", name))
+    for macro in MACRO.finditer(code):
+        parameters = re.findall(r"\w+", macro[2])
+        if re.search(r"[;{?]", macro[3]):
+            continue
+        for word in WORD.finditer(code, macro.start(3), macro.end(3)):
+            for new in (*parameters, *sizes):
+                is_apart = word[0] in sizes or code[word.start() - 1 : word.end() + 1] == f"({word[0]})"
+                if (word[0] in parameters or word[0] in sizes) and is_apart and new != word[0]:
+                    place = (word.start(), word.end(), new)
+                    yield 2, Edit(line_of(code, word.start()), word[0], new, (place,))
+
+
+def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of expressions: exchange a sign, add or remove a factor or divisor, put brackets around a sum."""
+    for sign in re.compile(r"(?<=[\w\])]) ?([-+]) ?(?=[\w(])").finditer(code, begin, end):
+        row = row_before(code, sign.start()).lstrip()
+        if not _POINTS.search(row) and not re.search(r"\d[eE]$", row):
+            old, other = f"{row[-12:]} {sign[1]}", "-" if sign[1] == "+" else "+"
+            place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
+            yield ranked_edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
+    # A factor that should multiply a whole sum: `b * H + h * N` in place of `(b * H + h) * N`.
+    for tail in re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+))").finditer(code, begin, end):
+        at, factor = tail.start(), tail[1].strip()
+        if not _POINTS.search(row_before(code, at)):
+            words = f"with brackets around the sum before {factor}"
+            yield ranked_edit(code, 0.9, at, "", factor, [insertion(at, f" * (@ ? {factor[1:]} : 1)")], words)
+    for factor in re.compile(r"\s*([*/])\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])").finditer(code, begin, end):
+        kind = in_scope(known, factor.start(2)).get(factor[2], "")
+        if kind.endswith(("int", "float")):
+            place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
+            yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
+    for copy in re.compile(r"\bfloat\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*;)").finditer(code, begin, end):
+        inverse = f"1.0f / {copy[1]}"
+        yield ranked_edit(code, 1.9, copy.start(1), copy[1], inverse, [(*copy.span(1), inverse)])
+    # Floats that an edit may use: variables, and elements of arrays. The names in them must be in scope.
+    names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
+    elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)
+    atoms = {
+        one[0]: (one[2] is not None, -names[one[1]].begin)
+        for one in elements
+        if one[1] in names and (one[2] is None) == names[one[1]].kind.endswith("float")
+    }
+    for one in simple_statements(code, begin, end):
+        set_ = re.match(r"(?:(?:const\s+)?(?:float|auto)\s+)?(\w+)[^=<>]*=(?!=)", one.text)
+        if set_ is None or set_[1] not in names:
+            continue
+        scope, right = in_scope(known, one.begin), one.begin + set_.end()
+        fitting = [atom for atom in atoms if atom not in code[right : one.end]]
+        fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
+        exps = re.compile(r"\bexpf?\s*\(").finditer(code, right, one.end)
+        ends = list(_terms_of(code, right, one.end - 1))
+        places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
+        for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
+            old = code[right:at].strip()[-24:]
+            for k, (atom, by) in enumerate(
+                product(sorted(fitting, key=atoms.__getitem__)[:MOST_ATOMS], operators)
+            ):
+                neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
+                place = insertion(at, f" {by} (@ ? {atom} : {neutral})")
+                yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", [place])
+
+
+def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
+    """Yield the end of each term of a sum."""
+    depth = 0
+    for one in re.compile(r"[][()+?-]").finditer(code, at, end):
+        if one[0] in "+-?" and depth == 0 and code[at : one.start()].strip():
+            yield at + len(code[at : one.start()].rstrip())
+            if one[0] == "?":
+                return
+        depth += (one[0] in "([") - (one[0] in ")]")
+    yield at + len(code[at:end].rstrip())
+
+
+def values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of literal numbers: the first value of a sum or a maximum, and a step or a bound."""
+    for one in re.compile(rf"(?<=[=,(:?])\s*({FLOAT}|0)(?=\s*[;,):])").finditer(code, begin, end):
+        old, before = one[1], row_before(code, one.start(1))
+        if old == "0" and not re.search(r"\bfloat\s+\w+\s*=\s*$", before):
+            continue
+        for k, new in enumerate(("0.0f", "1.0f", "-INFINITY")):
+            if new.rstrip("f.0") != old.rstrip("f.0"):
+                text = "-__builtin_inff()" if k == 2 else new
+                yield ranked_edit(code, 1.0 + 0.2 * k, one.start(1), old, new, [(*one.span(1), text)])
+    number = re.compile(r"(?<![\w.\[])(?:[2-9]|[1-9]\d+)(?![\w.])(?!\s*>)")
+    digits = dict.fromkeys(number.findall(code, begin, end))
+    for one in number.finditer(code, begin, end):
+        for new in [each for each in digits if each != one[0] and "#" not in row_before(code, one.start())][
+            :4
+        ]:
+            yield ranked_edit(code, 2.0, one.start(), one[0], new, [(*one.span(), new)])

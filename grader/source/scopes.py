@@ -1,0 +1,185 @@
+"""Variables of a C++ text with the spans in which they are known, and its loops and simple statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from grader.source.landmarks import closed
+
+#: Largest number of uses of a macro.
+MOST_USES = 256
+_DECLARED = re.compile(
+    r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)"
+    r"|(std::vector\s*<\s*float\s*>)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
+)
+_NEXT = re.compile(
+    r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;])"
+)
+WORD = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*\b|\d+(?![.\w]))")
+_LOOP_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*,[^()\n]*\)[^\n]*\bfor\s*\(\s*int\s+\2\b", re.MULTILINE
+)
+_CONSTANT = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\d+[ \t]*$", re.MULTILINE)
+#: Objects of a struct, declared by its name.
+_OBJECTS = re.compile(r"^[ \t]*([A-Z]\w*)\s+(\w+(?:\s*,\s*\w+)*)\s*;", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Name:
+    """A variable, its kind, such as "const int" or "float array", and the span in which it is known."""
+
+    name: str
+    kind: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement without the loop heads before it. `block` is the offset after the `{` of the block around it."""
+
+    begin: int
+    end: int
+    text: str
+    block: int
+    is_bare: bool
+    """True for the body of a loop without braces: no statement can be added before it."""
+
+
+def declared_names(code: str) -> Iterator[Name]:
+    """Yield the variables that a text declares, each with the span in which its name is known."""
+    ends = _blocks(code)
+    for one in _OBJECTS.finditer(code):
+        for word in WORD.finditer(code, one.start(2), one.end(2)):
+            yield Name(word[0], f"{one[1]} object", one.end(), scope_end(code, one.end(), ends))
+    for one in _CONSTANT.finditer(code):
+        yield Name(one[1], "const int", one.end(), len(code))
+    for macro in _LOOP_MACRO.finditer(code):
+        uses = re.compile(rf"\b{macro[1]}\s*\(\s*(\w+)\s*,[^(){{}}]*(?:\([^()]*\)[^(){{}}]*)*\)")
+        for use in islice(uses.finditer(code, macro.end()), MOST_USES):
+            yield Name(use[1], "int", use.end(1), statement_end(code, use.end()))
+    for one in _DECLARED.finditer(code):
+        kind = one[2] or ("vector" if one[5] else "pointer" if one[4] else "float")
+        kind = f"{kind} array" if code[one.end()] == "[" else kind
+        kind = f"const {kind}" if one[1] and "const" in code[one.start() : one.end(1)] else kind
+        end = scope_end(code, one.end(), ends)
+        yield Name(one[6], kind, _begun(code, one.end()), end)
+        at, is_parameter = one.end(), code[one.end()] in ",)" and _is_in_brackets(code, one.start())
+        while not is_parameter and (more := _NEXT.match(code, at)) and more.end() < end:
+            yield Name(
+                more[2], kind if more[1] or "pointer" not in kind else "float", _begun(code, more.end()), end
+            )
+            at = more.end()
+
+
+def _begun(code: str, at: int) -> int:
+    """Return the end of the initialiser that begins at `at`. The new name can be used only after it."""
+    depth = 0
+    for one in re.compile(r"[][(){},;]").finditer(code, at):
+        if one[0] in ",;)" and depth == 0:
+            return one.start()
+        depth += (one[0] in "([{") - (one[0] in ")]}")
+    return at
+
+
+def _is_in_brackets(code: str, at: int) -> bool:
+    return re.search(r"\([^();]*$", code[max(0, at - 400) : at]) is not None
+
+
+def _blocks(code: str) -> list[tuple[int, int]]:
+    opened, found = list[int](), list[tuple[int, int]]()
+    for one in re.finditer(r"[{}]", code):
+        if one[0] == "{":
+            opened.append(one.start())
+        elif opened:
+            found.append((opened.pop(), one.start()))
+    return sorted(found)
+
+
+def scope_end(code: str, at: int, blocks: Sequence[tuple[int, int]]) -> int:
+    """Return the end of a name's scope: of its block, loop or function. The name's declaration ends at `at`."""
+    depth = 0
+    for one in re.compile(r"[(){};]").finditer(code, at):
+        depth += (one[0] == "(") - (one[0] == ")")
+        if depth < 0:
+            return statement_end(code, one.end())
+        if one[0] in "{};" and depth == 0:
+            break
+    else:
+        return len(code)
+    # In the head of a `for`, the bracket is closed after two semicolons.
+    head = re.compile(r"for\s*\(").match(code, max(0, code.rfind("for", 0, at)))
+    if head is not None and (after := closed(code, head.end(), "()")) > at:
+        return statement_end(code, after)
+    inside = [end for begin, end in blocks if begin < at <= end]
+    return min(inside, default=len(code))
+
+
+def statement_end(code: str, at: int) -> int:
+    """Return the end of the statement, or of the function's body, that begins at `at`."""
+    for _ in range(20):
+        head = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:(?:for|if|while)\s*\(|(\{)|->\s*\w+\s*)?").match(code, at)
+        if head is None:
+            return at
+        if head[1]:
+            return closed(code, head.end(), "{}")
+        if not head[0].strip().endswith("("):
+            end = code.find(";", at)
+            return len(code) if end < 0 else end + 1
+        at = closed(code, head.end(), "()")
+    return at
+
+
+def in_scope(known: Sequence[Name], at: int) -> dict[str, str]:
+    """Return the kinds of the variables that are known at an offset, by name."""
+    return {each.name: each.kind for each in known if each.begin <= at < each.end}
+
+
+def is_whole(kind: str) -> bool:
+    """Return True for the kind of a single integer."""
+    return bool(kind) and not kind.endswith(("float", "double", "pointer", "vector", "array", "object"))
+
+
+def line_of(code: str, at: int) -> int:
+    """Return the line number of an offset."""
+    return code.count("\n", 0, at) + 1
+
+
+def row_before(code: str, at: int) -> str:
+    """Return the text of a line before the offset `at`."""
+    return code[code.rfind("\n", 0, at) + 1 : at]
+
+
+def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
+    """Return the simple statements in a span, without those below an `if` or `else` without braces."""
+    found, blocks, depth, start = list[Statement](), list[int](), 0, begin
+    for one in re.compile(r"[(){};]|^[ \t]*#[^\n]*", re.MULTILINE).finditer(code, begin, end):
+        depth += (one[0] == "(") - (one[0] == ")")
+        if one[0] in "()" or depth:
+            continue
+        if one[0] == ";" and blocks:
+            at = start
+            while (head := re.compile(r"\s*for\s*\(").match(code, at)) is not None:
+                at = closed(code, head.end(), "()")
+            at += len(code[at : one.end()]) - len(code[at : one.end()].lstrip())
+            text = code[at : one.start()]
+            if text and not re.match(
+                r"(?:if|else|while|do|case|default|return|break|continue|using)\b", text
+            ):
+                found.append(Statement(at, one.end(), text, blocks[-1], code[start:at].strip() != ""))
+        if one[0] == "{":
+            blocks.append(one.end())
+        elif one[0] == "}" and blocks:
+            blocks.pop()
+        start = one.end()
+    return found
+
+
+def loop_bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """Return (begin, end) of the body of each loop in a span, without bodies that have no braces."""
+    heads = re.compile(r"\b(?:for|while)\s*\(").finditer(code, begin, end)
+    opened = [re.compile(r"\s*\{").match(code, closed(code, head.end(), "()")) for head in heads]
+    return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
