@@ -50,11 +50,11 @@ class BuildOptions:
 class Build:
     """Result of building one source file.
 
-    `object_path` is the student's object, None if the build failed. `diagnostics` is the message for a failed build,
-    else "". `cached` is True if nothing was compiled. `notes` are for the student, even after a successful build.
-    `wall_s` is the wall time of the build, `cpu_s` the CPU time of all its compilers. `key` is the content hash of the
-    object, "" if the file was not handed in. `waits_for` names a program that this machine lacks ("ispc"), else "":
-    then the source is not to blame, and `diagnostics` says what to install.
+    `ok` is True if the file compiles. `object_path` is the student's object, None if the build failed. `diagnostics` is
+    the message for a failed build, else "". `cached` is True if nothing was compiled. `notes` are for the student, even
+    after a successful build. `wall_s` is the wall time of the build, `cpu_s` the CPU time of all its compilers. `key`
+    is the content hash of the object, "" if the file was not handed in. `waits_for` names a program that this machine
+    lacks ("ispc"), else "": then the source is not to blame, and `diagnostics` says what to install.
     """
 
     ok: bool

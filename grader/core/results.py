@@ -52,7 +52,9 @@ class Flag:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """Result of the kernel on the input of one case. `max_error` is the largest |actual - expected|.
+    """Result of the kernel on the input of one case. `ok`: the output is right, and no input was overwritten.
+
+    `max_error` is the largest |actual - expected|; None if the output was not compared.
 
     Students do not get the `hidden` cases: reports for students show neither their shapes nor the numbers in their
     diagnoses. `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.

@@ -50,9 +50,11 @@ class Watched:
 class Options:
     """Options of one run.
 
-    `shape` overrides the assignment's default sizes. `seed` makes timed inputs repeatable; by default each run draws a
-    new seed. `time_ungraded`: also time parts whose time earns no points. `time_budget_s` limits the seconds of a
-    part's timed calls (`grader.judge.timing.measure`).
+    `shape` overrides the assignment's default sizes. `defines` are macros for the compiler. `seed` makes timed inputs
+    repeatable; by default each run draws a new seed. `timing`: time the parts that are right. `time_ungraded`: also
+    time parts whose time earns no points. `time_budget_s` limits the seconds of a part's timed calls
+    (`grader.judge.timing.measure`). `profile`: repeat one call of each part under torch's profiler, for its table.
+    `sanitize`: build the file with sanitizers, which find wrong accesses to memory.
     """
 
     shape: Mapping[str, int] = field(default_factory=dict)

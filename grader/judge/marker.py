@@ -194,7 +194,7 @@ class Marker:
         *,
         explain: bool,
     ) -> Diagnosis | None:
-        """Return the diagnosis of the wrong output `name`; the other arguments are those of `mark`."""
+        """Return the diagnosis of the wrong output `name`; None if `explain` is False. Other arguments: see `mark`."""
         from grader.core.arrays import np
         from grader.explain import diagnose
 

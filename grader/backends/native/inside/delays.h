@@ -58,8 +58,8 @@ class Delays {
 
  private:
   static constexpr long kEveryNs = 200000, kHeldUpNs = 27000;
-  // A call begins with kOften delays in quick succession, because a short call ends before kEveryNs. More do not pay: a
-  // delay costs as much CPU time as a short call, and repeating the call finds more races in the same time.
+  // A call begins with kOften delays in quick succession, because a short call ends before kEveryNs. More delays do not
+  // pay: each costs as much CPU time as a short call, and repeating the call finds more races in the same time.
   static constexpr long kShortestNs = 1000, kLongestNs = 20000, kNeverNs = 3600 * 1000000000l;
   static constexpr int kOften = 20;
 

@@ -16,7 +16,7 @@
 //   root=PATH     an empty folder that becomes the root; with namespaces= an empty file system is mounted there
 //   namespaces=1  of mounts, processes, network, IPC, host name, control groups; 2 for a user namespace as well
 //   read=PATH     (any number) with landlock=1, files that may still be read and executed: libraries
-//   uid=N  landlock=1  filter=HEX pids=OFFSET,... token=LOW,HIGH call=N (seccomp.Filter)
+//   uid=N  landlock=1  filter=HEX pids=OFFSET,... token=LOW,HIGH call=N (values of seccomp.Filter)
 //
 // Sources: namespaces(7), pivot_root(2), landlock(7), seccomp(2), prctl(2), capset(2), clone(2).
 #include <cerrno>
