@@ -138,11 +138,11 @@ def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_reveal_one_another() -
     first = timed_inputs(149, 4)
     assert timed_inputs(149, 4) == first
     numbers = {number for call in [*first, *timed_inputs(150, 4)] for number in call}
-    assert len(numbers) == 3 * 8, "no two calls are alike"
+    assert len(numbers) == 3 * 8, "all timed calls have different inputs"
     seeds = [derive(7, label, call) for label in ("inputs", "rows") for call in range(500)]
-    assert len({seed & 0xFFFFFFFF for seed in seeds}) == len(seeds), "torch uses the low 32 bits of a seed"
+    assert len({seed & 0xFFFFFFFF for seed in seeds}) == len(seeds), "low 32 bits differ"
     differences = {(b - a) & 0xFFFFFFFF for a, b in pairwise(seeds)}
-    assert len(differences) == len(seeds) - 1, "nothing is gained by adding the last step once more"
+    assert len(differences) == len(seeds) - 1, "differences of seeds do not repeat"
     assert all(0 <= seed < 1 << 63 for seed in seeds)
     assert derive(1, "12") != derive(1, "1", "2") != derive(11, "2")
     assignment = load(CONFIG)
@@ -163,7 +163,7 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
     assert set(documented) == set(sections)
     for name, keys in sections.items():
         assert set(documented[name]) == set(keys.all)
-        assert not any(documented[name][key] for key in keys.required), "a required key that may be left out"
+        assert not any(documented[name][key] for key in keys.required), "it is documented as optional"
     # The lab declares the names of all oracles and distributions that its code has.
     known = labs.load(labs.find("attention")).oracles
     assert set(known) == set(ORACLES)

@@ -191,7 +191,7 @@ def test_the_number_of_tensor_sets_fits_call_time_and_memory() -> None:
     assert clock.sets_for(tensors, 1.0, 1 << 40) == 1
     assert clock.sets_for(tensors, 0.0, 100 * 3 * 4096) == int(100 * clock.MEMORY_SHARE)
     assert clock.sets_for(tensors, 0.0, 1 << 40) == clock.MOST_SETS
-    assert clock.judges_bytes(140 << 30, 8 << 30) == 132 << 30, "what a kernel may take is left to it"
+    assert clock.judges_bytes(140 << 30, 8 << 30) == 132 << 30, "the kernel's share is free"
     assert clock.judges_bytes(8 << 30, 8 << 30) == 4 << 30
 
 
@@ -555,7 +555,7 @@ def test_the_subtracted_time_is_a_call_on_one_set() -> None:
     ignored = dict.fromkeys(("warm_up", "poison", "take"), lambda *_: None)
     calls = SimpleNamespace(session=None, pid=0, sets=9, command=command, **ignored)
     runner = clock.TimedRunner(calls, calls, {"op": "attach"})  # type: ignore[arg-type]
-    assert runner.warm_up(1) is None and asked == [9], "of a student's runner nothing is taken off"
+    assert runner.warm_up(1) is None and asked == [9], "no time is subtracted from a student's call"
     taken_off = runner.calibrate(1)
     assert isinstance(taken_off, float) and set(asked[1:]) == {1}
     runner.base_s = taken_off
@@ -721,6 +721,6 @@ def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     jobs = [{"name": name} for name in "abcde"]
     made = host.DeviceHost._compiled(device, Path("kernels.py"), jobs, is_kits=False)  # type: ignore[arg-type]
-    assert not made[1], "a builder that did not load the file compiles nothing"
+    assert not made[1], "False if a builder did not load the file"
     assert tried == [["a", "b", "c", "d", "e"], ["b"], ["c"], ["d", "e"]]
     assert caches.seal.call_count == 4 and caches.merge.call_count == 3

@@ -41,7 +41,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
         time.sleep(moments.uniform(0, 0.1))
         finished = set(acting.recorded())
         acting.kill(judge)
-        assert finished <= set(acting.recorded()), "a kill lost what was finished"
+        assert finished <= set(acting.recorded()), "a kill lost finished results"
     assert len(acting.recorded()) < 11
     acting.allow_turns(10)
     acting.grade(seed=1)
@@ -138,7 +138,7 @@ def test_interrupted_class_has_reports_and_says_how_to_go_on(acting: Class, how:
     said, wrong = judge.communicate(timeout=HANG_S)
     assert judge.returncode == 130, said + wrong
     assert "--resume" in said and "1 of 2 graded" in said
-    assert not list(processes_of(acting.state)), "workers outlive a judge that ends in order"
+    assert not list(processes_of(acting.state)), "workers are left after a judge's normal end"
     assert acting.totals() == {"ada": "18", "bob": ""}
     assert "not graded yet" in acting.grades()["bob"]["trouble"]
 

@@ -461,7 +461,7 @@ def test_an_index_leads_to_all_its_assignments_the_nearest_first() -> None:
 
 def test_the_loop_that_runs_to_a_size_and_those_around_a_line_are_found() -> None:
     found = body(LEFT_OVER)
-    assert numbers(found.until("Bc")) == [10], "a bound that is cut off at the end is right"
+    assert numbers(found.until("Bc")) == [10], "an end limited by N is right"
     assert numbers(found.until("d")) == [5, 11] and not found.until("d", mixed=True)
     assert shown(LEFT_OVER, "part4", ["?until:d", "?steps"]) == [(n, "this loop runs to d") for n in (5, 11)]
     assert [numbers(found.enclosing(line)) for line in (6, 5, 9)] == [[2, 3], [2, 3, 5], [8, 9]]

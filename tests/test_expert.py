@@ -99,7 +99,7 @@ def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
     scores = inputs[0] @ inputs[1].transpose(-2, -1)
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)
     for mine, usual in zip(*errors(actual, inputs), strict=True):
-        assert mine <= 2 * max(usual, luck), f"{mine} against {usual}, luck {luck:.2g}"
+        assert mine <= 2 * max(usual, luck), f"{mine} against {usual}, expected by chance {luck:.2g}"
 
 
 def test_the_plain_kernel_is_right() -> None:

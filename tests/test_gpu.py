@@ -228,7 +228,7 @@ def test_attacks_on_the_clock_gain_nothing(name: str, sandbox: Sandbox, tmp_path
     (found,) = evaluate(assignment, source, (part,), options, sandbox=sandbox).parts
     assert found.verdict in ENDS[end] | ({"wrong"} if end in ("ok", "takes much") else set()), found.diagnosis
     is_timed = found.time is not None and found.verdict != "wrong"
-    assert not is_timed or found.time.ratio > LEAST_RATIO, "no time that is better than one's own"
+    assert not is_timed or found.time.ratio > LEAST_RATIO, "the attack must not improve the time"
 
 
 #: Reserves as much of the L2 cache as CUDA allows, to keep inputs in the cache from one call to the next.

@@ -281,7 +281,7 @@ def test_lines_are_those_of_the_function_and_what_it_reaches() -> None:
     assert lines(kernelmarks.method(MARKED, "forward", "", False)) == [13]
     assert lines(kernelmarks.method(MARKED, "forward", "Plain", True)) == [13]
     assert lines(kernelmarks.method(MARKED, "backward", "", None)) == [20]
-    assert kernelmarks.method(MARKED, "forward", "", None) is None, "two classes fit"
+    assert kernelmarks.method(MARKED, "forward", "", None) is None, "if two classes fit, none is chosen"
     # The reader's time grows linearly with the untrusted text.
     for text in ("def f(" * 99_999, "class A:\n  " * 50_000, "'" * 500_000, "def f(): f(\n" * 50_000):
         started_s = time.process_time()

@@ -33,7 +33,7 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     assert acting.totals() == {"ada": "7.5", "bob": "30"}
     records = (acting.out / ledger.LEDGER).read_bytes()
     assert "LOWER" not in acting.report() and acting.totals()["ada"] == "7.5"
-    assert (acting.out / ledger.LEDGER).read_bytes().startswith(records), "a report grades nobody"
+    assert (acting.out / ledger.LEDGER).read_bytes().startswith(records), "a report adds no ledger entry"
     reported = ledger.read(acting.out).reported
     assert reported is not None and reported.totals["ada"] == 7.5
     acting.grade()
@@ -95,7 +95,7 @@ def test_submissions_without_a_time_are_counted(acting: Class, due_date: None, t
     assert acting.totals() == {"ada": "30", "bob": "25", "eve": "30"}
     assert "1 totals are LOWER" in said and "bob 30 -> 25" in said
     acting.grade()
-    assert acting.totals()["bob"] == "25", "the table of times is remembered"
+    assert acting.totals()["bob"] == "25", "the table of times is used again"
     shown = acting.show("bob")
     assert "1 late day, -5 points" in shown and "total: 25 of 30" in shown
     table.unlink()

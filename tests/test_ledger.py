@@ -124,7 +124,7 @@ def test_a_timing_has_the_lock_alone_and_does_not_starve(tmp_path: Path) -> None
         starved = max(entries.values()) >= most
         over.set()
     assert not starved and len(entries) == 4
-    assert seen == [set()] * 20, "somebody was there during a timing"
+    assert seen == [set()] * 20, "another worker ran during a timing"
 
 
 def test_a_worker_gives_way_to_a_timing_before_its_next_runner(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_timings_on_cores_run_in_parallel_but_not_with_one_of_the_machine(tmp_pa
     with ThreadPoolExecutor(6) as workers:
         list(workers.map(work, range(6)))
     assert len(seen) == 18 and all(max(one.values()) == 1 for one in seen), "two held one resource"
-    assert all(len(one) == 1 for one in seen if "machine" in one), "something beside a timing of the machine"
+    assert all(len(one) == 1 for one in seen if "machine" in one), "another timing ran, too"
     assert set().union(*seen) == {"core 3", "core 5", "machine"}
 
 

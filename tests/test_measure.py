@@ -173,13 +173,13 @@ def test_a_verdict_agrees_with_its_interval(ratios: list[float], clock: str) -> 
 
 
 def test_only_a_bias_makes_a_machine_unfit_not_noise() -> None:
-    assert measure.is_fit([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 5.0], CPU), "one wild round"
-    assert measure.is_fit([1.5, 0.6, 1.4, 1.3, 0.7, 1.6, 1.2, 0.5], CPU), "all wild, no direction"
+    assert measure.is_fit([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 5.0], CPU), "one outlier is allowed"
+    assert measure.is_fit([1.5, 0.6, 1.4, 1.3, 0.7, 1.6, 1.2, 0.5], CPU), "noise has no bias"
     assert measure.is_fit([1.03] * 8, CPU), "a bias within the bounds"
     for bias in (1.06, 1 / 1.06):
         biased = [bias * w for w in (1.0, 1.004, 0.996, 1.01, 0.99, 1.0, 1.002, 0.998)]
         assert not measure.is_fit(biased, CPU)
-        assert not measure.is_fit([*biased[:5], 1 / bias, *biased[6:], *biased, *biased], CPU), "one opposite"
+        assert not measure.is_fit([*biased[:5], 1 / bias, *biased[6:], *biased, *biased], CPU), "still biased"
 
 
 def test_the_interval_rank_is_the_largest_with_98_percent_coverage() -> None:
@@ -214,7 +214,7 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
     assert intervals.confidence_of(looks(CPU)) == 0.98
     assert false_fail_chance(looks(CPU), 0.98) == pytest.approx(0.0099, abs=5e-5)
     every = range(8, 25)
-    assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "a look after each round"
+    assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "with a look after each round"
     for least, most in ((7, 7), (8, 8), (8, 12), (10, 30), (12, 48), (8, 200)):
         schedule = looks(replace(CPU, min_rounds=least, max_rounds=most))
         assert (schedule[0], schedule[-1]) == (least, most)

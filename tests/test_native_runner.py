@@ -218,7 +218,7 @@ def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHos
             fresh[copies] = faults[1] - faults[0]
             assert faults[2] - faults[1] < 50
     assert fresh[0] > 400 and fresh[2] < 100
-    assert placement.page_faults(2**22 + 1) == 0, "no process has this number"
+    assert placement.page_faults(2**22 + 1) == 0, "0 for a process id that does not exist"
 
 
 def test_peak_memory_is_the_kernel_s_own(host: NativeHost, tmp_path: Path) -> None:
@@ -400,4 +400,4 @@ def test_waiting_for_a_core_is_not_counted() -> None:
         budget.spend(Call("ok", wall_s=10.0, cpu_s=0.1, idle_s=0.0, own_s=0.1))
     assert budget.excess() == ""
     budget.spend(Call("ok", wall_s=10.0))
-    assert "took 20 s" in budget.excess(), "all of it, where the system does not report it"
+    assert "took 20 s" in budget.excess(), "all time counts if waiting is not reported"

@@ -227,7 +227,7 @@ def test_each_runner_has_its_own_shared_memory(spawn: Spawn) -> None:
     with spawn() as one, spawn() as other:
         assert len({os.stat(f"/proc/{pid}/fd/5").st_ino for pid in (one.pid, other.pid)}) == 2
         for session in (one, other):
-            assert sorted(os.listdir(f"/proc/{session.pid}/fd")) == list("012345"), "one holds the other's"
+            assert sorted(os.listdir(f"/proc/{session.pid}/fd")) == list("012345"), "two memories"
     assert set(os.listdir("/proc/self/fd")) <= before
 
 

@@ -357,4 +357,4 @@ def test_another_export_is_refused_in_one_line(platform: str, kind: str, graded:
     before = written(graded)
     export.write_bytes(text.encode("utf-8", "surrogateescape"))
     refused(why, report, graded, **{platform: export})
-    assert written(graded) == before, "something was written"
+    assert written(graded) == before, "no file may be written"

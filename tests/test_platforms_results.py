@@ -194,7 +194,7 @@ def test_scores_of_classroom_50_are_points_times_the_smallest_step() -> None:
     assert {test["max-score"] for test in found["tests"]} == {150, 1000, 2000, 2500, 3500}
     without = {"case_credit": 0.0, "time_bands": (), "points_if_slow": 0.0}
     plain = replace(assignment(), parts=tuple(replace(each, **without) for each in assignment().parts))
-    assert classroom50.scale(plain) == 2, "1.5 points are 3"
+    assert classroom50.scale(plain) == 2, "1.5 points are 3 half points"
     assert classroom50.scale(replace(plain, parts=plain.parts[3:])) == 1
     text = classroom50.body(assignment(), wrong, scored)
     assert text.startswith("**5 of 6 parts passed, ") and "its scores are points times 100" in text

@@ -187,10 +187,10 @@ def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
     of_file = submission.find_one(hand / "kernels.py", "kernels.py", tmp_path / "scratch of file")
     assert found.source is not None and of_file.source is not None
     data = found.source.read_bytes()
-    assert of_file.source.read_bytes() == data, "a file is taken with what it imports"
+    assert of_file.source.read_bytes() == data, "a file includes the files it imports"
     assert data == pythontree.whole(hand / "kernels.py")
     assert sorted(filebundle.split(data)) == sorted(["kernels.py", *kept])
-    assert pythontree.whole(found.source) == data, "a bundle is complete"
+    assert pythontree.whole(found.source) == data, "a bundle has all files already"
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ commandline.main("grader", run)
         assert ended.returncode == code
         for text in (ended.stdout.decode(), ended.stderr.decode()):
             assert "bob complete" in text and not obeyed(text), (kind, obeyed(text))
-        assert len(ended.stderr) < 20_000, "an error takes few words"
+        assert len(ended.stderr) < 20_000, "an error message is short"
 
 
 def test_all_modules_print_through_harmless() -> None:

@@ -47,7 +47,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_row_is_there_with_its_numbers_and_no_cell_is_a_formula(written: Path) -> None:
     assert (written / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbfid,name,email,")
-    assert not [path.name for path in written.iterdir() if path.name.startswith(".")], "something is left"
+    assert not [path.name for path in written.iterdir() if path.name.startswith(".")], "none is left"
     rows, grades = list(paper.the_class(20)), [*rows_of(written).values()]
     assert [grade["id"] for grade in grades] == [row.submission_id for row in rows]
     for row, grade in ((row, grade) for row, grade in zip(rows, grades, strict=True) if row.score):
@@ -93,7 +93,7 @@ def test_no_cell_is_a_formula_wherever_a_spreadsheet_splits(value: str, tmp_path
             for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
                 assert not [cell for cell in row if cell.strip(' "').startswith(("=", "+", "-", "@", "＝"))]
     (line,) = rows_of(tmp_path).values()
-    assert line["name"].replace("'", "") == words.line(value), "nothing but apostrophes is added"
+    assert line["name"].replace("'", "") == words.line(value), "only apostrophes are added"
 
 
 def test_negative_points_are_numbers_and_missing_grades_are_empty(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> Non
         for diagnosis in (Diagnosis("sigsegv", text, hidden=hidden) for hidden in (True, None)):
             view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)
             assert view.hidden_passed is False and view.note.startswith(student.HIDDEN_FAILED)
-            assert view.part.verdict == "wrong", "no more than that a hidden test failed"
+            assert view.part.verdict == "wrong", "only the failure of a hidden test is shown"
             assert secrets_in("\n".join(text for _, text in feedback.paragraphs(view))) == []
     # An exception's text is the student's own. A hidden case's name in it does not make the case hidden.
     message = f"myKernel on the input 'random' threw a C++ exception: '{SECRET_NAME}'"

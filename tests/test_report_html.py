@@ -306,7 +306,7 @@ def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None
 
     assert found("f", {}) == (("T", 16), ("T", 16))
     assert found("f", {"R": 4}, T="8") == (("R", 4), ("T", 8))
-    assert found("h", {"R": 4}) == (("R", 4), None), "a body that is not there names nothing"
+    assert found("h", {"R": 4}) == (("R", 4), None), "without a body, no macro is found"
     assert found("f", {}, T="x + 1") == (None, None)
     code = "f(a); int g(int x) { if (f(x)) { } } struct S { int f(F<int(int)> &a) const { { } b; } } c;"
     found = definition(code, "f")
@@ -355,7 +355,7 @@ def test_a_page_has_no_scripts_and_loads_nothing(tmp_path: Path) -> None:
     (policy,) = (given["content"] or "" for _, given in read.elements if given.get("http-equiv"))
     assert policy.startswith("default-src 'none'; style-src 'sha256-") and "script-src 'none'" in policy
     assert text.count("<style>") == text.count("</style>") == 1
-    assert "secret" not in text and "N=77" not in text, "of a hidden case only that there is one"
+    assert "secret" not in text and "N=77" not in text, "the page shows no sizes of a hidden case"
 
 
 def test_a_page_shows_wrong_places_and_times(tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_code_of_named_lines_is_numbered_and_escaped() -> None:
     assert numbers == [1, 2, 3, 4, 21, 22, 23] and drawn.count("row named") == 2 and drawn.count("⋮") == 1
     text = "".join(read.itertext())
     assert '23return "<b>&";' in text and "2two */" in text
-    assert '<span class="kc">two */</span>' in drawn, "a comment goes on from the line before"
+    assert '<span class="kc">two */</span>' in drawn, "the comment began on an earlier line"
     assert '<span class="kn">1</span>' in drawn and '<span class="kw">return</span>' in drawn
     assert verdict_page.rows(source, "a.cpp", "wrong") == verdict_page.rows("", "a.cpp", "a.cpp:1: x") == ""
     too_long_for_a_lexer = "int x;\n" * 30_000

@@ -197,7 +197,7 @@ def test_points_by_hand_replace_those_of_a_part_and_say_so() -> None:
     line = next(line for line in regraded.lines if line.id == "part2")
     assert (line.points, regraded.earned) == (12.5, 85.5)
     assert line.reason == "by hand (0 by the grader: crashed)"
-    assert score(PUBLIC, result, manual) == regraded and manual == {"part2": 12.5}, "arguments stay"
+    assert score(PUBLIC, result, manual) == regraded and manual == {"part2": 12.5}, "it is unchanged"
 
 
 RULE = LateRule(

@@ -505,7 +505,7 @@ def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_
     assert "ispc" not in json.loads((out / "plain" / ledger.RESULT).read_text())["toolchain"]
 
     code, said = run_class(without, "--resume")
-    assert code == EXIT_PASS and "7 were finished before" in said, "what was judged stays judged"
+    assert code == EXIT_PASS and "7 were finished before" in said, "finished submissions are not judged again"
 
 
 @pytest.mark.full

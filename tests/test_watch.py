@@ -148,8 +148,8 @@ def test_a_save_in_several_steps_is_reported_once(tmp_path: Path, monkeypatch: p
         return [heard.get().source for _ in range(heard.qsize())]
 
     assert reported("3", "34", "345") == [b"345"], "in pieces"
-    assert reported(None, None, "67") == [b"67"], "removed and soon written anew"
-    assert reported("67") == [], "the same bytes are no change"
+    assert reported(None, None, "67") == [b"67"], "removed and written again at once"
+    assert reported("67") == [], "equal bytes are not reported"
     assert reported(None, gone_s=-1.0) == [None]
 
 
@@ -397,5 +397,5 @@ def test_an_earlier_version_gets_its_stored_verdict(tmp_path: Path, right: str) 
         assert "PASS open / 10  back to #1 of " in text
         assert "Back to #1 of " in text
         text = one.save(wrong, "same program")
-        assert "0.5 times" in " ".join(text.split()), "the diagnosis stands again"
-        assert one.ended_by(signal.SIGTERM) == 1, "as the last verdict"
+        assert "0.5 times" in " ".join(text.split()), "the stored diagnosis is shown again"
+        assert one.ended_by(signal.SIGTERM) == 1, "the exit code is that of the last verdict"

@@ -39,7 +39,7 @@ def test_a_table_is_put_into_its_region_and_nowhere_else() -> None:
     text = fill(TEMPLATE, "sweep-part2", TABLE)
     assert tables(text)["sweep-part2"] == TABLE
     assert sum(bool(each) for each in tables(text).values()) == 1 and not any(answers(text).values())
-    assert fill(text, "sweep-part2", TABLE) == text, "again changes nothing"
+    assert fill(text, "sweep-part2", TABLE) == text, "filling it again changes nothing"
     other = TABLE.replace("8", "16")
     assert fill(text, "sweep-part2", other) == fill(TEMPLATE, "sweep-part2", other)
     headings = [line for line in TEMPLATE.splitlines() if line.startswith("#")]
@@ -216,7 +216,7 @@ def test_points_and_remarks_by_hand_stay(tmp_path: Path) -> None:
     assert byhand.read_manual(table) == {"bob": {"part1_extra": 3.0}, "ada": {"writeup": 6.5}, "cyd": {}}
     assert "seen in the lab" in table.read_text() and "empty: x" in table.read_text()
     writeups.update(table, {"cyd": ("Cyd D", "")}, "writeup", None)
-    assert "write-up" not in table.read_text().partition("\n")[2], "a remark goes when its reason has gone"
+    assert "write-up" not in table.read_text().partition("\n")[2], "the remark is removed with its reason"
     table.write_text("id,writeup\nada,six\n")
     refused(r"manual.csv:2: writeup: points should be a number", writeups.update, table, {}, "writeup", None)
 

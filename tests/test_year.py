@@ -151,7 +151,7 @@ def test_an_appeal_changes_no_result_until_it_is_accepted(
     assert "ada  part3   8  ->  20  +12  time:" in capsys.readouterr().out
     assert ledger.read(acting.out).records["ada"].reason.startswith("appeal of 20")
     acting.grade()
-    assert acting.totals() == {"ada": "30"} and acting.graded() == ["ada"], "a resumed run keeps it"
+    assert acting.totals() == {"ada": "30"} and acting.graded() == ["ada"], "the appeal is kept"
 
 
 def test_an_appeal_on_an_unfit_machine_hides_hidden_cases(acting: Class, appealed: list[PartResult]) -> None:
@@ -195,7 +195,7 @@ def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tm
         assert "1 day of extension, 1 day of slip spent" in (acting.out / name).read_text()
     assert 'extension 1, slip 2 (a "doctor": note)' in acting.show("ada")
     acting.grade()
-    assert acting.totals() == {"ada": "30", "bob": "20"}, "a resumed run keeps them"
+    assert acting.totals() == {"ada": "30", "bob": "20"}, "a resumed run keeps the extensions"
     path = acting.out / "extensions.yaml"
     path.write_text(path.read_text().replace('"ada"', "adda"))
     said = acting.report()
@@ -273,7 +273,7 @@ def test_a_busy_machine_is_reported_with_the_disturbed_times(tmp_path: Path) -> 
     busy = replace(calm, machine={**calm.machine, "load_average": [3.46, 1.0, 1.0]})
     warning = "The machine was busy (load 3.5 on 2 cores), which disturbed the times of part3."
     assert load_warning(busy) == warning and load_warning(calm) == load_text(calm) == ""
-    assert load_warning(replace(busy, parts=(RIGHT,))) == "", "no time shows it"
+    assert load_warning(replace(busy, parts=(RIGHT,))) == "", "without a time there is no warning"
     assert load_warning(replace(busy, machine={**busy.machine, "cores": 4})) == ""
     row = Row("s", "s", "", busy, classrows.score(busy), None)
     assert warning in feedback.feedback(classrows.assignment(), row)
@@ -380,7 +380,7 @@ def test_the_board_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.Cap
     (field,) = json.loads((graded / "field.json").read_text())["ada"]
     assert field == {"name": "part1: time / reference", "value": 0.8, "order": "asc"}
     assert run(["board", str(graded)]) == 0
-    assert (graded / "pseudonyms.csv").read_text() == kept, "a student keeps the name"
+    assert (graded / "pseudonyms.csv").read_text() == kept, "a student keeps the pseudonym"
     assert run(["board", str(graded), "--names"]) == 0
     assert "<bdi>ada</bdi>" in (graded / "board.html").read_text()
 

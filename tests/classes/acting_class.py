@@ -155,7 +155,7 @@ class Class:
     def kill(self, judge: subprocess.Popen[str]) -> None:
         judge.kill()
         judge.communicate()
-        assert gone(self.state), "workers outlive their judge"
+        assert gone(self.state), "workers must end with their judge"
 
     def graded(self) -> list[str]:
         """Return the submission id of each finished evaluation, in order. An id may occur several times."""

@@ -169,7 +169,7 @@ def test_equal_wrong_outputs_on_two_hidden_inputs_make_a_group() -> None:
     for same in (result(h1=None), result(h1="aa"), result("not_written", h1="00", h2="01")):
         assert not groups(a=same, b=same), same
     public_alone, other = (result(h1=digest, x="aa", y="bb") for digest in ("p1", "q1"))
-    assert not groups(a=public_alone, b=other), "hidden inputs decide where there are any"
+    assert not groups(a=public_alone, b=other), "equal outputs on public inputs alone make no group"
     # a and b share each output with another student, too, and still form a group.
     outputs = {"a": "12", "b": "12", "c": "1x", "d": "y2"}
     found = groups(**{name: result(h1=one, h2=two) for name, (one, two) in outputs.items()})

@@ -90,7 +90,7 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
         for other, others in kernels[k + 1 :]
         if one.says != other.says and alike(answered, others)
     ]
-    assert len(pairs) >= 5, "the table holds some"
+    assert len(pairs) >= 5, "the table has at least five pairs"
     paired = {mutation.name for pair in pairs for mutation in pair}
     theirs = [group for group in GROUPS if not paired.isdisjoint(mutation.name for mutation in group)]
     judged = [pair for group in theirs for pair in judge(group, zygote, tmp_path)]
