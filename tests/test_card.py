@@ -28,6 +28,7 @@ from grader.backends.gpu.card import clock, driver, finding
 from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, OnCard, Tensor
 from grader.backends.gpu.compiled import Caches
 from grader.backends.torch.zygote import Zygote
+from grader.core.places import SHARED_TRIALS
 from grader.core.precision import encoded
 from grader.core.results import PartResult, Timing
 from grader.judge.bench import Exclusive, Options, unshared
@@ -403,6 +404,27 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
     assert found.time.rounds == rounds and found.memory is not None
     # The judge subtracts the time of a reference's call on one set from both times.
     assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
+
+
+def test_workers_of_a_class_share_trials_of_the_reference_but_no_times(
+    timed: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first worker makes the trial. All of them time the reference in their own rounds."""
+    trial, trials = timing.DeviceRounds.trial_s, list[float]()
+    monkeypatch.setattr(
+        timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1]
+    )
+    for folder, made in ((None, 1), (None, 2), (tmp_path, 3), (tmp_path, 3), (tmp_path / "missing", 4)):
+        monkeypatch.delenv(SHARED_TRIALS, raising=False)
+        if folder is not None:
+            monkeypatch.setenv(SHARED_TRIALS, str(folder))
+        monkeypatch.setattr(timing, "_known_sets", {})  # as in a new worker
+        found = timed.judge(RIGHT)
+        assert len(trials) == made and found.time is not None, found.diagnosis
+        assert timed.rounds[-1].theirs.sets == timed.rounds[0].theirs.sets
+        assert len(found.time.reference_wall_ms) == 2 * found.time.rounds
+    (file,) = tmp_path.glob("trial-*")
+    assert float(file.read_text()) == trials[2]
 
 
 def test_under_the_power_limit_clocks_are_not_compared() -> None:

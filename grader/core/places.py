@@ -20,3 +20,5 @@ STUDENT_COMMAND = "gpt149" if INSTALLED else HANDOUT_COMMAND
 """Command in messages for the person who runs this copy of the kit."""
 STUDENT_PROGRAM = STUDENT_COMMAND.removeprefix("python ")
 GRADER_COMMAND = "gpt149-grader" if INSTALLED else "python -m grader"
+SHARED_TRIALS = "GPT149_TRIALS"
+"""Environment variable of a class's workers: the folder in which they share short trials of a GPU reference."""

@@ -28,7 +28,7 @@ from grader.assignment.records import RunLimits
 from grader.backends.native.compilers import HEADER_TIMEOUT_S
 from grader.core import procfs, removal
 from grader.core.errors import KitError
-from grader.core.places import ROOT
+from grader.core.places import ROOT, SHARED_TRIALS
 from grader.core.quantities import size_text
 from grader.integrity import inspection
 from grader.judge.regrade import Rest
@@ -246,7 +246,12 @@ class LocalExecutor:
             process = subprocess.Popen(
                 [*self._command, str(os.getpid())],
                 cwd=ROOT,
-                env={**os.environ, "TMPDIR": str(place), "OMP_NUM_THREADS": str(threads)},
+                env={
+                    **os.environ,
+                    "TMPDIR": str(place),
+                    "OMP_NUM_THREADS": str(threads),
+                    SHARED_TRIALS: str(self._scratch),
+                },
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
