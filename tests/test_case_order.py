@@ -107,7 +107,7 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
 
 
 def test_events_and_cases_keep_their_order_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
-    """Events and cases keep their order in each part, and a part that is wrong on its hidden case has no time."""
+    """The second part is wrong only on its hidden case, so it has no time."""
     events: list[Event] = []
     result = judged(tmp_path, zygote, events, part2="if (N == 5) return V;")
     known = (PartStarted, HiddenStarted, PartDone)

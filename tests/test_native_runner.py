@@ -157,7 +157,6 @@ def test_a_fault_in_an_initialiser_ends_the_runner(
 
 
 def test_a_file_may_define_names_of_the_runners_program(host: NativeHost, tmp_path: Path) -> None:
-    """A student's file may define `main` and other names that the runner's program uses, too."""
     text = one_function(
         "return torch::full({1}, (float)(Reader().x + count + main()));",
         "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n",

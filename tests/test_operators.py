@@ -269,9 +269,7 @@ def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.Monkey
         ("sgd", 2 * 23, 8 * 23, 4 * 23, True),
     ],
 )
-def test_counted_work_equals_counts_by_hand(
-    part: str, operations: int, read: int, written: int, in_place: bool
-) -> None:
+def test_work_equals_hand_counts(part: str, operations: int, read: int, written: int, in_place: bool) -> None:
     assert sources.work(ASSIGNMENT.part(part), FEW) == Work(operations, read, written, in_place)
 
 

@@ -386,9 +386,7 @@ def programs(folder: Path, *, without: str) -> str:
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
 @pytest.mark.parametrize("tier", ["A", "B"])
-def test_an_autograder_gives_the_starter_0_and_the_solution_93_points(
-    installed: Path, tmp_path: Path, tier: str
-) -> None:
+def test_an_autograder_gives_starter_0_and_solution_93(installed: Path, tmp_path: Path, tier: str) -> None:
     if tier not in [each.tier for each in tiers()]:
         pytest.skip(f"tier {tier} does not work on this machine")
     path = os.environ["PATH"] if tier == "A" else programs(tmp_path / "bin", without="bwrap")
@@ -698,9 +696,7 @@ def test_no_compiled_reference_is_missed(two: Release, monkeypatch: pytest.Monke
     refused(r"--editor is for C\+\+", students.main, ["--editor", "--config", str(two.kit.public)])
 
 
-def test_all_files_of_a_submission_are_watched(
-    two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_source_files_are_watched(two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watcher, course = Mock(side_effect=EOFError), two.kit.assignment
     monkeypatch.setattr(loop.files, "Watcher", watcher)
     task = loop.WatchTask(course, tmp_path / "mine.py", course.parts, Options(), lambda *_: None)

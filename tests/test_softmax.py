@@ -155,8 +155,7 @@ def test_a_float_sum_of_a_tail_is_wrong_from_safe_on(distribution: str) -> None:
 
 
 @pytest.mark.parametrize("distribution", PARTIALS)
-def test_the_merge_is_associative_and_commutative(distribution: str) -> None:
-    """The merge is associative and commutative, and an empty side changes nothing."""
+def test_the_merge_is_associative_and_commutative_and_ignores_empty_sides(distribution: str) -> None:
     one, two = (make_inputs(distribution, {"R": 13, "d": 3}, seed) for seed in (1, 2))
 
     def merge(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:

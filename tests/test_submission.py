@@ -260,9 +260,7 @@ def test_a_swapped_link_is_not_read(tmp_path: Path, scratch: Path, monkeypatch: 
     assert "cannot be read" in str(results["m"]) and results["z"] == SOURCE
 
 
-def test_unreadable_files_and_folders_are_reported(
-    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_files_are_errors(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, {f"class/{name}/module.cpp": b"1" for name in ("a/private", "b", "c")})
     scandir, opened = os.scandir, os.open
 
