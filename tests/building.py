@@ -35,7 +35,7 @@ HEAD = "#include <torch/extension.h>\n"
 WITH_TORCH = pytest.param(torchbuild.build, marks=pytest.mark.full, id="with torch")
 needs_python_h = pytest.mark.skipif(not python_include_dir(), reason="no Python.h: apt install python3-dev")
 _HAS_TSAN = race.has_thread_sanitizer(toolchain())
-needs_tsan = pytest.mark.skipif(not _HAS_TSAN, reason="only gcc on Linux has the ThreadSanitizer that fits")
+needs_tsan = pytest.mark.skipif(not _HAS_TSAN, reason="needs the ThreadSanitizer of gcc on Linux")
 both_builds = pytest.mark.parametrize("made_by", [pytest.param(nativebuild.build, id="native"), WITH_TORCH])
 
 

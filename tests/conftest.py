@@ -184,7 +184,7 @@ def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size_probe, "MOST_CALLS", 4)
 
 
-needs_delays = pytest.mark.skipif(sys.platform != "linux", reason="macOS has no timers of a thread")
+needs_delays = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has timers of single threads")
 
 
 def insert_at_start(source: str, function: str, statements: str) -> str:

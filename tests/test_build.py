@@ -223,7 +223,7 @@ def test_macros_and_flags_are_taken(flags: tuple[str, ...], tmp_path: Path) -> N
 
 
 @pytest.mark.full
-@pytest.mark.skipif(sys.platform != "linux", reason="static programs are tried on Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="static programs are built only on Linux")
 def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nativebuild, "LINKAGES", {"dynamic": nativebuild.LINKAGES["dynamic"]})
     cache = sharing_headers(tmp_path / "cache")

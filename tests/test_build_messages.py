@@ -136,7 +136,7 @@ def test_out_of_memory_in_a_source_text_is_not_an_out_of_memory_error(tmp_path: 
         assert "4 GB" not in made.diagnostics and words in made.diagnostics
 
 
-@pytest.mark.skipif(toolchain().family != "gcc", reason="other compilers have no colours of one's choice")
+@pytest.mark.skipif(toolchain().family != "gcc", reason="only gcc lets users choose its colours")
 @pytest.mark.parametrize(
     "said",
     [

@@ -206,7 +206,7 @@ def test_a_scheduler_without_workers_and_one_whose_workers_all_fail_are_one_line
             each.communicate()
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make keys with")
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_a_wrong_tls_key_or_missing_tls_is_reported_in_one_line(tmp_path: Path) -> None:
     for name in ("right", "wrong"):
         (tmp_path / name).mkdir()

@@ -219,7 +219,7 @@ opening.tempfile = SimpleNamespace(TemporaryFile=lambda **_: open("/dev/full", "
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is Linux's")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
 def test_a_full_disk_costs_one_archive(acting: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     acting.add("ada")
     source = {"module.cpp": SOURCE}

@@ -36,7 +36,7 @@ from grader.staff.classroom.ledger import Entry
 from grader.staff.classroom.worker import Slot, need_of
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is Linux's")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
 def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with open("/dev/full", "wb", buffering=0) as disk:
         book = ledger.Ledger(tmp_path, disk.fileno(), tmp_path)

@@ -320,7 +320,7 @@ def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch
         assert machine.timing_cpus(*asked_for) == expected, asked_for
 
 
-@pytest.mark.skipif(len(CORES) < 2, reason="a limit of cores means nothing on one core")
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to test a limit on cores")
 @pytest.mark.parametrize("cores", [1, None])
 def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The threads of both runners are pinned before the first call. Without a limit, each working thread has a core."""

@@ -34,7 +34,7 @@ from grader.sandbox.leftovers import Scratch, nameless_files
 from grader.staff.classroom.executor import Failed, Job, LocalExecutor
 from grader.staff.classroom.worker import Settings
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create and /proc are Linux's")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has memfd_create and /proc")
 
 #: `forges` writes a forged reply without a payload to the pipe, and prevents the runner's own reply.
 FUNCTIONS = (

@@ -322,7 +322,7 @@ def without_marks(text: str) -> tuple[str, list[int]]:
 
 
 @pytest.mark.usefixtures("edited_builds")
-@pytest.mark.skipif(toolchain().family != "gcc", reason="gcc's sanitizers, containers and warnings")
+@pytest.mark.skipif(toolchain().family != "gcc", reason="expects gcc's sanitizers and warnings")
 @pytest.mark.parametrize(
     "group",
     one_of_each(groups(), key=lambda group: None, name=lambda group: f"{group[0].base}: {group[0].name}"),
