@@ -12,11 +12,11 @@ from conftest import ROOT, put, refused, write
 
 from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
+from grader.assignment.inputs import drawn
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
 from grader.backends.native.backend import NativeBackend
 from grader.core.draws import derive
-from grader.explain.case_run import question
 from grader.judge.marker import Marker
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Request
@@ -148,7 +148,7 @@ def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_reveal_one_another() -
     assignment = load(CONFIG)
     case = next(case for case in assignment.part("part1").cases if case.distribution == "random")
     shape = {**assignment.defaults, **case.shape}
-    first, again, other = (question(assignment.lab, replace(case, seed=k), shape) for k in (7, 7, 8))
+    first, again, other = (drawn(assignment.lab, case.distribution, shape, k, keep=True) for k in (7, 7, 8))
     assert all((first[name] == again[name]).all() for name in first)
     assert not any((first[name] == other[name]).all() for name in "QKV")
 

@@ -13,6 +13,7 @@ from building import cpu_growth
 from conftest import ASSIGNMENT, ROOT, some, write
 
 from grader.assignment import loading
+from grader.assignment.inputs import CaseInputs
 from grader.backends.faults import Broken
 from grader.backends.kinds import CPP, KERNELS
 from grader.backends.native import crashes, sanitize
@@ -596,7 +597,7 @@ def test_a_busy_machine_does_not_shorten_the_search_for_sizes() -> None:
         prober = size_probe.Prober(cast(Any, kernel), cast(Any, None), part.cases[0])
         with pytest.raises(size_probe.Ended):
             while True:
-                prober.called({"B": 1, "H": 1, "N": 2, "d": 2}, {})
+                prober.called(CaseInputs({"B": 1, "H": 1, "N": 2, "d": 2}, {}))
         return prober.calls
 
     assert calls_made(wall_s=1.0, cpu_s=0.001) > size_probe.MOST_CALLS

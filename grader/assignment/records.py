@@ -11,10 +11,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from grader.assignment import labs
+from grader.assignment.inputs import CaseInputs, drawn
 from grader.assignment.rubric import LateRule, ManualItem, TimeBand, TimeRule
 
 if TYPE_CHECKING:
-    from grader.core.arrays import Array
     from grader.core.commandline import SizeOption
 
 Shape = dict[str, int]
@@ -211,9 +211,9 @@ class Assignment:
         """Return the command-line options for the assignment's sizes."""
         return labs.size_options(self.lab, self.defaults)
 
-    def typical_inputs(self, part: Part, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
+    def typical_inputs(self, part: Part, shape: Mapping[str, int], seed: int) -> CaseInputs:
         """Make inputs from the distribution that a part is timed on."""
-        return self.lab.make_inputs(self.lab.oracles[part.oracle].timed, shape, seed)
+        return drawn(self.lab, self.lab.oracles[part.oracle].timed, shape, seed, keep=False)
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from grader.assignment.expressions import call_of, evaluate_float, evaluate_int
@@ -33,12 +33,12 @@ CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
-def accepted_codes(part: Part, inputs: Mapping[str, Any]) -> list[str]:
+def accepted_codes(part: Part, inputs: Collection[str]) -> list[str]:
     """Return for each argument the letters of the types that it may have (see CODE_NAMES)."""
     return [_accepted(argument, part, inputs) for argument in part.arguments]
 
 
-def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
+def _accepted(argument: str, part: Part, inputs: Collection[str]) -> str:
     if argument in inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
         return "T"
     if argument == "tensor":
@@ -49,7 +49,7 @@ def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
     return "fd" if call_of(argument, "float") is not None else "il"
 
 
-def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]) -> Diagnosis | None:
+def mismatch(part: Part, functions: Mapping[str, str], inputs: Collection[str]) -> Diagnosis | None:
     """Return a diagnosis if the part's function is not bound or has other argument types; else None."""
     expected = prototype(part, inputs)
     signature = functions.get(part.function)
@@ -81,7 +81,7 @@ def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]
     )
 
 
-def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
+def prototype(part: Part, inputs: Collection[str]) -> str:
     """Return the C++ declaration that the part's function should have."""
     if part.prototype:
         return part.prototype
@@ -159,7 +159,7 @@ def request(
     )
 
 
-def tensor_names(part: Part, inputs: Mapping[str, Any]) -> list[str]:
+def tensor_names(part: Part, inputs: Collection[str]) -> list[str]:
     """Return the names of the tensors in a call's request, in order: the inputs, and outputs to be written."""
     return [
         name

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Assignment, Case, Part
 from grader.assignment.rubric import TimeRule
 from grader.backends.faults import Broken, Faulty
@@ -65,15 +66,13 @@ class Checks(Protocol):
     @property
     def assignment(self) -> Assignment: ...
 
-    def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
-        """Return a case's sizes and its inputs, both by name."""
+    def inputs_of(self, case: Case) -> CaseInputs:
+        """Return a case's inputs, cached if they are small."""
 
-    def holds(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> bool:
+    def holds(self, case: str, inputs: CaseInputs, call: Call) -> bool:
         """Return True if all outputs are right and no input was changed."""
 
-    def sampled(
-        self, shape: Mapping[str, int], inputs: Mapping[str, Any], rows: int
-    ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
+    def sampled(self, inputs: CaseInputs, rows: int) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
         """Draw about `rows` rows of each output. Return a function that compares these rows with the oracle's."""
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
@@ -137,13 +136,8 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def request(
-        self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
-    ) -> Request:
-        """Return the request for a call of a part's function (`reference`: of the reference's function).
-
-        `inputs` are arrays by name.
-        """
+    def request(self, part: Part, inputs: CaseInputs, *, reference: bool = False) -> Request:
+        """Return the request for a call of a part's function (`reference`: of the reference's function)."""
 
     @abstractmethod
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from grader.assignment.inputs import drawn
 from grader.assignment.records import Case
 from grader.backends import binding, faults
 from grader.backends.native import crashes, warnings
@@ -420,13 +421,14 @@ class Closer:
             return [], ""
         case, shape = min(wrong, key=lambda each: math.prod(self.kernel.sizes(each[1]).values()))
         inputs, others = (
-            self.kernel.lab.make_inputs(case.distribution, shape, seed) for seed in (case.seed, case.seed + 1)
+            drawn(self.kernel.lab, case.distribution, shape, seed, keep=False)
+            for seed in (case.seed, case.seed + 1)
         )
         found, moving = [], 0
         with self.judged.fresh(threads=shape["threads"]) as session:
-            first = self.kernel.call(session, case.name, shape, inputs)
+            first = self.kernel.call(session, case.name, inputs)
             for name in inputs if first.outputs else ():
-                run = self.kernel.call(session, case.name, shape, {**inputs, name: others[name]})
+                run = self.kernel.call(session, case.name, inputs.swapped(name, others))
                 if name in self.part.outputs or not first.outputs or not run.outputs:
                     continue
                 moves = any(
@@ -624,9 +626,8 @@ class Closer:
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
         """Return " (expected ..., got ...)" with all numbers of an output at these sizes; "" for a large output."""
-        shape = {**self.kernel.shape, **sizes}
-        inputs = self.kernel.lab.make_inputs(prober.case.distribution, shape, prober.case.seed)
-        expected = self.kernel.expected(inputs, shape)
+        inputs = prober.inputs({**self.kernel.shape, **sizes})
+        expected = self.kernel.expected(inputs)
         if len(expected) != 1:
             return ""
         (value,) = (each.value for each in expected.values())

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
 
+from grader.assignment.inputs import CaseInputs
 from grader.core.arrays import Array, first_of, np
 from grader.core.precision import FLOATING, unwritten, widened
 from grader.core.results import CaseResult, Diagnosis
@@ -228,19 +228,19 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
 def refuted(
     oracle: Oracle,
     diagnoses: Sequence[Diagnosis | None],
-    right: Iterable[tuple[Any, Any, Mapping[str, Expected]]],
+    right: Iterable[tuple[CaseInputs, Mapping[str, Expected]]],
 ) -> frozenset[str]:
     """Return the names of the suspects that right calls refute: their predictions differ from the right outputs.
 
-    `right` are (sizes, inputs, expected outputs) of right calls.
+    `right` are (inputs, expected outputs) of right calls.
     """
     names, found = frozenset(_counts(diagnoses)), set[str]()
-    for shape, inputs, expected in right if names and oracle.refutes else ():
+    for inputs, expected in right if names and oracle.refutes else ():
         for name, known in expected.items():
             value = known.value
             tolerance, wrong = np.broadcast_to(known.tolerance, value.shape), np.zeros(value.shape, bool)
             axes, output = oracle.axes, name or oracle.output
-            seen = Deviation(value, value, tolerance, wrong, shape, inputs, axes, oracle.tiles, output)
+            seen = Deviation(value, value, tolerance, wrong, inputs.shape, inputs, axes, oracle.tiles, output)
             against = attempt(partial(oracle.suspects, seen, names), ())
             found.update(each for suspect in against for each in suspect.names)
     return frozenset(found)

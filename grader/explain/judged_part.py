@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.labs import Lab
 from grader.assignment.records import Case, Part
 from grader.backends.protocol import Backend, Checks
@@ -44,12 +45,10 @@ class Kernel(Checks, Protocol):
     def sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
         """Return the sizes in `shape` that the part uses."""
 
-    def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Expected]:
+    def expected(self, inputs: CaseInputs) -> dict[str, Expected]:
         """Return the expected outputs by name."""
 
-    def call(
-        self, session: Session, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], **how: Any
-    ) -> CaseRun:
+    def call(self, session: Session, case: str, inputs: CaseInputs, **how: Any) -> CaseRun:
         """Call the function on these inputs; `how` are keywords of `Session.call`."""
 
     def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:

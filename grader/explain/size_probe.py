@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from grader.assignment.inputs import CaseInputs, drawn
 from grader.assignment.records import Case
 from grader.backends import binding
 from grader.core.arrays import np
@@ -95,29 +96,31 @@ class Prober:
         key = tuple(sorted(sizes.items()))
         if key not in self.seen:
             shape = {**self.kernel.shape, **sizes}
-            inputs = self.kernel.lab.make_inputs(self.case.distribution, shape, self.case.seed)
             weak = is_trivial(self.kernel.oracle, shape)
-            wrong, output = self.wrong(shape, inputs)
+            wrong, output = self.wrong(self.inputs(shape))
             self.seen[key] = Seen(self.kernel.sizes(shape), wrong, weak, output)
         return self.seen[key]
 
-    def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> tuple[Array | None, str]:
+    def inputs(self, shape: Mapping[str, int]) -> CaseInputs:
+        return drawn(self.kernel.lab, self.case.distribution, shape, self.case.seed, keep=False)
+
+    def wrong(self, inputs: CaseInputs) -> tuple[Array | None, str]:
         """Return a mask of the wrong elements of the first wrong output, and its name; None and "" if all are right."""
-        run = self.called(shape, inputs)
+        run = self.called(inputs)
         if run.wrong is None:
             return None, ""
         return run.comparisons[run.wrong].wrong.reshape(run.expected[run.wrong].value.shape), run.wrong
 
-    def called(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> CaseRun:
+    def called(self, inputs: CaseInputs) -> CaseRun:
         """Call the function. Raises Ended if it returns no outputs, or if a limit is reached."""
-        part = self.kernel.part
+        part, shape = self.kernel.part, inputs.shape
         self.calls += 1
         left_s = BUDGET_S - self.called_s - (time.thread_time() - self.started_s)
         if self.calls > MOST_CALLS or left_s < 0 or time.monotonic() > self.deadline_s:
             raise Ended
         if math.prod(binding.output_shape(part, shape)) > LARGEST:
             raise Ended
-        run = self.kernel.call(self.session, self.case.name, shape, inputs, timeout_s=left_s + 1)
+        run = self.kernel.call(self.session, self.case.name, inputs, timeout_s=left_s + 1)
         # With several threads, processor time exceeds elapsed time.
         used_s = run.call.wall_s if run.call.cpu_s is None else min(run.call.wall_s, run.call.cpu_s)
         self.called_s += used_s
@@ -127,9 +130,8 @@ class Prober:
 
     def output(self, sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> Array | None:
         """Return the kernel's output as float64 for the given inputs; None if the call returned no output."""
-        shape = {**self.kernel.shape, **sizes}
         try:
-            run = self.called(shape, inputs)
+            run = self.called(CaseInputs({**self.kernel.shape, **sizes}, inputs))
         except Ended:
             return None
         name, first = next(iter((run.outputs or {}).items()))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Case, Part
 from grader.backends import faults
 from grader.backends.native import crashes
@@ -121,11 +122,11 @@ class Correctness:
 
         ok = {case.name for case in self.cases if case.ok}
         right = (
-            (shape, inputs, self.marker.expected(inputs, shape))
+            (inputs, self.marker.expected(inputs))
             for case in self.part.cases
             if case.name in ok and not case.hidden
-            for shape, inputs in [self.marker.inputs_of(case)]
-            if sum(array.size for array in inputs.values()) <= MOST_REFUTING
+            for inputs in [self.marker.inputs_of(case)]
+            if inputs.elements <= MOST_REFUTING
         )
         return refuted(self.marker.oracle, [case.diagnosis for case in self.cases], right)
 
@@ -205,9 +206,7 @@ class Correctness:
         """
         if not steps or not self.delays or not session.shares_work:
             return
-        largest = sorted(
-            steps, key=lambda step: sum(x.size for x in self.marker.inputs_of(step.case)[1].values())
-        )
+        largest = sorted(steps, key=lambda step: self.marker.inputs_of(step.case).elements)
         placement.spread(session.pid, machine.usable_cpus())
         # Alternate calls with and without delays: with many cores, races show more often without delays.
         calls = itertools.product([step.case for step in largest[: -MOST_SHAKEN - 1 : -1]], (True, False))
@@ -334,7 +333,7 @@ def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis)
     found = []
     for part_id, given in inquiry.calls[:MOST_INQUIRED]:
         part = marker.part if part_id == run.part.id else marker.bench.assignment.part(part_id)
-        answer = _outputs_of(marker, part, run, given, session)
+        answer = _outputs_of(marker, part, run, CaseInputs(run.shape, given), session)
         if answer is None:
             return ""
         found.append(answer)
@@ -343,10 +342,10 @@ def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis)
 
 
 def _outputs_of(
-    marker: Marker, part: Part, run: CaseRun, inputs: Mapping[str, Any], session: Session
+    marker: Marker, part: Part, run: CaseRun, inputs: CaseInputs, session: Session
 ) -> dict[str, Any] | None:
     """Call the function of `part` with the sizes of a run. Return its outputs; None if it is not bound or fails."""
     if marker.backend.unbound(part, session) is not None:
         return None
-    call = session.call(marker.backend.request(part, run.shape, inputs))
-    return replace(run, part=part, inputs=inputs, seen=inputs, call=call).outputs
+    call = session.call(marker.backend.request(part, inputs))
+    return replace(run, part=part, inputs=inputs, call=call).outputs

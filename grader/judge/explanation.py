@@ -21,7 +21,6 @@ from grader.backends import binding, faults
 from grader.backends.native import crashes, sanitize
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.selection import make
-from grader.core.arrays import np
 from grader.core.errors import KitError, UsageError
 from grader.core.results import Diagnosis, Verdict
 from grader.explain import clues
@@ -169,20 +168,19 @@ class Edited:
         if fresh and self.session is not None:
             self.session.close()
             self.session = None
-        shape, inputs = marker.inputs_of(case)
+        inputs = marker.inputs_of(case)
         first = binding.tensor_names(marker.part, inputs)[0]
-        chosen = np.array(inputs[first])
-        if chosen.dtype != np.float32 or (chosen.size < 2 and self.session is None):
-            return None
         # A tensor of one number has no room for the edit's number: the edit of the call before stays active.
-        chosen.reshape(-1)[:2] = (edited_source.MAGIC, number)[: chosen.size]
+        chosen = inputs.starting(first, (edited_source.MAGIC, number))
+        if chosen is None and self.session is None:
+            return None
         try:
             if self.session is None:
-                started = marker.bench.student(marker.part, threads=shape["threads"], freeze=False)
+                started = marker.bench.student(marker.part, threads=inputs.shape["threads"], freeze=False)
                 self.session = self.stack.enter_context(started)
             session = self.session
-            if chosen.size > 1:
-                marker.call(session, case.name, shape, {**inputs, first: chosen}, timeout_s=limit_s)
+            if chosen is not None:
+                marker.call(session, case.name, chosen, timeout_s=limit_s)
             run = marker.call_case(session, case, timeout_s=limit_s)
         except faults.Faulty:
             self.session = None

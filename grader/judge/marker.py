@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grader.assignment.inputs import CaseInputs, drawn
 from grader.assignment.records import Case, Part
 from grader.backends import binding, faults
 from grader.backends.faults import Broken
 from grader.backends.protocol import SampledRows
 from grader.core.errors import KitError
 from grader.core.results import CaseResult, Diagnosis
-from grader.explain.case_run import CaseRun, expectations, expected_of, question
+from grader.explain.case_run import CaseRun, expectations
 from grader.explain.explanation_errors import UNEXPLAINED, attempt
 from grader.integrity import flags as integrity
 from grader.judge.bench import Bench
@@ -52,64 +53,52 @@ class Marker:
     def oracle(self) -> Oracle:
         return self.lab.oracle(self.part.oracle)
 
-    def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
-        """Return a case's sizes, by name, and its inputs."""
-        shape = {**self.shape, **case.shape}
-        return shape, question(self.lab, case, shape)
+    def inputs_of(self, case: Case) -> CaseInputs:
+        return drawn(self.lab, case.distribution, {**self.shape, **case.shape}, case.seed, keep=True)
 
-    def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Expected]:
+    def expected(self, inputs: CaseInputs) -> dict[str, Expected]:
         """Return the part's expected outputs by name."""
-        return expected_of(self.part, self.oracle, inputs, self.seen(inputs), shape)
+        return expectations(self.part, inputs.expected(self.oracle, self.seen()))
 
-    def seen(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the inputs on which the expected values depend."""
-        names = None if self.functions is None else self.backend.seen(self.part, self.functions)
-        return inputs if names is None else {name: value for name, value in inputs.items() if name in names}
+    def seen(self) -> Collection[str] | None:
+        """Return the names of the inputs on which the expected values depend; None for all inputs."""
+        return None if self.functions is None else self.backend.seen(self.part, self.functions)
 
     def call(
-        self,
-        session: Session,
-        case: str,
-        shape: Mapping[str, int],
-        inputs: Mapping[str, Any],
-        *,
-        reference: bool = False,
-        **how: Any,
+        self, session: Session, case: str, inputs: CaseInputs, *, reference: bool = False, **how: Any
     ) -> CaseRun:
         """Call the part's function, or the `reference`. `how` are keywords of `Session.call`.
 
         A crash is recorded in the CaseRun's `call` and does not raise.
         """
-        request = self.backend.request(self.part, shape, inputs, reference=reference)
-        return self.run(case, shape, inputs, session.call(request, **how))
+        request = self.backend.request(self.part, inputs, reference=reference)
+        return self.run(case, inputs, session.call(request, **how))
 
     def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:
         """Call the function on the inputs of a case; `how` as for `call`."""
-        return self.call(session, case.name, *self.inputs_of(case), **how)
+        return self.call(session, case.name, self.inputs_of(case), **how)
 
-    def run(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> CaseRun:
+    def run(self, case: str, inputs: CaseInputs, call: Call) -> CaseRun:
         """Return the record of a finished call. It compares the outputs with the oracle on first use."""
-        return CaseRun(self.part, case, shape, inputs, self.seen(inputs), call, self.oracle)
+        return CaseRun(self.part, case, inputs, self.seen(), call, self.oracle)
 
     def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
         """Repeat the call `run`; `how` as for `call`."""
-        return self.call(session, run.case, run.shape, run.inputs, **how)
+        return self.call(session, run.case, run.inputs, **how)
 
-    def holds(self, case: str, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call) -> bool:
+    def holds(self, case: str, inputs: CaseInputs, call: Call) -> bool:
         """Return True if all outputs are right and no input was changed."""
-        run = self.run(case, shape, inputs, call)
+        run = self.run(case, inputs, call)
         return run.is_right and self.overwritten(run) is None
 
-    def sampled(
-        self, shape: Mapping[str, int], inputs: Mapping[str, Any], rows: int
-    ) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
+    def sampled(self, inputs: CaseInputs, rows: int) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
         """Draw about `rows` rows of each output. Return a function that compares these rows with the oracle's."""
         from grader.core.arrays import np
         from grader.core.draws import Draws, derive
         from grader.explain.comparison import compare
 
         draws = Draws(derive(secrets.randbits(60), "rows"))
-        at, expected = self.oracle.sample(self.seen(inputs), shape, draws, rows)
+        at, expected = self.oracle.sample(inputs.only(self.seen()), inputs.shape, draws, rows)
 
         def looked_at(outputs: Mapping[str, Any]) -> dict[str, SampledRows]:
             found = {}
@@ -195,12 +184,11 @@ class Marker:
         explain: bool,
     ) -> Diagnosis | None:
         """Return the diagnosis of the wrong output `name`; None if `explain` is False. Other arguments: see `mark`."""
-        from grader.core.arrays import np
         from grader.explain import diagnose
 
         assert run.outputs is not None
         outputs = run.outputs
-        if name in run.inputs and np.array_equal(outputs[name], run.inputs[name]):
+        if run.inputs.holds(name, outputs[name]):
             return diagnose.not_written(name)
         if not explain:
             return None
@@ -280,10 +268,10 @@ class Marker:
 
     def overwritten(self, run: CaseRun) -> Diagnosis | None:
         """Return a diagnosis if the call changed an input that is not an output; else None."""
-        part, inputs, call = self.part, run.inputs, run.call
+        part, call = self.part, run.call
         if not call.changed_inputs or (part.table and part.returns == "nothing"):
             return None
-        names = ["tensor"] if part.table else binding.tensor_names(part, inputs)
+        names = ["tensor"] if part.table else binding.tensor_names(part, run.inputs)
         kept = [name for name in names if name not in part.outputs]
         changed = [names[k] for k in call.changed_inputs if k < len(names) and names[k] in kept]
         return self.changed_inputs(changed, kept) if changed else None

@@ -145,10 +145,8 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
     """
     part, is_reference = marker.part, side == "REFERENCE"
     small, table = marker.inputs_of(case_order.smallest(part)), case_order.profiled(part, side)
-    for (shape, inputs), how in ((small, {}), ((mine.run.shape, mine.run.inputs), table)):
-        run = marker.call(
-            session, "profiled call", shape, inputs, reference=is_reference, echo_inputs=True, **how
-        )
+    for inputs, how in ((small, {}), (mine.run.inputs, table)):
+        run = marker.call(session, "profiled call", inputs, reference=is_reference, echo_inputs=True, **how)
         if is_reference:
             marker.refuse_failed_reference(run.call)
         else:

@@ -137,16 +137,16 @@ def _tile_flags(
         student = stack.enter_context(fresh(threads=marker.shape["threads"]))
         reference = stack.enter_context(marker.bench.reference(threads=marker.shape["threads"]))
         for case in part.cases:
-            shape, inputs = marker.inputs_of(case)
-            doubled = _own_sizes_doubled(part, other, shape)
+            inputs = marker.inputs_of(case)
+            doubled = _own_sizes_doubled(part, other, inputs.shape)
             if case.hidden or not case.shape:
                 continue
             theirs, mine = [], []
-            for sizes in (shape, {**shape, **doubled}):
-                run = marker.call(reference, case.name, sizes, inputs, reference=True)
+            for given in (inputs, inputs.resized(**doubled)):
+                run = marker.call(reference, case.name, given, reference=True)
                 marker.refuse_failed_reference(run.call)
                 theirs.append(run.call.output.copy())
-                run = marker.call(student, case.name, sizes, inputs)
+                run = marker.call(student, case.name, given)
                 if not run.is_right:
                     return
                 mine.append(run.call.output.copy())
@@ -399,15 +399,15 @@ def _distinguishing(
         for case in marker.part.cases:
             if case.name not in names:
                 continue
-            shape, inputs = marker.inputs_of(case)
-            doubled = _own_sizes_doubled(marker.part, other, shape)
+            inputs = marker.inputs_of(case)
+            doubled = _own_sizes_doubled(marker.part, other, inputs.shape)
             outputs = []
-            for part, sizes in (
-                (marker.part, shape),
-                (other, shape),
-                (marker.part, {**shape, **doubled}),
+            for part, given in (
+                (marker.part, inputs),
+                (other, inputs),
+                (marker.part, inputs.resized(**doubled)),
             )[: 3 if doubled else 2]:
-                call = session.call(binding.request(part, sizes, inputs, reference=True))
+                call = session.call(binding.request(part, given.shape, given, reference=True))
                 marker.refuse_failed_reference(call)
                 outputs.append(call.output.copy())
             if all(share_of(outputs[:1], [each]) < SAME_SHARE for each in outputs[1:]):

@@ -269,16 +269,16 @@ def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
 
     A small call precedes it, so that memory for loading the code does not count. `reference`: call the reference.
     """
-    small_shape, small_inputs = marker.inputs_of(case_order.smallest(marker.part))
+    small = marker.inputs_of(case_order.smallest(marker.part))
     sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)
-    for shape, inputs, measured in ((small_shape, small_inputs, False), (marker.shape, sized, True)):
-        request = binding.request(marker.part, shape, inputs, reference=reference)
+    for inputs, measured in ((small, False), (sized, True)):
+        request = binding.request(marker.part, inputs.shape, inputs, reference=reference)
         call = session.call(request, measure_peak=measured)
         if reference:
             marker.refuse_failed_reference(call)
         else:
             marker.refuse_broken(
-                call, session, "call of " + " ".join(f"{name}={size}" for name, size in shape.items())
+                call, session, "call of " + " ".join(f"{name}={size}" for name, size in inputs.shape.items())
             )
     return call
 

@@ -107,13 +107,13 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
     marker, found = Marker(bench, part), {}
     with bench.student(part, threads=bench.shape["threads"]) as session:
         for case in (case for case in part.cases if case.shape):
-            shape, inputs = marker.inputs_of(case)
-            call = session.call(binding.request(part, shape, inputs))
-            expected = marker.expected(inputs, shape)[RESULT]
+            inputs = marker.inputs_of(case)
+            call = session.call(binding.request(part, inputs.shape, inputs))
+            expected = marker.expected(inputs)[RESULT]
             if call.status != "ok":
                 break
             if call.dtype == "float32" and call.shape == tuple(expected.value.shape):
-                found[case.name] = Answer(inputs, shape, expected, call.output.copy())
+                found[case.name] = Answer(inputs, inputs.shape, expected, call.output.copy())
     return found
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Part
 from grader.backends.faults import Broken, Faulty
 from grader.backends.gpu import crashes, devicecall
@@ -58,10 +59,8 @@ class GpuBackend(Backend):
             session.call_timeout_s, session.call_cpu_s = INTERPRETER_WALL * limit_s, INTERPRETER_CPU * limit_s
         return session
 
-    def request(
-        self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
-    ) -> Request:
-        made = devicecall.request(part, shape, inputs)
+    def request(self, part: Part, inputs: CaseInputs, *, reference: bool = False) -> Request:
+        made = devicecall.request(part, inputs.shape, inputs)
         # Limit the memory, because several submissions may share the GPU.
         return replace(made, more={**made.more, "most_bytes": gpu_bytes(self.host.assignment)})
 

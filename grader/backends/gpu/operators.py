@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grader.assignment.expressions import evaluate_int
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Case, Part
 from grader.backends import binding
 from grader.backends.gpu import devicecall
@@ -93,8 +94,7 @@ class Replay:
     """Result of replaying one call's trace on other inputs."""
 
     case: str
-    shape: dict[str, int]
-    inputs: Mapping[str, Any]
+    inputs: CaseInputs
     request: Request
     rows: tuple[ProfileRow, ...]
     outputs: dict[str, Any]
@@ -247,17 +247,17 @@ def _played(checks: Checks, session: Session, case: Case, trace: str) -> tuple[R
     distribution has only one set of inputs.
     """
     part = checks.part
-    first, replay, call = checks.inputs_of(case)[1], None, Call("ok")
+    first, replay, call = checks.inputs_of(case), None, Call("ok")
     for turn in range(PLAYS):
-        shape, inputs = checks.inputs_of(replace(case, seed=_other_seed(part, case, turn)))
-        if all(bool((each == inputs[name]).all()) for name, each in first.items()):
+        inputs = checks.inputs_of(replace(case, seed=_other_seed(part, case, turn)))
+        if all(inputs.holds(name, each) for name, each in first.items()):
             break
-        request = devicecall.request(part, shape, inputs)
+        request = devicecall.request(part, inputs.shape, inputs)
         more = {"trace": trace, "ablate": False, "most_bytes": player_bytes(checks.assignment)}
         request = replace(request, echo=True, more={**request.more, **more})
         call = session.call(request)
         outputs = _written(part, inputs, call)
-        replay = Replay(case.name, shape, inputs, request, call.profile, outputs, _avoided(part, shape))
+        replay = Replay(case.name, inputs, request, call.profile, outputs, _avoided(part, inputs.shape))
         if call.status != "ok" or not _is_suspect(part, replay):
             break
     return replay, call
@@ -302,10 +302,10 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
         return "a kernel was launched, but this part must use PyTorch alone"
     if part.outputs and not launches and not in_torch(part):
         dims = (output.dims for output in part.outputs.values())
-        if all(math.prod(evaluate_int(dim, replay.shape) for dim in each) <= 1 for each in dims):
+        if all(math.prod(evaluate_int(dim, replay.inputs.shape) for dim in each) <= 1 for each in dims):
             return ""  # outputs of one number may need no kernel: the softmax of one number is 1
         return "no kernel of the file was launched"
-    if not checks.holds(replay.case, replay.shape, replay.inputs, call):
+    if not checks.holds(replay.case, replay.inputs, call):
         return (
             "the operators and kernels recorded in a call give a wrong result on other inputs: "
             "the call obtained its numbers in another way"

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.expressions import evaluate_int
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Part
 from grader.backends import binding, faults
 from grader.backends.gpu import devicecall
@@ -392,8 +393,8 @@ class DeviceRounds:
         """
         if side.is_reference:
             self.sampled_set = secrets.randbelow(self.mine.sets)
-            inputs = side.runner.arena.input_values(side.seed, self.sampled_set)
-            self.looked_at = self.checks.sampled(self.shape, inputs, SAMPLED_ROWS)
+            arrays = side.runner.arena.input_values(side.seed, self.sampled_set)
+            self.looked_at = self.checks.sampled(CaseInputs(self.shape, arrays), SAMPLED_ROWS)
         found = self.looked_at(side.runner.arena.output_values(self.sampled_set))
         for name, rows in found.items():
             if not rows.wrong:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.labs import Lab
 from grader.assignment.records import Part
 from grader.backends import binding, pairs
@@ -30,10 +31,8 @@ class CppCalls(Backend):
 
     kind = CPP
 
-    def request(
-        self, part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
-    ) -> Request:
-        return binding.request(part, shape, inputs, reference=reference)
+    def request(self, part: Part, inputs: CaseInputs, *, reference: bool = False) -> Request:
+        return binding.request(part, inputs.shape, inputs, reference=reference)
 
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         return binding.mismatch(part, session.functions, part.inputs)

@@ -124,12 +124,12 @@ class TimedInputs:
 
     def called(self, session: Session, *, is_reference: bool, delays: bool = False) -> CaseRun:
         """Make one call on new inputs, with delayed threads if `delays`. Raises Faulty if it returns no outputs."""
-        marker, part, shape = self.marker, self.marker.part, self.marker.shape
+        marker, part = self.marker, self.marker.part
         self.calls += 1
         seed = derive(self.seed, "inputs", self.calls)
-        inputs = marker.bench.assignment.typical_inputs(part, shape, seed)
-        self.tensor_bytes = self.tensor_bytes or marker.backend.request(part, shape, inputs).tensor_bytes()
-        run = marker.call(session, "timed call", shape, inputs, reference=is_reference, delays=delays)
+        inputs = marker.bench.assignment.typical_inputs(part, marker.shape, seed)
+        self.tensor_bytes = self.tensor_bytes or marker.backend.request(part, inputs).tensor_bytes()
+        run = marker.call(session, "timed call", inputs, reference=is_reference, delays=delays)
         if is_reference:
             marker.refuse_failed_reference(run.call)
         marker.refuse_broken(run.call, session, "timed call")
@@ -140,8 +140,7 @@ class TimedInputs:
     def small_call(self, session: Session, *, is_reference: bool) -> None:
         """Make an untimed call with the smallest sizes, to warm up."""
         marker = self.marker
-        shape, inputs = marker.inputs_of(case_order.smallest(marker.part))
-        call = marker.call(session, "warm-up", shape, inputs, reference=is_reference).call
+        call = marker.call_case(session, case_order.smallest(marker.part), reference=is_reference).call
         if is_reference:
             marker.refuse_failed_reference(call)
         marker.refuse_broken(call, session, "warm-up")

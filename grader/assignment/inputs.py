@@ -1,0 +1,88 @@
+"""The inputs of one call, as a record of its sizes and its input arrays.
+
+The inputs of a case and the expected values are the same for every part and every submission of a class. Computing them
+can cost as much as a kernel's call, so a process caches those of small cases. Inputs of timed calls are drawn anew for
+each call and are not cached.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from grader.assignment.labs import Lab
+
+if TYPE_CHECKING:
+    from grader.core.arrays import Array
+
+KEPT = 32
+LARGEST_KEPT_ELEMENTS = 1 << 20
+"""Most input elements of a cached case. A case of this size takes 10 MB, expected values included."""
+
+
+class CaseInputs(dict[str, Any]):
+    """Input arrays of one call by name, its sizes, and a cache of expected values. Callers must not change the arrays.
+
+    Only `backends` (requests), oracles and explanations read the arrays. Other modules pass this record on.
+    """
+
+    def __init__(self, shape: Mapping[str, int], arrays: Mapping[str, Any]) -> None:
+        super().__init__(arrays)
+        self.shape = dict(shape)
+        self._expected: dict[tuple[int, Collection[str] | None], Any] = {}
+
+    def expected(self, oracle: Any, names: Collection[str] | None = None) -> Any:
+        """Return the values that an oracle expects from the inputs `names` (all by default), computed once."""
+        key = id(oracle), None if names is None else frozenset(names)
+        if key not in self._expected:
+            self._expected[key] = oracle.expected(self.only(names), self.shape)
+        return self._expected[key]
+
+    def only(self, names: Collection[str] | None) -> CaseInputs:
+        """Return the inputs `names` alone; None stands for all."""
+        if names is None:
+            return self
+        return CaseInputs(self.shape, {name: array for name, array in self.items() if name in names})
+
+    def resized(self, **sizes: int) -> CaseInputs:
+        """Return the same arrays with other sizes, such as the length of a tile."""
+        return CaseInputs({**self.shape, **sizes}, self)
+
+    def swapped(self, name: str, other: CaseInputs) -> CaseInputs:
+        """Return these inputs with the array `name` of `other`."""
+        return CaseInputs(self.shape, {**self, name: other[name]})
+
+    def starting(self, name: str, numbers: Sequence[float]) -> CaseInputs | None:
+        """Return a copy in which the array `name` starts with `numbers`; None if it is shorter or not of float32."""
+        array = self[name]
+        if array.dtype != "float32" or array.size < len(numbers):
+            return None
+        array = array.copy()
+        array.reshape(-1)[: len(numbers)] = numbers
+        return CaseInputs(self.shape, {**self, name: array})
+
+    def holds(self, name: str, value: Array) -> bool:
+        """Return True if there is an input `name` that equals `value`."""
+        return name in self and self[name].shape == value.shape and bool((self[name] == value).all())
+
+    @property
+    def elements(self) -> int:
+        return sum(int(array.size) for array in self.values())
+
+
+_kept: OrderedDict[tuple[object, ...], CaseInputs] = OrderedDict()
+
+
+def drawn(lab: Lab, distribution: str, shape: Mapping[str, int], seed: int, *, keep: bool) -> CaseInputs:
+    """Return inputs from a distribution. If they are small, `keep` caches them. `shape` holds all sizes."""
+    key = (id(lab), distribution, seed, *sorted(shape.items()))
+    if key in _kept:
+        _kept.move_to_end(key)
+        return _kept[key]
+    made = CaseInputs(shape, lab.make_inputs(distribution, shape, seed))
+    if keep and made.elements <= LARGEST_KEPT_ELEMENTS:
+        _kept[key] = made
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return made
