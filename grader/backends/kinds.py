@@ -15,15 +15,11 @@ class Kind:
     is_students: bool = True
     """False for a part that calls torch's own function and runs no student code."""
     on_card: bool = False
-    """True if the part's kernels run on a GPU, or in Triton's interpreter on a machine without a GPU."""
-    delays: bool = True
-    """True if the judge can delay a runner's threads at random moments, which reveals data races."""
-    shows_memory: bool = True
-    """True if the memory of each call can be measured from outside."""
-    sanitizes: bool = True
-    """True if the file can be built with sanitizers."""
-    holds_its_work: bool = True
-    """True if the part's function does the computation; False if it only launches kernels that do."""
+    """True if the part's kernels run on a GPU, or in Triton's interpreter on a machine without a GPU.
+
+    Its function only launches kernels. The judge cannot delay its threads, measure the memory of a call from outside or
+    build the file with sanitizers.
+    """
     is_program: bool = True
     """True if the runners are native programs, without Python."""
 
@@ -37,10 +33,6 @@ CPP_IN_TORCH = replace(CPP, is_program=False)
 TORCH = replace(CPP_IN_TORCH, is_students=False)
 KERNELS = Kind(
     on_card=True,
-    delays=False,
-    shows_memory=False,
-    sanitizes=False,
-    holds_its_work=False,
     is_program=False,
     # In 67 rounds of a class on an H100, no time was more than 1.07 times the median of its kernel.
     early_slow=(2.0, 1.15),

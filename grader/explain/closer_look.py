@@ -588,7 +588,7 @@ class Closer:
             return repeated
         if checked is not None and checked.tried:
             return ["No access outside of an array was seen on these inputs.", *repeated]
-        if self.kernel.backend.kind.sanitizes and (self.second is None or not self.second.exists):
+        if not self.kernel.backend.kind.on_card and (self.second is None or not self.second.exists):
             repeated.append(f"Next: {self._named()} --sanitize names accesses outside of an array.")
         return repeated
 
@@ -676,7 +676,7 @@ class Closer:
         name = self.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         shown = shown or clues.lines(self.body, self.part, clues.USUAL["wrong_values"], self._right_outputs())
-        if not shown and not self.kernel.backend.kind.holds_its_work:
+        if not shown and self.kernel.backend.kind.on_card:
             return suspected
         if not shown and self.body.last - self.body.opened <= SHORT:
             shown = [clues.Shown(place, "") for place in self.body.find(r"\w")]

@@ -76,9 +76,10 @@ class Correctness:
         self.runners = runners or Runners(bench, part)
         self.marker = Marker(bench, part)
         self.backend = self.marker.backend
-        self.looking = look and not bench.options.sanitize and self.backend.kind.shows_memory
+        is_observable = not bench.options.sanitize and not self.backend.kind.on_card
+        self.looking = look and is_observable
         self.is_compared = same_work.is_compared(bench.assignment, part)
-        self.delays = not bench.options.sanitize and self.backend.kind.delays
+        self.delays = is_observable
         self.shaken_s = 0.0
         """Seconds of calls with delayed threads so far."""
         self.cases: list[CaseResult] = []

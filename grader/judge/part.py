@@ -308,7 +308,7 @@ class PartJudge:
                 memory.held_at(self.marker, self.runners.fresh, sizes)
                 for sizes in same_work.sizes_beside(self.marker)
             )
-            comparable = others if self.backend.kind.shows_memory else None
+            comparable = None if self.backend.kind.on_card else others
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def look_for_races(self) -> None:
