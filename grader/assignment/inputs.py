@@ -22,10 +22,7 @@ LARGEST_KEPT_ELEMENTS = 1 << 20
 
 
 class CaseInputs(dict[str, Any]):
-    """Input arrays of one call by name, its sizes, and a cache of expected values. Callers must not change the arrays.
-
-    Only `backends` (requests), oracles and explanations read the arrays. Other modules pass this record on.
-    """
+    """Input arrays of one call by name, its sizes, and a cache of expected values. No caller changes the arrays."""
 
     def __init__(self, shape: Mapping[str, int], arrays: Mapping[str, Any]) -> None:
         super().__init__(arrays)
@@ -45,20 +42,15 @@ class CaseInputs(dict[str, Any]):
             return self
         return CaseInputs(self.shape, {name: array for name, array in self.items() if name in names})
 
-    def resized(self, **sizes: int) -> CaseInputs:
-        """Return the same arrays with other sizes, such as the length of a tile."""
-        return CaseInputs({**self.shape, **sizes}, self)
-
     def swapped(self, name: str, other: CaseInputs) -> CaseInputs:
         """Return these inputs with the array `name` of `other`."""
         return CaseInputs(self.shape, {**self, name: other[name]})
 
     def starting(self, name: str, numbers: Sequence[float]) -> CaseInputs | None:
         """Return a copy in which the array `name` starts with `numbers`; None if it is shorter or not of float32."""
-        array = self[name]
+        array = self[name].copy()
         if array.dtype != "float32" or array.size < len(numbers):
             return None
-        array = array.copy()
         array.reshape(-1)[: len(numbers)] = numbers
         return CaseInputs(self.shape, {**self, name: array})
 

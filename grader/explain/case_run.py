@@ -85,10 +85,7 @@ class CaseRun:
 def outputs_of(
     part: Part, shape: Mapping[str, int], inputs: Collection[str], call: Call
 ) -> tuple[dict[str, Any] | None, Diagnosis | None]:
-    """Return (outputs by name, None), or (None, diagnosis) if an output has a wrong type or shape or is not written.
-
-    `inputs` are the names of the inputs.
-    """
+    """Return (outputs by name, None), or (None, diagnosis) if an output has a wrong type or shape or is not written."""
     from grader.explain import diagnose
 
     if part.returns == "nothing" and part.table:

@@ -72,15 +72,11 @@ class Marker:
         A crash is recorded in the CaseRun's `call` and does not raise.
         """
         request = self.backend.request(self.part, inputs, reference=reference)
-        return self.run(case, inputs, session.call(request, **how))
+        return CaseRun(self.part, case, inputs, self.seen(), session.call(request, **how), self.oracle)
 
     def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:
         """Call the function on the inputs of a case; `how` as for `call`."""
         return self.call(session, case.name, self.inputs_of(case), **how)
-
-    def run(self, case: str, inputs: CaseInputs, call: Call) -> CaseRun:
-        """Return the record of a finished call. It compares the outputs with the oracle on first use."""
-        return CaseRun(self.part, case, inputs, self.seen(), call, self.oracle)
 
     def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
         """Repeat the call `run`; `how` as for `call`."""
@@ -88,7 +84,7 @@ class Marker:
 
     def holds(self, case: str, inputs: CaseInputs, call: Call) -> bool:
         """Return True if all outputs are right and no input was changed."""
-        run = self.run(case, inputs, call)
+        run = CaseRun(self.part, case, inputs, self.seen(), call, self.oracle)
         return run.is_right and self.overwritten(run) is None
 
     def sampled(self, inputs: CaseInputs, rows: int) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from grader.assignment.expressions import evaluate_int, names_in
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Assignment, Part
 from grader.backends import binding
 from grader.backends.kinds import kind_of
@@ -142,7 +143,7 @@ def _tile_flags(
             if case.hidden or not case.shape:
                 continue
             theirs, mine = [], []
-            for given in (inputs, inputs.resized(**doubled)):
+            for given in (inputs, CaseInputs({**inputs.shape, **doubled}, inputs)):
                 run = marker.call(reference, case.name, given, reference=True)
                 marker.refuse_failed_reference(run.call)
                 theirs.append(run.call.output.copy())
@@ -402,11 +403,10 @@ def _distinguishing(
             inputs = marker.inputs_of(case)
             doubled = _own_sizes_doubled(marker.part, other, inputs.shape)
             outputs = []
-            for part, given in (
-                (marker.part, inputs),
-                (other, inputs),
-                (marker.part, inputs.resized(**doubled)),
-            )[: 3 if doubled else 2]:
+            calls = [(marker.part, inputs), (other, inputs)]
+            if doubled:
+                calls.append((marker.part, CaseInputs({**inputs.shape, **doubled}, inputs)))
+            for part, given in calls:
                 call = session.call(binding.request(part, given.shape, given, reference=True))
                 marker.refuse_failed_reference(call)
                 outputs.append(call.output.copy())

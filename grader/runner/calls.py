@@ -103,15 +103,22 @@ class Request:
     more: Mapping[str, Any] = field(default_factory=dict)
     """Additional fields of the request's header, which only some kinds of runners read."""
 
-    def described(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """Return the header fields that describe the call; `inputs` are the arrays that follow the header."""
+    def payload(self) -> list[memoryview]:
+        """Return the bytes of the inputs, which follow the header."""
+        # Imported here: NumPy then loads while the zygote imports torch, and processes that make no calls skip it.
+        from grader.core.arrays import array_bytes, np
+
+        return [array_bytes(np.asarray(array, order="C")) for array in self.inputs]
+
+    def described(self) -> dict[str, Any]:
+        """Return the header fields that describe the call."""
         return {
             "op": self.op,
             "function": self.function,
             "arguments": list(self.arguments),
             "inputs": [
                 {"shape": list(array.shape), "dtype": self.dtypes[k] if self.dtypes else array.dtype.name}
-                for k, array in enumerate(inputs)
+                for k, array in enumerate(self.inputs)
             ],
             "output_shape": list(self.output_shape),
             "keywords": dict(self.keywords),

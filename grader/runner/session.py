@@ -241,17 +241,14 @@ class PipeSession(Session):
         if self.budget is not None and (excess := self.budget.excess()):
             self.death = replace(self._end(RunnerDied(timed_out=True)), message=excess)
             return self.death
-        # Imported here: NumPy then loads while the zygote imports torch, and processes that make no calls skip it.
-        from grader.core.arrays import array_bytes, np
-
         # Request the inputs only after the call: a kernel that knew of this request could behave differently in such
         # calls.
         asks_after = echo_inputs and not request.echo and request.op == "call"
-        inputs = [np.asarray(array, order="C") for array in request.inputs]
-        input_bytes = sum(array.nbytes for array in inputs)
+        sent = request.payload()
+        input_bytes = sum(map(len, sent))
         wanted_bytes = 8 * math.prod(request.output_shape)
         header = {
-            **request.described(inputs),
+            **request.described(),
             "profile": profile_label,
             "workspace_in_scope": workspace_in_scope,
             # 8 bytes per element: an output of a wrong type may be wider than float32. A larger output is withheld.
@@ -268,7 +265,7 @@ class PipeSession(Session):
         resident_before = self._reset_peak() if measure_peak else None
         try:
             timeout_s = timeout_s or self.call_timeout_s
-            wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming, marks)
+            wall_s, cpu_s = self._exchange(text, sent, timeout_s, incoming, marks)
             idle_s, own_s = self._watch.waits(wall_s, cpu_s) if self._freezes else (None, None)
             payload = incoming.payload
             if asks_after and incoming.header.get("status") == "ok":

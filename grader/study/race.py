@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Assignment, Part
 from grader.backends import binding, faults
 from grader.backends.native import crashes
@@ -70,7 +71,7 @@ def compare(
     )
     sizes = {**shape, "threads": max(threads)}
     inputs = assignment.typical_inputs(part, sizes, seed)
-    expected = expectations(part, assignment.lab.oracle(part.oracle).expected(inputs, sizes))
+    expected = expectations(part, inputs.expected(assignment.lab.oracle(part.oracle)))
     trouble = ""
     with ExitStack() as stack:
         options = Options(shape=sizes, defines=defines or {})
@@ -84,7 +85,7 @@ def compare(
             trouble = f"does not compile: {bench.build.diagnostics.splitlines()[0]}"
         else:
             try:
-                trouble = _differences(bench, part, sizes, inputs, expected, threads, rounds)
+                trouble = _differences(bench, part, inputs, expected, threads, rounds)
             except faults.Faulty as fault:
                 trouble = f"gave no answer: {fault.diagnosis.message}"
     return RaceResult(
@@ -110,8 +111,7 @@ class Run:
 def _differences(
     bench: Bench,
     part: Part,
-    shape: Mapping[str, int],
-    inputs: Mapping[str, Any],
+    inputs: CaseInputs,
     expected: Mapping[str, Expected],
     threads: tuple[int, ...],
     rounds: int,
@@ -123,10 +123,10 @@ def _differences(
             if (misfit := binding.mismatch(part, session.functions, part.inputs)) is not None:
                 raise faults.Faulty("missing", misfit)
             for _ in range(rounds):
-                call = session.call(binding.request(part, shape, inputs), delays=True)
+                call = session.call(binding.request(part, inputs.shape, inputs), delays=True)
                 if call.status != "ok":
                     raise crashes.call_fault(faults.Broken(part, call, f"{count} threads"))
-                output, refused = outputs_of(part, shape, inputs, call)
+                output, refused = outputs_of(part, inputs.shape, inputs, call)
                 if output is None:
                     raise faults.Faulty("wrong", refused or faults.Diagnosis("wrong", "returned no tensor"))
                 if first is None:

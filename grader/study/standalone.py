@@ -192,7 +192,7 @@ def ran(
     """
     most_bytes = _REPLY_BYTES + 4 * math.prod(request.output_shape)
     header = {
-        **request.described(request.inputs),
+        **request.described(),
         "max_output_bytes": most_bytes,
         "without_the_call": without_the_call,
     }
@@ -206,9 +206,8 @@ def ran(
         )
         block = stack.enter_context(confined.claimed_uids())
         with (folder / "requests").open("wb") as requests:
-            requests.write(FRAME.pack(len(text), sum(array.nbytes for array in request.inputs)) + text)
-            for array in request.inputs:
-                requests.write(array.tobytes())
+            sent = request.payload()
+            requests.writelines((FRAME.pack(len(text), sum(map(len, sent))) + text, *sent))
         if block is not None:
             # The program's user id may have no access to the cache.
             program = Path(shutil.copy(program, folder / "program"))
