@@ -873,6 +873,33 @@ def test_no_edit_hides_a_mistake() -> None:
     assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("for (int c = 0; c < N; c++) s += *p++;", "after this loop set p back to its value before the loop"),
+        ("for (int j = 0; j < N; j++) { s += *p; p += N; }", "after this loop set p back to its value"),
+        (
+            "for (int j = 0; j < N; j++) {\nfor (int j = 0; j < N; j++) s += p[j];\n}",
+            "this j hides the j of line 5",
+        ),
+        ("EACH(j, N) {\nEACH(j, N) s += p[j] * p[j];\n}", "this j hides the j of line 5"),
+        (
+            "if (N < 0 || N % d != 0 || N / d >= 9) s = 0;\nif (d < 0 || d / N >= 9) s = 1;",
+            "with `|| d % N != 0`, as in a similar condition",
+        ),
+        ("if (N > 1 && d > 1) s = 0;\nif (s > 1) s = 1;\nif (d > 1) s = 2;", "with `&& N > 1`"),
+        ("s *= exp(p[0]);", "after it add `s += 1;`"),
+    ],
+)
+def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str) -> None:
+    source = (
+        "#define EACH(v, n) for (int v = 0; v < n; v++)\n"
+        "void kernel(torch::Tensor X, int N, int d) {\n"
+        f"const float *p = X.data_ptr<float>();\nfloat s = 0;\n{body}\n}}\n"
+    )
+    assert any(words in each.words for each in edits.candidates(source, ["kernel"]))
+
+
 def test_edits_use_only_names_known_at_their_line() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     assert not [each for each in found if each.line < 9 and each.new in ("tiles", "at", "Q")]

@@ -84,8 +84,8 @@ def _found(
     if not wrong:
         return {}
     tiny = [replace(case, shape={**case.shape, **smallest}) for case in wrong[:1] if smallest]
-    # A call with a single number cannot choose an edit and returns None.
-    runs = [(case, built.call(case, 0, fresh=True)) for case in tiny]
+    # A call with a single number cannot choose an edit and returns None. No edit has this number.
+    runs = [(case, built.call(case, len(numbered) + 1, fresh=True)) for case in tiny]
     wrong = [*(case for case, run in runs if run is not None and not run.is_right), *wrong]
     cases = [*wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}

@@ -172,7 +172,7 @@ class Edited:
         first = binding.tensor_names(marker.part, inputs)[0]
         # A tensor of one number has no room for the edit's number: the edit of the call before stays active.
         chosen = inputs.starting(first, (edited_source.MAGIC, number))
-        if chosen is None and self.session is None:
+        if chosen is None and self.session is None and number:
             return None
         try:
             if self.session is None:

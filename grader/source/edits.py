@@ -25,12 +25,16 @@ from grader.source.scopes import (
     is_whole,
     line_of,
     loop_bodies,
+    row_before,
     scope_end,
     simple_statements,
+    statement_end,
 )
 
-#: Limits on the edits, the characters of a source, and its variables.
-MOST_EDITS, LARGEST, MOST_KNOWN = 1600, 1 << 17, 1000
+#: Limits on the edits, the characters of a source, its variables, the conditions of a function, and the uses of a
+#: hidden counter.
+MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN = 1600, 1 << 17, 1000, 12, 4
+_IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 _LEAVES = re.compile(r"\b(?:continue|break|return)\s*;")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
 _FOR = re.compile(
@@ -75,6 +79,9 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             _resets,
             _statements,
             _conditions,
+            _missing_conditions,
+            _pointers,
+            _hidden_counters,
             factors,
             values,
         ):
@@ -84,6 +91,10 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     # Some vector instructions require constant arguments, and a vector is not a single number.
     vectors = {line_of(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
     kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
+    # The counter of a loop macro is declared by its use.
+    counters = {(each.begin - len(each.name), each.begin) for each in used}
+    counters = {span for span in counters if _IN_MACRO.search(row_before(code, span[0]))}
+    kept = [each for each in kept if not any(place[:2] in counters for place in each[1].places)]
     kept.sort(key=lambda each: each[0])
     return [edit for _, edit in kept[:MOST_EDITS]]
 
@@ -181,6 +192,13 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             )
         if one.is_bare:
             continue
+        # A running sum that is scaled to a new maximum also gets the new element: exp(0) = 1.
+        if scaled := re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\*=", one.text):
+            words, place = (
+                f"after it add `{scaled[1]} += 1;`",
+                insertion(one.end, f" if (@) {scaled[1]} += 1; "),
+            )
+            yield ranked_edit(code, 1.5, at, shown, "", [place], words)
         is_pair = then is not None and then.block == one.block and not code[one.end : then.begin].strip()
         if then is not None and is_pair and _ACTS.match(then.text):
             places = [insertion(at, f" if (@) {{ {then.text}; }} "), insertion(then.begin, skip)]
@@ -245,3 +263,102 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
                 yield ranked_edit(
                     code, 1.0, one.start(2), one[2], f"std::min({one[2].strip()}, {most})", places
                 )
+
+
+def _missing_conditions(
+    code: str, begin: int, end: int, known: Sequence[Name]
+) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add to the condition of an `if` a term that another `if` has, with this one's variables."""
+    heads = islice(re.compile(r"\bif\s*\(").finditer(code, begin, end), MOST_IFS)
+    spans = [(head.end(), closed(code, head.end(), "()") - 1) for head in heads]
+    for at, last in spans:
+        own = _operands(code[at:last])
+        scope = in_scope(known, at).keys()
+        for other in (_operands(code[a:b]) for a, b in spans if a != at):
+            if len(other) < 2 or (len(own) > 1 and own[1::2] != other[1 : len(own) : 2]):
+                continue
+            # Variables of terms of the same form correspond: `th < 0` and `tw < 0`.
+            names = {
+                old: new
+                for mine in own[::2]
+                for term in other[::2]
+                if mine not in other and term not in own and WORD.sub("w", mine) == WORD.sub("w", term)
+                for old, new in zip(WORD.findall(term), WORD.findall(mine), strict=True)
+            }
+            for term in other[::2] if names or set(own[::2]) & set(other[::2]) else ():
+                pieces = re.findall(r"\w+|\W+", term)
+                new = "".join(names.get(piece, piece) for piece in pieces)
+                if new in own or not {name for name in WORD.findall(new) if not name.isdigit()} <= scope:
+                    continue
+                by = other[1]
+                places = [
+                    insertion(at, "("),
+                    insertion(
+                        last, f") {by} {'!' if by == '&&' else ''}((@) && {'!' if by == '&&' else ''}({new}))"
+                    ),
+                ]
+                yield ranked_edit(
+                    code, 0.8, at, "", new, places, f"with `{by} {new}`, as in a similar condition"
+                )
+
+
+def _operands(condition: str) -> list[str]:
+    """Split a condition at its `&&` or `||`: [term, operator, term, ...]; [] if it has both."""
+    parts = [part.strip() for part in re.split(r"(&&|\|\|)", condition)]
+    return parts if len(set(parts[1::2])) < 2 else []
+
+
+def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, body, end) of each loop that stands in braces, so that statements fit before and after it."""
+    for head in re.compile(r"\bfor\s*\(").finditer(code, begin, end):
+        if re.search(r"[;{}]\s*$", code[max(begin, head.start() - 200) : head.start()]):
+            body = closed(code, head.end(), "()")
+            yield head.start(), body, statement_end(code, body)
+
+
+def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that set a pointer back after a loop that moves it."""
+    for at, body, last in _outer_loops(code, begin, end):
+        for name in [
+            each.name for each in known if each.kind.endswith("pointer") and each.begin <= at < each.end
+        ]:
+            if re.compile(rf"\b{name}\s*(?:\+\+|\+=)|\+\+{name}\b").search(code, body, last):
+                kept = f"gpt149_kept_{name}_{at}"
+                places = [
+                    insertion(at, f" auto {kept} = {name}; "),
+                    insertion(last, f" if (@) {name} = {kept}; "),
+                ]
+                words = f"after this loop set {name} back to its value before the loop"
+                yield ranked_edit(code, 0.9, at, name, "", places, words)
+
+
+def _hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that use an outer variable where the counter of a loop hides it, also the counter of a macro."""
+    for each in known:
+        if not (begin <= each.begin < end) or each.kind != "int":
+            continue
+        row = row_before(code, each.begin)
+        head = re.search(
+            rf"\b\w+\s*\(\s*(?:\w+\s+)?{each.name}$|\bfor\s*\(\s*(?:\w+\s+)?{each.name}\s*=[^;]*$", row
+        )
+        outer = [
+            one
+            for one in known
+            if one.name == each.name and is_whole(one.kind) and one.begin < each.begin < one.end
+        ]
+        if head is None or not outer:
+            continue
+        at = each.begin - len(row) + head.start()
+        if not re.search(r"[;{}]\s*$", code[max(begin, at - 200) : at]):
+            continue
+        body = code.find(")", each.begin) + 1
+        uses = list(re.compile(rf"(?<![\w.]){each.name}\b").finditer(code, body, each.end))[:MOST_HIDDEN]
+        for mask in range(1, 1 << len(uses)):
+            kept = f"gpt149_outer_{each.name}_{at}_{mask}"
+            places = [insertion(at, f" const int {kept} = {each.name}; ")]
+            places += [(*use.span(), kept) for k, use in enumerate(uses) if mask >> k & 1]
+            line = line_of(code, outer[-1].begin)
+            words = (
+                f"with another name for its counter: this {each.name} hides the {each.name} of line {line}"
+            )
+            yield ranked_edit(code, 0.4, at, each.name, "", places, words)

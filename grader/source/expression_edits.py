@@ -101,7 +101,14 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
                 others += [f"{name} - 1" for name in others if re.fullmatch(r"[A-Z]|d|n", name)]
         row = code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
         is_constant = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{old}[ \t]", code, re.MULTILINE) is not None
-        rank = 0.5 if is_bare or is_constant else 1.5 + 2 * (kind == "float" or old.isdigit())
+        is_offset = old == "1" and _before(code, word.start()).endswith(("+", "-"))
+        rank = (
+            1.4
+            if is_offset
+            else 0.5
+            if is_bare or is_constant
+            else 1.5 + 2 * (kind == "float" or old.isdigit())
+        )
         head = re.search(r"\w+\s*[-+*/<>=]+\s*$", row) if old.isdigit() else None
         shown = head[0].lstrip() if head else ""
         for k, new in enumerate(others):
@@ -200,6 +207,9 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if kind.endswith(("int", "float")):
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
+    for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
+        places = [insertion(lead.start(1), "(@ ? 1.0f : "), insertion(lead.end(1), ")")]
+        yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
     for copy in re.compile(r"\bfloat\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*;)").finditer(code, begin, end):
         inverse = f"1.0f / {copy[1]}"
         yield ranked_edit(code, 1.9, copy.start(1), copy[1], inverse, [(*copy.span(1), inverse)])

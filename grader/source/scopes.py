@@ -62,6 +62,8 @@ def declared_names(code: str) -> Iterator[Name]:
         for use in islice(uses.finditer(code, macro.end()), MOST_USES):
             yield Name(use[1], "int", use.end(1), statement_end(code, use.end()))
     for one in _DECLARED.finditer(code):
+        if row_before(code, one.start()).lstrip().startswith("#"):
+            continue
         kind = one[2] or ("vector" if one[5] else "pointer" if one[4] else "float")
         kind = f"{kind} array" if code[one.end()] == "[" else kind
         kind = f"const {kind}" if one[1] and "const" in code[one.start() : one.end(1)] else kind

@@ -136,7 +136,7 @@ BLOCKED = [
           "for (int jj = 0; jj < T; jj++) {  /*!*/\nint j = std::min(j0 + jj, N - 1);\n"
           "value += tile[(i - i0) * T + jj] /*!*/")),
     bug("the remainder begins a row late", "part2", "ragged", "row_range",
-        "i0 + T + 1) {   (b in place of T)",
+        "(T + 0 in place of T + 1)",
         (f"for (int i0 = 0; i0 < N; i0 += T) {{\n                {I_END}\n                for (int k0",
           "for (int i0 = 0; i0 < N; i0 = i0 + T <= N - T ? i0 + T : i0 + T + 1) {  /*!*/\n"
           f"{I_END}\nfor (int k0")),
