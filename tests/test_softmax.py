@@ -12,6 +12,7 @@ from conftest import code_of, in_files, lightly, part_of, put, results_alone, so
 
 from grader import __main__ as grading
 from grader import score
+from grader.assignment.inputs import CaseInputs
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, in_one_file, place, without_starter
 from grader.assignment.records import Part
@@ -96,7 +97,9 @@ def test_a_right_output_refutes_a_mistake() -> None:
     (alone,) = diagnose.settled([first])
     assert alone is not None and "never divided" in alone.message and "equals the maximum" in alone.message
     others = {"X": np.random.default_rng(1).normal(size=(3, 9)).astype(np.float32)}
-    refuted = diagnose.refuted(oracle, [first], [(shape, others, {"": oracle.expected(others, shape)})])
+    refuted = diagnose.refuted(
+        oracle, [first], [(CaseInputs(shape, others), {"": oracle.expected(others, shape)})]
+    )
     assert refuted == {"not_divided"}
     (named,) = diagnose.settled([first], refuted)
     assert (
@@ -229,9 +232,9 @@ def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) 
     shape = {**ASSIGNMENT.defaults, **case.shape, "R": 5, "d": 3}
     case = replace(case, shape=shape)
 
-    def call(session: object, name: str, shape: dict[str, int], inputs: dict[str, Array]) -> SimpleNamespace:
+    def call(session: object, name: str, inputs: CaseInputs) -> SimpleNamespace:
         outputs = merged({**inputs, "l2": inputs[used]} if used else dict.fromkeys(inputs, np.ones((5, 3))))
-        return SimpleNamespace(outputs=outputs, expected=ORACLES["merge"].expected(inputs, shape))
+        return SimpleNamespace(outputs=outputs, expected=ORACLES["merge"].expected(inputs, inputs.shape))
 
     lab = SimpleNamespace(make_inputs=make_inputs)
     kernel = SimpleNamespace(
