@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 # Builds of tests stay out of the user's cache. The next run and parallel workers find them in this folder.
@@ -36,6 +37,10 @@ from grader.explain import explanation_errors, repair, size_probe  # noqa: E402
 from grader.judge.bench import Options  # noqa: E402
 from grader.judge.evaluate import evaluate  # noqa: E402
 from grader.sandbox import Sandbox, choose  # noqa: E402
+
+# No test of Hypothesis depends on time: by default, an example that takes 200 ms on a busy machine fails its test.
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 COURSE = ROOT / "configs" / "gpt149.yaml"
 ASSIGNMENT = load(COURSE)

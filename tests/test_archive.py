@@ -31,7 +31,7 @@ PACKERS = (gzip.compress, bz2.compress, lzma.compress)
 LETTERS = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\:")
 NAMES = st.text(LETTERS, min_size=1, max_size=40).filter(lambda name: name not in (".", ".."))
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
-ONE_FOLDER = HealthCheck.function_scoped_fixture
+ONE_FOLDER = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 TREES = st.dictionaries(PATHS, st.binary(max_size=300), max_size=6)
 
 
@@ -102,7 +102,7 @@ def test_files_after_a_sparse_file_are_read(tmp_path: Path) -> None:
     refused("is cut off", read, bytes(header + more), tmp_path, of=Unreadable)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[ONE_FOLDER])
+@settings(max_examples=60, derandomize=True, suppress_health_check=ONE_FOLDER)
 @given(TREES, st.sampled_from(["zip", "stored", "pax", "gnu", "gz"]))
 def test_archives_written_by_python_are_read(tmp_path: Path, files: dict[str, bytes], form: str) -> None:
     files = {name: data for name, data in files.items() if not any(n.startswith(name + "/") for n in files)}

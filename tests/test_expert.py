@@ -117,7 +117,7 @@ def test_equal_keys_get_equal_weights_in_every_block() -> None:
         assert error < (5e-6 if abs(score) < 64 else 1e-7), score
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 230), st.integers(1, 70)),
     factor=st.sampled_from((0.0, 0.1, 1.0, 30.0)),

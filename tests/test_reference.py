@@ -124,7 +124,7 @@ def test_a_level_that_the_machine_lacks_is_not_set(library) -> None:
         assert library.gpt149_ref_set_level(level) == best
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ANY_SHAPE, strategies.sampled_from(("random", "onehot", "permuted_keys", "constant_rows")))
 def test_kernels_are_right_for_any_shape(shape: dict[str, int], distribution: str) -> None:
     inputs = make_inputs(distribution, shape, seed=1)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import put, python, refused
 from handing_in import SOURCE, Entry, found, sources, tar_bytes, tar_file, tar_header, zip_bytes, zipped
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grader.core.errors import KitError
@@ -463,7 +463,7 @@ def test_names_become_unique_safe_ids(tmp_path: Path, scratch: Path) -> None:
     assert len(set(identify([("alice", "0"), ("Alice", "a"), (more[0], "x")]))) == 3
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, derandomize=True)
 @given(st.lists(st.text(max_size=60), max_size=8), st.randoms(use_true_random=False))
 def test_ids_are_unique_safe_and_independent_of_order(titles: list[str], random: object) -> None:
     titled = [(title, f"{title} {k}") for k, title in enumerate(titles)]
