@@ -30,6 +30,6 @@ def attempt(make: Callable[[], object]) -> None:
 
 if __name__ == "__main__":
     sanitized = partial(nativebuild.precompile, flags=sanitize.FLAGS)
-    # Most tests need the headers of the first functions.
+    # The functions whose headers most tests need come first.
     for make in (nativebuild.precompile, sanitized, torchbuild.precompile, prepare_for_races):
         attempt(make)

@@ -1,4 +1,4 @@
-"""The lab `cs336`: its known kernels in Triton's interpreter, and the choice of the class in a file."""
+"""The lab `cs336`: its known kernels in Triton's interpreter, and which class of a file is called."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -593,8 +593,8 @@ REACHED = {
     "reaches f torch._C._len_torch_dispatch_stack": ("def f(x):\n    torch._C._len_torch_dispatch_stack()",),
     "reaches f torch.Tensor.copy_=": ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n",),
 }
-#: Texts by the template of their file. The name before a group of texts is the one that the reader must report, or
-#: "nothing" for texts of honest files. In a text, the part before § stands before the function.
+#: Texts to insert in a file's template, separated by `|`; `||` separates groups. A group begins with the name
+#: that the reader must report, "nothing" for honest files. A text's part before § goes above the function.
 WAYS = {
     "{}\ndef f(y):\n    {}\n": r"""posix.write: import posix§posix.write(3, b'') || nothing: os.environ.get('X');
 os.path.join('a', 'b'); os.cpu_count(); open('a.txt'); print(1) | import importlib.util§importlib.util.find_spec('x') |

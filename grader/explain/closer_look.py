@@ -411,9 +411,9 @@ class Closer:
             return prober, None
 
     def _unread(self) -> tuple[list[str], str]:
-        """Return the inputs that change the right outputs of a small wrong case, but no output of the kernel.
+        """Return the inputs that the kernel ignores in a small wrong case. The right outputs depend on them.
 
-        If there are several, and no other input changes the right outputs, return [] and the case's name.
+        If it ignores several, and the right outputs depend on no other input, return [] and the case's name.
         """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
@@ -551,7 +551,7 @@ class Closer:
         body = self.body
         if body is None:
             return [places]
-        # The first two places: the access, and the call of the function that makes it.
+        # At most two places: the access itself, and the call of the function that contains it.
         made_of = [made for line in named if (made := dataflow.indices(body, line))][:2]
         indices = {place.line: place for made in reversed(made_of) for place in made}
         made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]

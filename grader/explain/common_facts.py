@@ -136,7 +136,7 @@ def _always(number: int, sizes: Sizes) -> int:
 
 
 def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
-    """Yield `sets` changed so that each is empty for an axis that is not longer than a tile (`length`)."""
+    """Yield copies of `sets` that are empty if the axis fits into one tile, whose length `length` gives."""
     for each in sets:
         yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
 

@@ -259,7 +259,7 @@ def settled(
     saying = sum(
         diagnosis is not None
         and diagnosis.code not in _SAYS_LITTLE
-        # A few wrong elements without a cause refute no mistake: they may be of another output.
+        # An output without a known cause counts only if it has many wrong elements: a few refute no suspect.
         and (isinstance(diagnosis, Explained) or (diagnosis.wrong_count or math.inf) >= FEWEST_PARTIAL)
         for diagnosis in diagnoses
     )

@@ -311,7 +311,7 @@ class Correctness:
 def met_s(call: Call) -> float:
     """Return an upper limit on the seconds for which several threads ran at the same time in a call.
 
-    The limit is the smaller of the call's wall-clock and CPU seconds: on a busy machine threads wait for a core.
+    The limit is the CPU time if that is less than the wall-clock time, which includes waiting for a core.
     """
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 

@@ -88,9 +88,9 @@ class Watch:
     def stopped(self, call_cpu_s: float | None = None) -> float | None:
         """Observe how the runner stops, right after the stop signal. Return its CPU clock in seconds after the stop.
 
-        Returns None if it does not stop in time, or if the system does not report the clock. `call_cpu_s` are the CPU
-        seconds of the call before. Threads need some time to stop if they spin at the end of a parallel region, wait
-        for a core or free memory. A runner that often delays its stop by long system calls does so on purpose.
+        Returns None if it does not stop in time, or if the system does not report the clock. After
+        a call of many CPU seconds (`call_cpu_s`) a stop may take longer: threads may spin at the end of a
+        parallel region, wait for a core or free memory. A runner that often stops late does so on purpose.
         """
         before_s = self._cpu_clock_s(self._pid)
         self._stops += 1

@@ -106,8 +106,8 @@ def _converts(code: str, one: Definition) -> bool:
 
 
 def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that remove a jump or put `continue` in place of `return`, exchange min and max or two indices, or
-    round a quotient up."""
+    """Yield edits that remove a jump, or write `continue` for `return`, min for max, or max for min. Others
+    swap an element's two indices or round a quotient up."""
     loops = loop_bodies(code, begin, end)
     for jump in _LEAVES.finditer(code, begin, end):
         row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]

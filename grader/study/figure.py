@@ -135,7 +135,7 @@ def _head(figure: Figure, axes: Axes) -> None:
 
 
 def _lines(about: str, width: int) -> str:
-    """Return `about` wrapped to `width` characters. Lines break only between its items."""
+    """Wrap `about` to `width` characters. Its items are separated by " · ", and no item is broken."""
     lines = [""]
     for item in about.split(" · "):
         if lines[-1] and len(lines[-1]) + len(item) > width:

@@ -119,7 +119,7 @@ class Slopes:
         at: tuple[int, ...],
         results: Sequence[Array],
     ) -> tuple[float, float]:
-        """Return the slope from the two results of a forward function for `moved`, and the slope's largest error."""
+        """Return the slope along `operand[at]` and its largest error. `results` are those for `moved`."""
         above, below = results
         run = float(moved[0][operand][at]) - float(moved[1][operand][at])
         weight = inputs[self.upstream].astype(np.float64) if self.upstream else np.ones(1)

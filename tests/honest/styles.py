@@ -1,6 +1,6 @@
 """Honest kernels in the published starter's style. Each row of the table is one person's way to write all parts.
 
-The texts are the kit's own, and compute the same as the published ones. `formatTensor` copies tensors into vectors.
+All texts were written for the kit. Helpers like `formatTensor` (makes a vector) do what the starter's do.
 Each score is one dot product. Part 3 takes a row of `temp` by `index` for each row of the output.
 """
 
@@ -196,9 +196,9 @@ class _Writer:
         return f"{self.read('Q', 'i', 'k')} * {self.read('K', 'j', 'k')}"
 
     def sums(self, column: str, summed: str, product: str, store: str, keys: str = "N") -> str:
-        """Return a loop over `column` that adds up `product` over the index `summed` and then runs `store`.
+        """Return a C++ loop over `column`: each pass adds up `product` over `summed`, then runs `store`.
 
-        `keys` is the upper limit of the index j.
+        `column` and `summed` are j and k, in either order. j ends at `keys`, k ends at d.
         """
         limits = {"j": keys, "k": "d"}
         return f"""for (int {column} = 0; {column} < {limits[column]}; {column}++) {{

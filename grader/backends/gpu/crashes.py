@@ -127,7 +127,7 @@ def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build)
 
 
 def place_of(line: int, build: Build) -> str:
-    """Return a line's number, with its file if there are several. `line` holds both (see `kernelfiles.OWN`)."""
+    """Return a line's number, and its file if there are several. `line` encodes both (see `FILE_BITS`)."""
     file, number = divmod(line, 1 << kernelfiles.FILE_BITS)
     files = build.files if isinstance(build, PythonBuild) else ()
     return f"{files[file]}:{number}" if file < len(files) else str(number)

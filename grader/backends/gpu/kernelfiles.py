@@ -246,7 +246,7 @@ class PythonFile:
                 for k, output, name in zip(tensors, outputs, names, strict=False):
                     copied(taken[k].grad, output, name)
                 return
-            # Read saved tensors before any copy: all tensors may share one storage, and torch refuses a changed one.
+            # Read saved tensors before any copy: a copy may change them, and then torch does not return them.
             saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
             copied(first, outputs[0], names[0])
             for output, name in zip(outputs[1:], names[1:], strict=False):
