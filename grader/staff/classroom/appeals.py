@@ -234,7 +234,8 @@ def _refuse_mixing(timing: bool, assignment: Assignment, history: History, recor
         )
     if record.fingerprints.assignment != assignment.fingerprint:
         raise UsageError(
-            f"{assignment.path} has changed since the result was recorded: run `run ... --resume`, then --accept"
+            f"{assignment.path} has changed since the result was recorded: first judge the class again with"
+            " `python -m grader run ... --resume`, then repeat this command"
         )
 
 
