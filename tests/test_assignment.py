@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from conftest import ROOT, put, refused, write
@@ -13,9 +14,11 @@ from conftest import ROOT, put, refused, write
 from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.inputs import drawn
+from grader.assignment.labs import Lab
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
 from grader.backends.native.backend import NativeBackend
+from grader.core.arrays import Array, np
 from grader.core.draws import derive
 from grader.judge.marker import Marker
 from grader.judge.timing.rounds import TimedInputs
@@ -151,6 +154,25 @@ def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_reveal_one_another() -
     first, again, other = (drawn(assignment.lab, case.distribution, shape, k, keep=True) for k in (7, 7, 8))
     assert all((first[name] == again[name]).all() for name in first)
     assert not any((first[name] == other[name]).all() for name in "QKV")
+
+
+def test_cached_inputs_and_expected_values_are_those_of_their_own_lab_and_oracle() -> None:
+    """The caches know labs and oracles by id. Python gives the id of an object that is freed to the next object."""
+
+    class Made:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def make_inputs(self, *_: object) -> dict[str, Array]:
+            return {"X": np.full(3, self.number)}
+
+        def expected(self, *_: object) -> int:
+            return self.number
+
+    for number in range(20):
+        inputs = drawn(cast(Lab, Made(number)), "equal", {"N": 3}, 1, keep=True)
+        assert inputs["X"].tolist() == [number] * 3
+        assert [inputs.expected(Made(number + k)) for k in range(20)] == list(range(number, number + 20))
 
 
 def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted() -> None:

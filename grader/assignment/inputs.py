@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
 
 KEPT = 32
+MOST_EXPECTED = 8
+"""Most expected values that a record of inputs caches, one for each oracle and set of inputs."""
 LARGEST_KEPT_ELEMENTS = 1 << 20
 """Most input elements of a cached case. A case of this size takes 10 MB, expected values included."""
 
@@ -27,14 +29,17 @@ class CaseInputs(dict[str, Any]):
     def __init__(self, shape: Mapping[str, int], arrays: Mapping[str, Any]) -> None:
         super().__init__(arrays)
         self.shape = dict(shape)
-        self._expected: dict[tuple[int, Collection[str] | None], Any] = {}
+        self._expected: dict[tuple[int, Collection[str] | None], tuple[Any, Any]] = {}
 
     def expected(self, oracle: Any, names: Collection[str] | None = None) -> Any:
         """Return the values that an oracle expects from the inputs `names` (all by default), computed once."""
         key = id(oracle), None if names is None else frozenset(names)
         if key not in self._expected:
-            self._expected[key] = oracle.expected(self.only(names), self.shape)
-        return self._expected[key]
+            if len(self._expected) == MOST_EXPECTED:  # a lab may make a new oracle for each submission
+                self._expected.clear()
+            # Keep the oracle: while it lives, no other object has its id.
+            self._expected[key] = oracle, oracle.expected(self.only(names), self.shape)
+        return self._expected[key][1]
 
     def only(self, names: Collection[str] | None) -> CaseInputs:
         """Return the inputs `names` alone; None stands for all."""
@@ -63,7 +68,8 @@ class CaseInputs(dict[str, Any]):
         return sum(int(array.size) for array in self.values())
 
 
-_kept: OrderedDict[tuple[object, ...], CaseInputs] = OrderedDict()
+_kept: OrderedDict[tuple[object, ...], tuple[Lab, CaseInputs]] = OrderedDict()
+"""Cached inputs, each with its lab. While the lab lives, no other object has its id, which is in the key."""
 
 
 def drawn(lab: Lab, distribution: str, shape: Mapping[str, int], seed: int, *, keep: bool) -> CaseInputs:
@@ -71,10 +77,10 @@ def drawn(lab: Lab, distribution: str, shape: Mapping[str, int], seed: int, *, k
     key = (id(lab), distribution, seed, *sorted(shape.items()))
     if key in _kept:
         _kept.move_to_end(key)
-        return _kept[key]
+        return _kept[key][1]
     made = CaseInputs(shape, lab.make_inputs(distribution, shape, seed))
     if keep and made.elements <= LARGEST_KEPT_ELEMENTS:
-        _kept[key] = made
+        _kept[key] = lab, made
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
     return made
