@@ -29,7 +29,7 @@ with it. Only in tier D can a runner leave processes behind; the zygote kills th
 """
 
 from grader.sandbox.command import Finished, TimeLimit, patience_s, run_limited
-from grader.sandbox.limits import GIB, Limits, process_limit, signal_limit
+from grader.sandbox.limits import GIB, Limits, process_limit
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox, Tier, choose, of_file
 
 __all__ = [
@@ -48,7 +48,6 @@ __all__ = [
     "patience_s",
     "process_limit",
     "run_limited",
-    "signal_limit",
 ]
 
 

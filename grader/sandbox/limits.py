@@ -1,4 +1,4 @@
-"""Limits of a runner, and the numbers of processes and of queued signals that its user id may have."""
+"""Limits of a runner, and the number of processes that its user id may have."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from dataclasses import dataclass
 GIB = 1 << 30
 #: Limits on threads. The limit of a shared uid is higher, because it counts the user's other programs as well.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
-#: Limits on queued signals. Each timer counts as one; a runner has one timer.
-OWN_UID_SIGNALS, SHARED_UID_SIGNALS = 8, 64
 
 
 @dataclass(frozen=True)
@@ -41,17 +39,6 @@ def process_limit(own_uid: bool) -> int | None:
     if not os.path.isdir("/proc/self/task") or os.geteuid() == 0:
         return None
     return threads_of(os.geteuid()) + SHARED_UID_PROCESSES
-
-
-def signal_limit(own_uid: bool) -> int:
-    """Return the limit for RLIMIT_SIGPENDING, which counts a user's queued signals. `own_uid`: see `process_limit`."""
-    if own_uid:
-        return OWN_UID_SIGNALS
-    with contextlib.suppress(OSError, ValueError), open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("SigQ:"):
-                return int(line.split()[1].partition("/")[0]) + SHARED_UID_SIGNALS
-    return 0
 
 
 def threads_of(uid: int) -> int:

@@ -319,7 +319,7 @@ def reference_program(kernels: Callable[[], Path], key: str) -> Path:
             f"-I{SHIM}",
         ]
         _make([*adapter, "-c", str(INSIDE / "reference.cpp"), "-o", "reference.o"], place)
-        objects = ["reference.o", str(kernels()), str(known.runner)]
+        objects = [str(known.runner), "reference.o", str(kernels())]
         _make(_link(tools, known.linkage, objects, PROGRAM), place)
         _open_to_runners(place / PROGRAM)
         objectcache.publish(place / PROGRAM, entry)
@@ -345,7 +345,7 @@ def linked(kernels: Path) -> Path:
     entry = cache / "objects" / f"{digest(kernels.read_bytes(), known.folder.name.encode())}.program"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache) as place:
-            objects = [str(kernels), *map(str, prepared.objects), str(known.runner)]
+            objects = [str(known.runner), str(kernels), *map(str, prepared.objects)]
             _make(_link(tools, known.linkage, objects, PROGRAM), place)
             _open_to_runners(place / PROGRAM)
             objectcache.publish(place / PROGRAM, entry)
@@ -460,5 +460,5 @@ class _Work(Compilers):
         yield run(assembler, Stage(views.assembler, sees_header=False)), stages.ASSEMBLED
 
         others = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
-        objects = [OBJECT, *others, *map(str, seen.objects), RUNNER]
+        objects = [RUNNER, OBJECT, *others, *map(str, seen.objects)]
         yield run(_link(self.source.tools, self.linkage(known), objects, PROGRAM), Stage(views.linker)), ""

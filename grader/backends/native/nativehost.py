@@ -48,7 +48,7 @@ from grader.runner.calls import Call, native_header
 from grader.runner.frames import LARGEST_BYTES, Payloads
 from grader.runner.session import Pipes, PipeSession, cpu_clock_s, how_it_ended
 from grader.runner.watch import Watch
-from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit, seccomp, signal_limit
+from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit, seccomp
 from grader.sandbox.view import LIBRARIES
 
 START_TIMEOUT_S = 20.0
@@ -264,7 +264,6 @@ class NativeHost:
             f"files={limits.open_files}",
             f"cpu_s={limits.cpu_s}",
             f"processes={self._processes or 0}",
-            f"signals={signal_limit(self.sandbox.own_uid)}",
             *(f"environment={name}={value}" for name, value in environment.items()),
             f"environment=OMP_NUM_THREADS={threads}",
             f"environment=GPT149_CACHE_FILES={machine.cache_files()}",

@@ -10,7 +10,6 @@
 
 #if defined(__linux__)
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
@@ -43,14 +42,12 @@ class Delays {
   Delays(const Delays &) = delete;
   Delays &operator=(const Delays &) = delete;
 
-  // Makes the timer, before the first call. Each timer counts as a queued signal. The limit on queued signals is then
-  // set to 0, so that a kernel cannot make thousands of timers, which would slow other processes while it is stopped.
+  // Makes the timer, before any code of the student runs. Each timer counts as a queued signal. The limit on queued
+  // signals is then set to 0, so that a student's code cannot make timers. Thousands of them would slow other processes
+  // while the runner is stopped, and Linux counts the timers of all processes of a user together.
   static void prepare() {
     // Use the system call: the C library's timer_create passes settings.
-    const long created = raw(SYS_timer_create, CLOCK_MONOTONIC, 0, address(&timer_));
-    possible_ = created == 0;
-    // The student's initialisers have queued too many signals. Give up: without delays a data race would not show.
-    if (created == -EAGAIN) _exit(1);
+    possible_ = raw(SYS_timer_create, CLOCK_MONOTONIC, 0, address(&timer_)) == 0;
     const rlimit none = {0, 0};
     raw(SYS_prlimit64, 0, RLIMIT_SIGPENDING, address(&none));
     handle(SIGALRM, hold_up);
@@ -101,6 +98,10 @@ class Delays {
   static inline std::atomic<bool> running_{false};
 };
 
+// Functions in this section run before all initialisers, in the order of the linked objects. The runner's object is the
+// first.
+[[gnu::used, gnu::section(".preinit_array")]] void (*const prepare_first)() = Delays::prepare;
+
 }  // namespace
 }  // namespace gpt149_inside
 
@@ -110,7 +111,6 @@ namespace gpt149_inside {
 // macOS has no such timers.
 struct Delays {
   static void plan(bool) {}
-  static void prepare() {}
 };
 }  // namespace gpt149_inside
 

@@ -96,9 +96,6 @@ void limit_all() {
   limit(RLIMIT_NOFILE, number_of("files"));
   limit(RLIMIT_CPU, number_of("cpu_s"));
   limit(RLIMIT_NPROC, number_of("processes"));
-#if defined(RLIMIT_SIGPENDING)
-  limit(RLIMIT_SIGPENDING, number_of("signals"));
-#endif
   limit(RLIMIT_AS, number_of("memory"));
 }
 

@@ -379,7 +379,6 @@ int main() {
 extern "C" int __wrap_main() {
 #endif
   gpt149_inside::keep_memory();
-  gpt149_inside::Delays::prepare();
   gpt149_inside::Served served;
   served.greet();
   served.serve();
