@@ -281,10 +281,11 @@ def test_a_kernel_does_not_see_whether_a_call_is_delayed(tmp_path: Path) -> None
 @needs_delays
 def test_an_initialiser_cannot_make_timers(tmp_path: Path) -> None:
     """Linux counts the timers of all processes of a user together: other runners could not make theirs."""
-    take = "for (int k = 0, id; k < 99; k++) taken += !syscall(SYS_timer_create, CLOCK_MONOTONIC, nullptr, &id);"
+    make = "!syscall(SYS_timer_create, CLOCK_MONOTONIC, nullptr, &id)"
+    take = f"for (int k = 0, id; k < 99; k++) taken += {make};"
     text = includes("ctime sys/syscall.h unistd.h")
     text += f"static int taken, begun = [] {{ {take} return 1; }}();\n"
-    text += "torch::Tensor taken_timers(torch::Tensor t) { return torch::full({1}, (float)(taken + begun)); }\n"
+    text += "torch::Tensor taken_timers(torch::Tensor t) { return torch::full({1}, taken + begun); }\n"
     made = program(tmp_path, text + binding_of("taken_timers"))
     with NativeHost() as host, host.spawn(made, threads=2) as session:
         assert session.call(asked("taken_timers", output=(1,))).output.tolist() == [1.0]
