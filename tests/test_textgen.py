@@ -22,7 +22,7 @@ from module_ref_stub import library_path
 from textgen import checkpoint, compare, corpus, tokenizer, train
 from textgen.demo import DEFAULT_CHUNK
 from textgen.generate import LOGIT_LIMIT, NEAR_TIE, Sampler, Tally, generate
-from textgen.kernel import Chunks, Decoder, Prefill, StudentKernel, TorchAttention
+from textgen.kernel import Decoder, Prefill, StudentKernel, TorchAttention, in_chunks, merge
 from textgen.model import GPT, Config
 
 PLAYS, TENSORS = checkpoint.PLAYS, "t.safetensors"
@@ -411,13 +411,12 @@ def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: f
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
     k = q * scores / (q * q).sum(dim=3, keepdim=True)
     v = torch.randn(2, 3, keys, 8, generator=source)
-    cut = Chunks(2, 3, 8, window, most)
     for end in [most + 1, *range(max(most + 1, keys - window - most), keys + 1)]:
         keys_seen, values_seen = (each[:, :, max(0, end - window) : end] for each in (k, v))
-        answers = course_style(*cut.follow(q, keys_seen, values_seen, end))
+        answers = course_style(*in_chunks(q, keys_seen, values_seen, most))
         assert answers.shape[2] == most + 1
         assert torch.allclose(answers, answers[:, :, :1].expand_as(answers), atol=1e-5)
-        merged = cut.merge(answers[:, :, :1])
+        merged = merge(answers[:, :, :1], keys_seen.shape[2], most)
         weights = (q.double() @ keys_seen.double().transpose(2, 3)).softmax(dim=3)
         assert merged is not None
         assert torch.allclose(merged.double(), weights @ values_seen.double(), atol=2e-5)
@@ -430,7 +429,7 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
     with stage.zygote.spawn("raw", stage.wrong_library, threads=1) as session:
         right = replace(ASSIGNMENT.part("part1"), function="right")
         kernel = StudentKernel(session, right, SHAPE, 64, "prefix", 4)
-        answer = kernel(0, 9, q, k, v, Chunks(1, 1, 4, 64, 4))
+        answer = kernel(0, 9, q, k, v)
     assert kernel.calls == 2
     assert torch.allclose(answer, TorchAttention(64)(0, 9, q, k, v), atol=1e-5)
 

@@ -40,97 +40,40 @@ LEAST_SHARE = 1e-30
 """Smallest usable weight of the newest key in a chunk. Smaller float32 numbers lose digits, and 1 / x may overflow."""
 
 
-class _Views:
-    """Views of the chunks in use, (C, B, H, most + 1, d + 1): the tensors `sent` to the kernel, and the parts of them
-    that change with each token."""
+def in_chunks(q: Tensor, k: Tensor, v: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Q, K, V (C * B, H, most + 1, d + 1) of one kernel call for the query q (B, H, 1, d) over k, v (B, H, n, d).
 
-    def __init__(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
-        self.sent = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        self.queries = queries[..., :-1]
-        self.copies = keys[..., -1:, :-1]  # (C, B, H, 1, d), of the newest key
-
-
-class Chunks:
-    """Keys and values of one layer in chunks of `most` keys. Each chunk has an additional last row, a copy of the
-    newest key. Rows that are not filled yet are also copies of this key, with a value of 0.
-
-    The chunks are kept between tokens, so a token writes only its own row. The key of position p is in slot p % window,
-    where it replaces the key that has just left the window. Entry c * B + b of the kernel's batch is chunk c of text b.
+    The keys are cut into C chunks of `most`; entry c * B + b of the kernel's batch is chunk c of text b. The last row of
+    each chunk is a copy of the newest key. Missing rows of the last chunk are also copies, with a value of 0.
     """
+    B, H, n, d = k.shape
+    count = -(-n // most)
+    queries, keys, values = torch.zeros(3, count, B, H, most + 1, d + 1).unbind()
+    queries[..., :-1] = q
+    keys[..., :-1] = k[:, :, -1:]
+    values[..., -1, -1] = 1.0
+    for to, rows in ((keys, k), (values, v)):
+        whole = n // most * most
+        to[: n // most, ..., :-1, :-1] = rows[:, :, :whole].unflatten(2, (-1, most)).movedim(2, 0)
+        to[-1, ..., : n - whole, :-1] = rows[:, :, whole:]
+    return queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
 
-    def __init__(self, batch: int, heads: int, channels: int, window: int, most: int) -> None:
-        self.window, self.most, self.channels = window, most, channels
-        self._shape = (batch, heads, most + 1, channels + 1)
-        self._views: dict[int, _Views] = {}
-        self._all: tuple[Tensor, ...] = ()  # queries, keys and values of all chunks
-        self._chunks: list[tuple[Tensor, Tensor]] = []
-        self.end = 0
 
-    def follow(self, q: Tensor, k: Tensor, v: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Q, K, V (C * B, H, most + 1, d + 1) for one kernel call. The query q (B, H, 1, d) is at position end
-        - 1.
+def merge(answers: Tensor, n: int, most: int) -> Tensor | None:
+    """Merge one row of each chunk's output, (C * B, H, 1, d + 1), into the attention over all n keys (B, H, 1, d).
 
-        k and v (B, H, n, d) are the keys and values of the query's window. If the previous call was for the previous
-        position, only the newest key and value are read.
-        """
-        if self.end != end - 1 or not self._all:
-            self._begin(k, v, end)
-        self.end = end
-        count, filled = self._filled()
-        chunk, row = divmod((end - 1) % self.window, self.most)
-        key = k.narrow(2, k.shape[2] - 1, 1)  # (B, H, 1, d)
-        keys, values = self._chunks[chunk]
-        if self.end <= self.window:
-            # In its own chunk, the newest key also fills the rows that are not filled yet.
-            keys.narrow(2, row, self.most + 1 - row).copy_(key)
-        else:
-            keys.narrow(2, row, 1).copy_(key)
-            if filled < self.most:
-                self._chunks[count - 1][0].narrow(2, filled, self.most - filled).copy_(key)
-        values.narrow(2, row, 1).copy_(v.narrow(2, v.shape[2] - 1, 1))
-        views = self._views.get(count)
-        if views is None:
-            views = self._views[count] = _Views(*(tensor[:count] for tensor in self._all))
-        views.queries.copy_(q)
-        views.copies.copy_(key)
-        return views.sent
-
-    def _begin(self, k: Tensor, v: Tensor, end: int) -> None:
-        """Copy all keys and values of the window, except the newest, into chunks."""
-        if not self._all:
-            size = (-(-self.window // self.most), *self._shape)
-            self._all = torch.zeros(size), torch.zeros(size), torch.zeros(size)
-            self._chunks = list(zip(self._all[1][..., :-1], self._all[2][..., :-1], strict=True))
-        values = self._all[2]
-        values.zero_()
-        values[..., -1, -1] = 1.0  # the value of the newest key's copy
-        for back in range(k.shape[2], 1, -1):
-            chunk, row = divmod((end - back) % self.window, self.most)
-            for chunks, new in zip(self._chunks[chunk], (k, v), strict=True):
-                chunks[:, :, row] = new[:, :, -back]
-
-    def _filled(self) -> tuple[int, int]:
-        """Return the number of chunks with keys, and the number of keys in the last one."""
-        live = min(self.end, self.window)
-        count = -(-live // self.most)
-        return count, live - (count - 1) * self.most
-
-    def merge(self, answers: Tensor) -> Tensor | None:
-        """Merge one row of each chunk's output, (C * B, H, 1, d + 1), into the attention over all keys (B, H, 1, d).
-
-        Return None if the newest key's weight in a chunk is too small to divide by. Then the kernel is wrong, or the
-        scores differ by more than float32 can represent.
-        """
-        count, filled = self._filled()
-        batch, d = self._shape[0], self.channels
-        parts = answers.view(count, batch, *answers.shape[1:])  # (C, B, H, 1, d + 1)
-        shares = parts.narrow(4, d, 1)  # (C, B, H, 1, 1)
-        if not shares.min().item() >= LEAST_SHARE:  # which NaN is not, either
-            return None
-        # Each chunk's sum of exp(score), in units of the newest key's exp(score).
-        sums = shares.reciprocal()
-        copies = count + self.most - filled
-        return (sums * parts.narrow(4, 0, d)).sum(dim=0).div_(sums.sum(dim=0).sub_(copies))
+    Return None if the newest key's weight in a chunk is too small to divide by. Then the kernel is wrong, or the scores
+    differ by more than float32 can represent.
+    """
+    count = -(-n // most)
+    parts = answers.unflatten(0, (count, -1))  # (C, B, H, 1, d + 1)
+    shares = parts[..., -1:]
+    if not shares.min().item() >= LEAST_SHARE:  # which NaN is not, either
+        return None
+    # Each chunk's sum of exp(score), in units of the newest key's exp(score).
+    sums = shares.reciprocal()
+    copies = count * (most + 1) - n
+    return (sums * parts[..., :-1]).sum(dim=0).div_(sums.sum(dim=0).sub_(copies))
 
 
 AGREEMENT_LIMIT = 1e-4
@@ -143,18 +86,13 @@ Prefill = Literal["prefix", "mask"]
 
 
 class Attention(Protocol):
-    """Attention that a decoder calls. If there are more than `chunk` keys, they are cut into chunks; 0: never."""
+    """Attention that a decoder calls."""
 
-    @property
-    def chunk(self) -> int: ...
-
-    def __call__(
-        self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
-    ) -> Tensor:
+    def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the attention (B, H, T, d) of q (B, H, T, d), from position `start` on, over k and v (B, H, n, d).
 
         The last T keys belong to the queries' tokens. Each query sees the key of its token and at most window - 1
-        earlier keys. `cut` has the layer's keys in chunks, from earlier calls for the same texts."""
+        earlier keys."""
         ...
 
 
@@ -211,26 +149,26 @@ class StudentKernel:
         self._names = [name for name in dict.fromkeys(part.arguments) if name in ("Q", "K", "V")]
         self._requests: dict[tuple[int, ...], Request] = {}
 
-    def __call__(
-        self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
-    ) -> Tensor:
+    def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Call the kernel, and return the attention that the protocol `Attention` describes. Raises Broken."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
-            return self._row(layer, start, q, k, v, cut)
+            return self._row(layer, start, q, k, v)
         if self.prefill == "mask" and n == T:
             return self._masked(layer, start, q, k, v)
         rows = []
         for t in range(T):
             end = n - T + t + 1
             near = slice(max(0, end - self.window), end)
-            rows.append(self._row(layer, start + t, q[:, :, t : t + 1], k[:, :, near], v[:, :, near], cut))
+            rows.append(self._row(layer, start + t, q[:, :, t : t + 1], k[:, :, near], v[:, :, near]))
         return torch.cat(rows, dim=2)
 
-    def _row(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None) -> Tensor:
+    def _row(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return attention of one query (B, H, 1, d) over keys and values (B, H, n, d)."""
-        if cut is not None and k.shape[2] > cut.most:
-            merged = cut.merge(self._one_of_equals(layer, token, *cut.follow(q, k, v, token + 1), q.shape[0]))
+        n = k.shape[2]
+        if 0 < self.chunk < n:
+            sent = in_chunks(q, k, v, self.chunk)
+            merged = merge(self._one_of_equals(layer, token, *sent, q.shape[0]), n, self.chunk)
             if merged is not None:
                 return merged
             # The outputs of the chunks cannot be merged: make one call with all keys.
@@ -320,15 +258,11 @@ class TorchAttention:
     `largest_score` is the largest q·k so far. Above 88, a kernel that does not subtract the row's maximum overflows.
     """
 
-    chunk = 0
-
     def __init__(self, window: int) -> None:
         self.window = window
         self.largest_score = 0.0
 
-    def __call__(
-        self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor, cut: Chunks | None = None
-    ) -> Tensor:
+    def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the attention that the protocol `Attention` describes."""
         T, n = q.shape[2], k.shape[2]
         scores = q @ k.transpose(2, 3)  # (B, H, T, n)
@@ -354,9 +288,6 @@ class Decoder:
         self.model, self.attend, self.window = model, attend, window
         # Keys and values: (layer, batch, K or V, head, position, channel).
         self._past = torch.empty(config.n_layer, batch, 2, config.n_head, length, config.head_size)
-        self._by_layer = list(self._past)
-        self._chunks: list[Chunks | None] = [None] * config.n_layer
-        self._forget_chunks()
         self.position = 0
         self.answers: list[Tensor] = []
         self.streams = torch.empty(batch, length, config.n_embd)
@@ -373,10 +304,10 @@ class Decoder:
         x = self.model.embed(tokens, start)
         self.answers = []
         for layer, block in enumerate(self.model.blocks):
-            past = self._by_layer[layer]  # (B, 2, H, length, d)
+            past = self._past[layer]  # (B, 2, H, length, d)
             q, past[:, 0, :, start:end], past[:, 1, :, start:end] = block.project(x, start)
             k, v = past.narrow(3, first, end - first).unbind(1)
-            y = self.attend(layer, start, q, k, v, self._chunks[layer])
+            y = self.attend(layer, start, q, k, v)
             self.answers.append(y)
             x = block.after(x, y)
         self.position = end
@@ -386,11 +317,4 @@ class Decoder:
     def fill(self, generator: torch.Generator, length: int) -> None:
         """Put random keys and values in the cache, as if `length` tokens had been read: for measurements of time."""
         self._past.normal_(generator=generator)
-        self._forget_chunks()
         self.position = length
-
-    def _forget_chunks(self) -> None:
-        layers, batch, _, heads, length, d = self._past.shape
-        if self.attend.chunk:
-            window = min(self.window, length)
-            self._chunks = [Chunks(batch, heads, d, window, self.attend.chunk) for _ in range(layers)]
