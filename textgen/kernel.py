@@ -41,10 +41,11 @@ LEAST_SHARE = 1e-30
 
 
 def in_chunks(q: Tensor, k: Tensor, v: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Q, K, V (C * B, H, most + 1, d + 1) of one kernel call for the query q (B, H, 1, d) over k, v (B, H, n, d).
+    """Return Q, K, V (C * B, H, most + 1, d + 1) of one kernel call.
 
-    The keys are cut into C chunks of `most`; entry c * B + b of the kernel's batch is chunk c of text b. The last row of
-    each chunk is a copy of the newest key. Missing rows of the last chunk are also copies, with a value of 0.
+    The call is for the query q (B, H, 1, d) over keys and values k, v (B, H, n, d), cut into C chunks of `most` keys.
+    Entry c * B + b of the kernel's batch is chunk c of text b. The last row of each chunk is a copy of the newest key.
+    Missing rows of the last chunk are also copies, with a value of 0.
     """
     B, H, n, d = k.shape
     count = -(-n // most)
