@@ -12,12 +12,13 @@ import pytest
 from building import BINDING
 from conftest import put, python, refused, write
 
-from grader import doctor
+from grader import doctor, sandbox
 from grader.backends.native import toolchain
 from grader.core.errors import KitError
 from grader.core.results import Timing
 from grader.doctor import containment, students, timing, tools
 from grader.doctor.host import Finding, Host, Ran
+from grader.sandbox import Finished
 
 GIB = 1 << 30
 #: System files of a machine without faults.
@@ -228,6 +229,15 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def with_gpu(host: Host, smi: str = SMI, others: str = "", **facts: object) -> list[Finding]:
     facts |= {"run": lambda command: Ran(0, others if "--query-compute-apps=pid" in command else smi)}
     return list(tools.gpu_findings(replace(host, has_module=lambda name: True, **facts)))
+
+
+def test_a_tier_in_which_the_compiler_fails_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "choose", lambda: sandbox.OPEN)
+    assert containment.tier().level == "warn"
+    ended = Finished(1, b"probe.cpp:1\nfatal error: vector: Permission denied\n", 0.0, 0.0, False)
+    monkeypatch.setattr(sandbox, "run_limited", lambda *words, **named: ended)
+    found = containment.tier()
+    assert found.level == "fail" and found.what.endswith("compiler: fatal error: vector: Permission denied")
 
 
 def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: MadeUp) -> None:

@@ -43,7 +43,7 @@ LEAST_SHARE = 1e-30
 def in_chunks(q: Tensor, k: Tensor, v: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return Q, K, V (C * B, H, most + 1, d + 1) of one kernel call.
 
-    The call is for the query q (B, H, 1, d) over keys and values k, v (B, H, n, d), cut into C chunks of `most` keys.
+    The query q is (B, H, 1, d), keys and values are (B, H, n, d). They are cut into C chunks of `most` keys.
     Entry c * B + b of the kernel's batch is chunk c of text b. The last row of each chunk is a copy of the newest key.
     Missing rows of the last chunk are also copies, with a value of 0.
     """
@@ -61,10 +61,10 @@ def in_chunks(q: Tensor, k: Tensor, v: Tensor, most: int) -> tuple[Tensor, Tenso
 
 
 def merge(answers: Tensor, n: int, most: int) -> Tensor | None:
-    """Merge one row of each chunk's output, (C * B, H, 1, d + 1), into the attention over all n keys (B, H, 1, d).
+    """Merge one row of each chunk's output, (C * B, H, 1, d + 1), into the attention over all n keys.
 
-    Return None if the newest key's weight in a chunk is too small to divide by. Then the kernel is wrong, or the scores
-    differ by more than float32 can represent.
+    The attention is (B, H, 1, d). Return None if the newest key's weight in a chunk is too small to divide by. Then the
+    kernel is wrong, or the scores differ by more than float32 can represent.
     """
     count = -(-n // most)
     parts = answers.unflatten(0, (count, -1))  # (C, B, H, 1, d + 1)

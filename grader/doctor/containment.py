@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from grader.core.errors import UsageError
+from grader.core.errors import KitError, UsageError
 from grader.doctor.host import Finding, Host, fail, ok, warn
+
+if TYPE_CHECKING:
+    from grader.sandbox import Sandbox
 
 #: Remaining weakness of each tier below A, for a warning.
 _OPEN = {
@@ -31,7 +38,7 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def tier() -> Finding:
-    """Try the sandbox tiers. Return a finding on the strongest that works on this machine."""
+    """Try the sandbox tiers with a runner's and a compiler's view. Return a finding on the strongest that works."""
     from grader import sandbox
 
     try:
@@ -42,10 +49,45 @@ def tier() -> Finding:
             str(error),
             "follow the advice above, or use --trust for code that you trust",
         )
+    if broken := _compiler_fault(box):
+        return fail(
+            f"sandbox tier {box.tier} works for kernels, but not for the compiler: {broken}",
+            "no submission can be built",
+            "let all users read the compiler's files, and give the sandbox the folders that it needs",
+        )
     what = f"sandbox tier {box.tier} works: {', '.join(box.applied)}"
     if box.tier == "A":
         return ok(what)
     return warn(what, _OPEN.get(box.tier, ""), "install bubblewrap where namespaces are allowed")
+
+
+def _compiler_fault(box: Sandbox) -> str:
+    """Compile a small program in the sandbox, as submissions are compiled. Return the last line of an error, or ""."""
+    from grader.backends.native.toolchain import toolchain
+    from grader.sandbox import compiling, run_limited
+    from grader.sandbox.view import programs_folders, system_paths
+
+    try:
+        compiler = str(toolchain().compiler)
+        with (
+            tempfile.TemporaryDirectory(prefix="gpt149-") as folder,
+            compiling.room(box, Path(folder), None) as room,
+        ):
+            source = room.put("probe.cpp", b"#include <vector>\nstd::vector<float> probe;\n")
+            ended = run_limited(
+                [compiler, "-c", str(source)],
+                cwd=room.folder,
+                timeout_s=60.0,
+                env={"PATH": os.environ.get("PATH", ""), "TMPDIR": str(room.folder)},
+                sandbox=box,
+                read=programs_folders(compiler),
+                system=system_paths(),
+                uid=room.uid,
+            )
+    except KitError as error:
+        return str(error)
+    words = ended.output.decode(errors="replace").strip().splitlines() or [f"status {ended.returncode}"]
+    return "" if ended.returncode == 0 else words[-1]
 
 
 def _bubblewrap(host: Host) -> Finding:
