@@ -79,7 +79,7 @@ ENDED = {
     "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
     "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",
     "compile_error": f"module.cpp:12:5: error: 'tmp' was not declared in this scope\n{QUOTED}",
-    "missing": 'myFlashAttention is not bound: add m.def("myFlashAttention", &myFlashAttention).',
+    "missing": 'myFlashAttention is not exported: add m.def("myFlashAttention", &myFlashAttention).',
     "rejected": "It loads the reference library.",
 }
 CODES = {"crash": "sigsegv", "missing": "not_bound"}

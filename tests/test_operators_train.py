@@ -272,7 +272,7 @@ def test_without_torch_there_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
 def test_an_empty_file_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { (void)m; }\n"
     assert run(tmp_path, "--images", "120", module=write(tmp_path, text, "operators.cpp")) == 1
-    assert capsys.readouterr().out.startswith("linearForward is not bound")
+    assert capsys.readouterr().out.startswith("linearForward is not exported")
 
 
 def test_wrongly_read_digits_are_shown_in_letters() -> None:

@@ -1,4 +1,4 @@
-"""If one loop is bound as several parts, the later parts are flagged. The source is read as text."""
+"""If one loop is exported as several parts, the later parts are flagged. The source is read as text."""
 
 import sys
 from collections.abc import Callable, Hashable

@@ -56,7 +56,7 @@ ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = tr
 #: Each list becomes one source with a fault in each part. A fault of the whole file has a source of its own.
 QUICK = [
     [
-        Fault("missing function", "missing", "not bound", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),
+        Fault("missing function", "missing", "not exported", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),
         Fault("out of bounds write", "crash", "SIGSEGV",
               "for (long i = 0; i < 1L << 40; i += 512) QTensor.data_ptr<float>()[i] = 1;"),
         Fault("segfault", "crash", "SIGSEGV", "volatile int *nowhere = nullptr; *nowhere = 1;"),

@@ -50,7 +50,7 @@ def _accepted(argument: str, part: Part, inputs: Collection[str]) -> str:
 
 
 def mismatch(part: Part, functions: Mapping[str, str], inputs: Collection[str]) -> Diagnosis | None:
-    """Return a diagnosis if the part's function is not bound or has other argument types; else None."""
+    """Return a diagnosis if the part's function is not exported or has other argument types; else None."""
     expected = prototype(part, inputs)
     signature = functions.get(part.function)
     if signature is None:
@@ -58,7 +58,7 @@ def mismatch(part: Part, functions: Mapping[str, str], inputs: Collection[str]) 
         hint = f" There is {near[0]}: mind upper and lower case." if near else ""
         return Diagnosis(
             "not_bound",
-            f"{part.function} is not bound in PYBIND11_MODULE at the end of the file.{hint} "
+            f"{part.function} is not exported: PYBIND11_MODULE at the end of the file does not name it.{hint} "
             f'Add m.def("{part.function}", &{part.function}); it is called as\n{expected}',
         )
     returned, _, codes = signature.rstrip(")").partition("(")

@@ -61,7 +61,7 @@ class Checks(Protocol):
     part: Part
     shape: dict[str, int]
     functions: Mapping[str, str] | None
-    """Functions that the student's file binds; None until it is loaded."""
+    """Functions that the student's file exports; None until it is loaded."""
 
     @property
     def assignment(self) -> Assignment: ...
@@ -146,7 +146,7 @@ class Backend(ABC):
     def seen(self, part: Part, functions: Mapping[str, str]) -> Collection[str] | None:
         """Return the names of the inputs on which the expected values depend; None for all inputs.
 
-        `functions` are the functions that the student's file binds.
+        `functions` are the functions that the student's file exports.
         """
         return None
 

@@ -389,7 +389,7 @@ def results_text(result: PartResult) -> str:
     total = len(result.cases)
     if result.verdict in ("pass", "slow"):
         worst = max((case.max_error or 0.0 for case in result.cases), default=0.0)
-        through = f"; not bound, so judged through {result.judged_through}" if result.judged_through else ""
+        through = f"; not exported: judged through {result.judged_through}" if result.judged_through else ""
         return f"right on {total} of {total} inputs, largest error {worst:.1e}{through}"
     return result.diagnosis.message if result.diagnosis else ""
 

@@ -132,7 +132,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def published() -> str:
-    """Return parts 1 and 3 as in the starter; fourDimWrite takes a float by reference and is not bound."""
+    """Return parts 1 and 3 as in the starter; fourDimWrite takes a float by reference and is not exported."""
     write = _Writer(STYLES[0])
     naive = write.naive().replace("    return asTensor", f"{PRINTS}    return asTensor")
     accessors = four_dimensions(val="float &val")

@@ -253,7 +253,7 @@ SOURCES = {name: written.text for name, written in WRITTEN.items()}
 
 
 def together(names: Iterable[str]) -> str:
-    """Return a file with these kernels of SOURCES, each bound by its name: ten compilations would take minutes."""
+    """Return a file with these kernels of SOURCES, each exported by its name: ten compilations would take minutes."""
     headers: list[str] = []
     kernels, bindings = "", ""
     for name in names:

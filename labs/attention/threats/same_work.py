@@ -168,7 +168,7 @@ def _in_common(first: str, second: str = BLOCKED, helpers: str = SHARED) -> str:
 
 
 def _bound(other: str) -> str:
-    """Return the binding table of a file with function `other` and the threat's function, BOUND."""
+    """Return the PYBIND11_MODULE of a file with function `other` and the threat's function, BOUND."""
     table = f'    m.def("{other}", &{other});\n    m.def("{BOUND}", &{BOUND});\n'
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
 

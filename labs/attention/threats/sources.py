@@ -1,6 +1,6 @@
 """Makes source files from rows of threats, judges them, and checks verdicts and flags.
 
-A file has a prelude that all files share, one function for each row, and the binding table.
+A file has a prelude that all files share, one function for each row, and the PYBIND11_MODULE that exports them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Threat:
     body: str = ""
     #: Text before all functions.
     top: str = ""
-    #: Statements at the end of the file's binding table.
+    #: Statements at the end of the file's PYBIND11_MODULE.
     binds: str = ""
     #: Text of the whole file, in place of the one made from `body`, `top` and `binds`.
     source: str = ""

@@ -143,15 +143,14 @@ void updated(int floats) {
 
 
 def with_bindings(text: str) -> str:
-    """Return the C++ text with a binding table for its functions that are not static."""
+    """Return the C++ text with a PYBIND11_MODULE that exports its functions that are not static."""
     names = re.findall(r"^(?:torch::)?(?:Tensor|void) (\w+)\(", text, re.MULTILINE)
     bound = "".join(f'    m.def("{name}", &{name});\n' for name in names)
     return f"{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{bound}}}\n"
 
 
 def written(name: str, text: str) -> Path:
-    """Write the text with its binding table as NAME.cpp into the cache, and return the path. Raises KitError if that
-    fails."""
+    """Write `with_bindings(text)` as NAME.cpp into the cache, and return the path. Raises KitError if it cannot."""
     text = with_bindings(text)
     folder = cache_root() / "ladder" / hashlib.sha256(text.encode()).hexdigest()[:16]
     path = folder / f"{name}.cpp"
