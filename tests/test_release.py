@@ -571,12 +571,12 @@ def test_an_unjudged_part_is_named_and_never_counted_as_proved(setup: Setup) -> 
     said = prove(setup, judge(WRONG, PASS, GPU))
     assert setup[0].lacking == {"gelu_cuda": "GPU"} and setup[0].untimed == {"gelu": "GPU"}
     assert said[-1] == "NOT PROVED on this machine: gelu_cuda (no GPU); the times of gelu (no GPU)"
-    assert "is right on gelu" in said[-2] and "every part" not in "".join(said[1:])
+    assert "right results on gelu" in said[-2] and "every part" not in "".join(said[1:])
 
 
 def test_a_machine_that_judges_everything_leaves_nothing_open(setup: Setup) -> None:
     said = prove(setup, judge(WRONG, PASS, PASS, cuda=(WRONG, PASS, PASS)))
-    assert "right on every part" in said[-2] and "fast enough" in said[-1]
+    assert "right results on every part" in said[-2] and "fast enough" in said[-1]
 
 
 NOTHING = judge(TRITON, TRITON, TRITON, cuda=(TRITON, TRITON, TRITON))

@@ -38,7 +38,7 @@ _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
 #: Beginning of the message for a mistake that explains half of the outputs or a little more.
-PARTLY = "This explains only"
+PARTLY = "Likely cause of only"
 #: Limit on the mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
 #: If the outputs of zeros are this many times larger than other wrong outputs, the zeros are reported.

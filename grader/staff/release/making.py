@@ -125,14 +125,14 @@ def given_objects(
 
 
 def refuse_unnamed(kit: Kit) -> None:
-    """Raise UsageError if the reference binds a function that no part uses: students could see it in the object."""
+    """Raise UsageError if no part uses a function that the reference exports: students could see it in the object."""
     named = {part.reference for part in kit.assignment.parts}
     for path in kit.reference_sources:
         for name in _BOUND.findall(path.read_text(encoding="utf-8", errors="replace")):
             if name not in named:
                 raise UsageError(
-                    f"nothing was written: {path} binds '{name}', but no part of {kit.assignment.path} has it as "
-                    "`reference`: remove the binding, because students get the compiled object"
+                    f"nothing was written: {path} exports '{name}' (m.def), but no part of {kit.assignment.path} has "
+                    "this function as its `reference`: remove the m.def, because students get the compiled object"
                 )
 
 

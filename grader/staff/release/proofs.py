@@ -151,7 +151,7 @@ def handout(bench: ProofSetup, archive: bytes) -> None:
     judged = _judged(bench, folder)
     refuse_undecided(bench, judged)
     earns_all(judged, "the solution in the handout")
-    bench.say(f"the solution in the handout is right on {where}")
+    bench.say(f"the solution in the handout gives right results on {where}")
     _times(bench, folder)
 
 
@@ -177,7 +177,7 @@ def _times(bench: ProofSetup, folder: Path) -> None:
             return
     if commands:
         what = " ".join(
-            ["and fast enough compared with the compiled reference", *(["with", *sizes] if sizes else [])]
+            ["and is fast enough compared with the compiled reference", *(["with", *sizes] if sizes else [])]
         )
         bench.say(f"{what}: {', '.join(commands)}")
 
