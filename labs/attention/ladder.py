@@ -351,7 +351,7 @@ def parser(arguments: list[str]) -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print the ladder. Return 0, or 1 if the kernel is wrong or failed. Raises UsageError and KitError."""
+    """Measure and print the ladder. Return 0, or 1 if the kernel is wrong or failed. Raises as `measure` does."""
     from grader.assignment.loading import load
 
     given = parser(arguments).parse_args(arguments)

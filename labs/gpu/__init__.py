@@ -61,7 +61,7 @@ class Gpu(Lab):
     #: Files that students do not get. `known` has the kernels with known verdicts, which other labs keep in kernels.py.
     staff: ClassVar = ("known.py", "tuned.py")
     studies: ClassVar = {
-        "profile": (".studies.profile", "kernels that five ways to write GELU launch, with traces"),
+        "profile": (".studies.profile", "kernels that five versions of GELU launch, with traces"),
         "ladder": (".studies.ladder", "your kernel's time beside the naive kernel's and the GPU's limit"),
         "roofline": (".studies.roofline", "your kernels' speed compared with this GPU's limits"),
         "waves": (".studies.waves", "throughput of your product over its size, and where it drops"),

@@ -221,7 +221,7 @@ class CacheStudy:
 def measure(
     kernels: Sequence[str], models: Sequence[Model], shapes: Sequence[Shape], *, scores_only: bool, about: str
 ) -> CacheStudy:
-    """Simulate each kernel in each cache for each shape. `scores_only`: True for Q K^T alone. Raises KitError."""
+    """Simulate each kernel in each cache for each shape. `scores_only`: only Q K^T. Raises KitError if it fails."""
     study = CacheStudy(tuple(kernels), tuple(models), tuple(shapes), scores_only, {}, about)
     return replace(study, found=simulate(study.walks(), scores_only=scores_only))
 
@@ -264,7 +264,7 @@ def main(arguments: list[str]) -> int:
 
 
 def caches(text: str | None, ways: str) -> tuple[Model, ...]:
-    """Return the caches of `--cache`, by default those of LADDER and this machine's own. Raises UsageError."""
+    """Return the caches of `--cache` (default: LADDER and this machine's own). Raises UsageError for other values."""
     found = facts.describe()
     own = {cache.size_bytes for cache in found.caches if cache.size_bytes <= max(LADDER)}
     return helpers.cache_models(text, ways, found.line_bytes, sorted({*LADDER, *own}))

@@ -114,9 +114,9 @@ def by_hand(x: Any) -> Any:
 
 
 def profile(file: str, trace: str) -> dict[str, Any]:
-    """Measure five ways to write GELU, and write a trace file for each, whose path begins with `trace`.
+    """Measure five versions of GELU, and write a trace file for each, whose path begins with `trace`.
 
-    Return for each way the "ms" of a call and its "kernels" [name, number of launches, total us], or an error as text.
+    Return for each the "ms" of a call and its "kernels" [name, number of launches, total us], or an error as text.
     """
     import torch
     import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""`profile gelu`: a table of the kernels that five ways to write GELU launch, and a trace of each for a browser.
+"""`profile gelu`: a table of the kernels that five versions of GELU launch, and a trace of each for a browser.
 
 Each plain PyTorch operation ("by hand") launches a kernel that reads and writes a whole tensor. PyTorch's own GELU and
 the versions compiled, in Triton and in CUDA launch a single kernel each.
@@ -65,8 +65,8 @@ class ProfileStudy:
                 rows.append((*head, _short(launch.name), launch.count, launch.us))
         return Table(
             "profile",
-            f"Kernels that each way to write GELU launches, {SIDE} x {SIDE} float32",
-            ("way", "ms", "TB/s", "kernel", "times", "us"),
+            f"Kernels that each version of GELU launches, {SIDE} x {SIDE} float32",
+            ("version", "ms", "TB/s", "kernel", "times", "us"),
             tuple(rows),
             f"{self.about}. TB/s: bytes of x and y, counted once, divided by the time. By hand, each operation is a "
             "separate kernel and a pass over memory; a fused kernel makes one pass. Traces: "
@@ -77,7 +77,7 @@ class ProfileStudy:
         known = [way for way in self.ways if way.ms is not None]
         values = {"ms": [way.ms or 0.0 for way in known], "kernels": [float(way.count) for way in known]}
         names = [way.name for way in known]
-        return (figure.bars("profile", "Five ways to write GELU", self.about, "ms; kernels", names, values),)
+        return (figure.bars("profile", "Five versions of GELU", self.about, "ms; kernels", names, values),)
 
 
 def _short(name: str) -> str:
@@ -101,7 +101,7 @@ def ways_of(found: Mapping[str, Any]) -> tuple[Way, ...]:
 
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py lab gpu profile gelu` and return the exit code."""
-    parse = options.parser(arguments, "profile", "The kernels that five ways to write GELU launch.")
+    parse = options.parser(arguments, "profile", "The kernels that five versions of GELU launch.")
     parse.add_argument("function", nargs="?", default="gelu", help="gelu")
     given = parse.parse_args(arguments)
     if given.function != "gelu":

@@ -98,7 +98,7 @@ def parser() -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Train and print the results. Return 1 if the student's file is at fault, else 0. Raises UsageError, KitError."""
+    """Train and print the results. Return exit code 1 if the student's file is at fault, else 0."""
     given = parser().parse_args(arguments)
     models = _models(given.model)
     wishes = [_wishes(given, model) for model in models]

@@ -77,7 +77,7 @@ class StudentOperators:
         rate: float = 0.0,
     ) -> Mapping[str, Array]:
         """Return the results of a part's function by name: the tensors that it wrote, and as `RESULT` the tensor that
-        it returned, if any. `rate` replaces the last argument, the learning rate of sgd. Raises Broken."""
+        it returned, if any. `rate` replaces the last argument, sgd's learning rate. Raises Broken if the call fails."""
         part = self.parts[part_id]
         request = binding.request(part, sizes, tensors)
         if rate:
