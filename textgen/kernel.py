@@ -151,7 +151,7 @@ class StudentKernel:
         self._requests: dict[tuple[int, ...], Request] = {}
 
     def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Call the kernel, and return the attention that the protocol `Attention` describes. Raises Broken."""
+        """Call the kernel and return the attention, as `Attention.__call__` does. Raises Broken if the call fails."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
             return self._row(layer, start, q, k, v)
@@ -224,7 +224,7 @@ class StudentKernel:
         return self.answer(layer, start, wide_q, wide_k, wide_v)[..., :d]
 
     def answer(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Call the kernel once with tensors (B, H, N, d) and return its output. Raises Broken."""
+        """Call the kernel once with tensors (B, H, N, d) and return its output. Raises Broken if the call fails."""
         B, H, N, d = q.shape
         shape = {**self.shape, "B": B, "H": H, "N": N, "d": d}
         inputs = {name: each.contiguous().numpy() for name, each in (("Q", q), ("K", k), ("V", v))}

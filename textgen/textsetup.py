@@ -68,7 +68,7 @@ class TextSetup:
         self.window = 0
 
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
-        """Compile the source. If this fails, print the compiler's messages and return None. Raises KitError."""
+        """Compile the source and return its Bench. If it does not compile, print the messages and return None."""
         from grader.backends.selection import Made
         from grader.backends.torch.torchbuild import build
         from grader.core import machine

@@ -78,7 +78,7 @@ def _main_lab() -> labs.Lab:
 
 
 def lab_as_config(arguments: Sequence[str]) -> list[str]:
-    """Replace `--lab NAME` (and `--labs DIR`) on a staff's command line with `--config FILE`. Raises UsageError."""
+    """Return the staff's arguments with `--config FILE` in place of `--lab NAME` and `--labs DIR`."""
     early = Parser(add_help=False, allow_abbrev=False)
     early.add_argument("--lab")
     early.add_argument("--labs", type=Path)

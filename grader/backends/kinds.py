@@ -17,8 +17,8 @@ class Kind:
     on_card: bool = False
     """True if the part's kernels run on a GPU, or in Triton's interpreter on a machine without a GPU.
 
-    Its function only launches kernels. The judge cannot delay its threads, measure the memory of a call from outside or
-    build the file with sanitizers.
+    The part's function only launches kernels. The judge cannot delay its threads, measure the memory of a call from
+    outside or build the file with sanitizers.
     """
     is_program: bool = True
     """True if the runners are native programs, without Python."""

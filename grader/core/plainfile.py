@@ -23,7 +23,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def folder(path: Path, *, make: bool = False) -> Iterator[int]:
-    """Open the folder at `path` and yield its descriptor. With `make` it is created if needed. Raises OSError."""
+    """Open a folder and yield its descriptor. `make`: create it if it is missing. Raises OSError for a link."""
     if make:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
@@ -66,7 +66,7 @@ def open_file(
 
 
 def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> bytes:
-    """Read a plain file of at most `most_bytes`. Raises OSError."""
+    """Return the content of a plain file. Raises OSError for a link or a pipe, and for more than `most_bytes`."""
     with os.fdopen(open_file(path, inside=inside), "rb") as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def write(path: Path, pieces: Iterable[str], *, encoding: str = "utf-8") -> None:
-    """Encode the pieces of a text and write them with `write_bytes`. Raises OSError."""
+    """Encode the pieces of a text and write them with `write_bytes`. Raises OSError if that fails."""
     # One encoder for all pieces: only the beginning of the file gets a byte order mark.
     encoder = codecs.getincrementalencoder(encoding)()
     write_bytes(path, map(encoder.encode, pieces))

@@ -104,7 +104,7 @@ class Correctness:
         self.stand_in: Correctness | None = None
 
     def check(self) -> None:
-        """Call every public case, even after a wrong one. A crash ends the part: raises Faulty."""
+        """Call every public case, even after a wrong one. A crash ends the part and raises Faulty."""
         from grader.explain.diagnose import concluded, settled_together
 
         try:
@@ -132,7 +132,7 @@ class Correctness:
         return refuted(self.marker.oracle, [case.diagnosis for case in self.cases], right)
 
     def check_hidden(self) -> None:
-        """Call the hidden cases, after all public calls. Wrong results get no further calls. Raises Faulty."""
+        """Call the hidden cases, after all public calls. Wrong results get no further calls. A crash raises Faulty."""
         from grader.explain.diagnose import concluded, settled_together
 
         if self.stand_in is not None:
@@ -220,7 +220,7 @@ class Correctness:
             self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
-        """Judge a function that the file does not bind (as in the starter): another part, which calls it, decides."""
+        """Judge a function that the file does not export (as in the starter): another part, which calls it, decides."""
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()
@@ -232,8 +232,8 @@ class Correctness:
         if stand_in.diagnosis is not None:
             self.diagnosis = Diagnosis(
                 "not_bound",
-                f"{self.part.function} is not bound, so it is judged through {stand_in.part.id}, which is still wrong. "
-                f'Bind it with m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
+                f"{self.part.function} is not exported, so it is judged through {stand_in.part.id}, which is still "
+                f'wrong. Add m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
             )
 
     def check_case(self, session: Session, step: Step) -> tuple[CaseRun, CaseResult]:
@@ -345,7 +345,7 @@ def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis)
 def _outputs_of(
     marker: Marker, part: Part, run: CaseRun, inputs: CaseInputs, session: Session
 ) -> dict[str, Any] | None:
-    """Call the function of `part` with the sizes of a run. Return its outputs; None if it is not bound or fails."""
+    """Call the function of `part` with the sizes of a run. Return its outputs; None if it is not exported or fails."""
     if marker.backend.unbound(part, session) is not None:
         return None
     call = session.call(marker.backend.request(part, inputs))

@@ -1,7 +1,7 @@
 """The evaluator: from a source file to a result. A student's own run, a class and Gradescope all use it.
 
-Order of work for each part (`grader.judge.part`): check that its function is bound; call it on every public case and
-compare the outputs with float64 values; time it in paired rounds, whose outputs are checked as well. If requested,
+Order of work for each part (`grader.judge.part`): check that the file exports its function; call it on every public
+case and compare the outputs with float64 values; time it in paired rounds, and check their outputs. If requested,
 torch's profiler and peak memory are compared with the reference's. A listener receives each finding at once, so that a
 terminal can show correctness long before the timing is done. This module does not print.
 

@@ -44,7 +44,7 @@ class Marker:
         self.wrong_output: dict[str, str] = {}
         """Name of the output that the mask in `wrong` belongs to, by case."""
         self.functions: Mapping[str, str] | None = None
-        """Functions that the student's file binds; None until it is loaded."""
+        """Functions that the student's file exports; None until it is loaded."""
         self.seen_outputs: set[str] = set()
         self.wrong_outputs: set[str] = set()
         """Names of the outputs so far, and of those that were wrong on any case."""

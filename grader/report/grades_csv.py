@@ -92,7 +92,7 @@ class GradesCsv:
         ]
 
     def write(self, path: Path) -> None:
-        """Write all rows that were added, in their order. Raises OSError."""
+        """Write all rows that were added, in their order. Raises OSError if the file cannot be written."""
         wholefile.write(path, self._lines(), encoding="utf-8-sig")
 
     def _lines(self) -> Iterator[str]:

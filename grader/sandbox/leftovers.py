@@ -91,7 +91,7 @@ class TooDeep(Exception):
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield all entries of a folder, at any depth. Raises TooDeep."""
+    """Yield all entries of a folder, at any depth. Raises TooDeep if a path is longer than the system allows."""
     pending = [str(folder)]
     while pending:
         for entry in _listed(pending.pop()):
@@ -149,7 +149,7 @@ def kill_processes_in(folder: Path) -> None:
 
 
 def _works_in(cwd: str, folder: Path, top: os.stat_result) -> bool:
-    """Return True if a process's working folder lies in `folder`, whose status is `top`. Raises OSError."""
+    """Return True if a process's working folder lies in `folder`, whose status is `top`. Raises OSError if unknown."""
     try:
         return Path(os.readlink(cwd)).is_relative_to(folder)
     except OSError as error:

@@ -149,7 +149,7 @@ def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheMode
 
 
 def byte_sizes(text: str, flag: str) -> tuple[int, ...]:
-    """Return the sizes in a list like "16K,512K,2M" in bytes, sorted, without duplicates. Raises UsageError."""
+    """Return the sizes in a list like "16K,512K,2M" in bytes, sorted, each once. Raises UsageError for other texts."""
     return tuple(sorted({_byte_size(item.strip(), flag) for item in text.split(",")}))
 
 

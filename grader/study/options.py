@@ -125,7 +125,7 @@ def shared_part(assignment: Assignment) -> Part | None:
 
 
 def openmp_part(settings: Settings, part_id: str | None) -> Part:
-    """Return the part with this id or, if it is None, the first part timed on several threads. Raises UsageError."""
+    """Return the part with this id; for None the first part timed on several threads. Raises UsageError without one."""
     found = part(settings, part_id) if part_id else shared_part(settings.assignment)
     if found is None:
         raise UsageError("no part of this assignment is timed on several threads: name a part")

@@ -49,7 +49,7 @@ class Node(Protocol):
         ...
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield a file's content in pieces. Raises Unreadable."""
+        """Yield a file's content in pieces. Raises Unreadable if it is not a file or is damaged."""
         ...
 
     def modified_at(self) -> datetime | None:
@@ -57,7 +57,7 @@ class Node(Protocol):
         ...
 
     def open(self, limits: ArchiveLimits, scratch: Path) -> BinaryIO:
-        """Open a file of at most `limits.archive_bytes` for random access. Raises Unreadable."""
+        """Open a file for random access. Raises Unreadable if it has more than `limits.archive_bytes`."""
         ...
 
 
@@ -80,7 +80,7 @@ class DiskNode:
 
     @classmethod
     def at(cls, path: Path) -> DiskNode:
-        """Return the node of a path, with links in it followed. Raises OSError."""
+        """Return the node of a path, with links in it followed. Raises OSError if the path does not exist."""
         real = path.resolve(strict=True)
         kind = _kind(real.stat().st_mode)
         if kind == "folder":
@@ -209,9 +209,9 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[
 
 
 def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Archive, ArchiveNode]:
-    """Open an archive. Return it and the root folder of its entries. Raises Unreadable.
+    """Open an archive. Return it and the root folder of its entries. Closing the archive closes the file.
 
-    The caller closes the archive, which closes the file.
+    Raises Unreadable if the file is not an archive, is damaged or exceeds the limits.
     """
     try:
         archive = open_archive(file, limits, scratch)

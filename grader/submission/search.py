@@ -227,7 +227,7 @@ class _Search:
 
 
 def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack: ExitStack) -> Chosen:
-    """Choose the files to copy from a unit. `stack` closes the archives that are opened. Raises Unreadable."""
+    """Choose the files to copy from a unit. `stack` closes opened archives. Raises Unreadable if no source is found."""
     search = _Search(names, limits, scratch, stack, unit.numbered)
     if unit.trouble:
         raise Unreadable(unit.trouble)

@@ -61,7 +61,7 @@ def load_error(error: str, packages: Sequence[str]) -> Faulty:
         module = f"{name}{lacking['more']}" if lacking else name
         advice = f". Hand {module} in with the file if it is yours. Otherwise do without: a file may import {allowed}"
     elif "ImportError: attempted relative import" in error:
-        advice = ". Hand in the whole folder that its package lies in"
+        advice = ". Hand in the folder that contains its package"
     return fault("compile_error", "load_error", f"the file cannot be loaded: {error}{advice}")
 
 

@@ -358,7 +358,7 @@ class Reader:
         return node.name in self.wrapped or any(jits)
 
     def is_trusted(self, node: ast.AST, around: list[Names]) -> bool:
-        """Return True for a kernel with Triton's decorators only: the file's decorators could replace the function."""
+        """Return True for a kernel that only Triton's decorators wrap: other decorators could replace the function."""
         if not isinstance(node, ast.FunctionDef) or not self.is_kernel(node):
             return False
         decorators = decorators_of(node)

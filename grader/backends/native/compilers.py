@@ -28,7 +28,7 @@ COMPILER_MEMORY_BYTES = 4 * GIB
 COMPILER_OUTPUT_BYTES = 256 << 10
 #: Time limit for precompiling the kit's header, which does not count towards the student's limit.
 HEADER_TIMEOUT_S = 600.0
-#: Limit on the errors that a compiler prints. Later errors mostly follow from the first, and can take pages with torch.
+#: Limit on the errors that a compiler prints. Later errors mostly follow from the first, and torch's can fill pages.
 MAX_ERRORS = 5
 #: Environment variables that a compiler gets. Others are removed, because CPATH or GCC_EXEC_PREFIX would change objects
 #: without changing their cache keys.
@@ -56,15 +56,15 @@ class Source:
         if self.ispc_file is not None and self.ispc_file.cannot_be_compiled:
             notes.append(ispc.LEFT_OUT)
         if b"PYBIND11_MODULE" not in self.text:
-            notes.append("the file has no PYBIND11_MODULE, so it offers no function")
+            notes.append("the file has no PYBIND11_MODULE, so none of its functions can be called")
         return tuple(notes)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a build: the paths of the system (`system`) and of the kit (`read`) that it sees in the sandbox.
+    """Paths that one stage of a build sees in the sandbox: files of the system (`system`) and of the kit (`read`).
 
-    `sees_header`: the stage also sees the folder of the precompiled header.
+    `sees_header` is True if the stage also sees the folder of the precompiled header.
     """
 
     system: tuple[Path, ...]
@@ -127,7 +127,7 @@ class Compilers:
         return (*own, *(room.read if stage is None or stage.sees_header else ()))
 
     def compilers_files(self, program: str) -> tuple[Path, ...]:
-        """Return the files that a compiler needs besides the system's: those of ispc, or the compiler's own folder."""
+        """Return the files outside of the system's folders that a program needs: ispc's files, or its own folders."""
         known = self.source.ispc_file.compiler if self.source.ispc_file else None
         return known.files() if known and program == known.path else programs_folders(program)
 
@@ -264,7 +264,7 @@ def clock_flags() -> tuple[str, ...]:
 
 
 def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
-    """Return the flags that include a header before the source. It is precompiled in `folder` as NAME.gch."""
+    """Return the flags that include the header `name` before the source. `folder` holds it precompiled as NAME.gch."""
     if tools.family == "clang":
         return (f"-I{folder}", "-include-pch", str(folder / f"{name}.gch"))
     # gcc looks for NAME.gch before NAME in each include directory. If the precompiled file was just removed, gcc uses
@@ -322,7 +322,7 @@ def mark_colors(mark: str) -> str:
 
 
 def without_marks(output: bytes, mark: str) -> bytes:
-    """Return gcc's messages without colours. Lines that imitate a place are indented: they are not read as errors."""
+    """Return gcc's messages without colours. Indent lines that imitate a place, so that they are not read as errors."""
     sign = b"\x1b[%sm\x1b[K" % mark.encode()
     lines = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
     has_errors = any(begins and _ERROR.match(text) for _, begins, text in lines)

@@ -31,7 +31,7 @@ LONGEST_EMPTY_BYTES = 1 << 20
 VERSION_TIMEOUT_S, PROBE_TIMEOUT_S = 20.0, 60.0
 NOT_SPACE = re.compile(rb"\S")
 
-#: Header for an empty module.ispc: module.cpp may say `using namespace ispc`, so that must be declared.
+#: Header for an empty module.ispc. It declares the namespace, because module.cpp may say `using namespace ispc`.
 EMPTY_HEADER = b"#pragma once\nnamespace ispc {}\n"
 #: A program that every ispc can compile. If this fails too, the student's file is not at fault.
 PROBE = b"export void gpt149_probe(uniform float values[]) { values[programIndex] = 0; }\n"
@@ -142,7 +142,7 @@ def must_wait(text: bytes, handed_in: IspcFile | None) -> bool:
 
 
 def waits_for(source: Path) -> str:
-    """Return the tool that a submission needs and this machine lacks, found without a build; "" for none.
+    """Return the tool that a submission needs and this machine lacks; "" for none. Nothing is built.
 
     Returns "" also if a file cannot be read: the build will report that.
     """

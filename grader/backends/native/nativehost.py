@@ -1,9 +1,9 @@
 """Host of native runners: it starts programs (`native.nativebuild`) under limits and locks, and ends them.
 
-Theory of operation. A small launcher (inside/launch.cpp) applies the judge's limits and locks to itself. Then it
-becomes the program, whose file it opened before. So even static initialisers of the student's object run under all
-locks. Without Python a runner starts in milliseconds, and its process holds only the student's code, the C and C++
-libraries and OpenMP. Layers in each tier of the sandbox (A to D):
+Theory of operation. A small launcher (inside/launch.cpp) opens the program's file and applies the judge's limits and
+locks to itself. Then it becomes the program. So even static initialisers of the student's object run under all locks.
+Without Python a runner starts in milliseconds, and its process holds only the student's code, the C and C++ libraries
+and OpenMP. Layers in each tier of the sandbox (A to D):
 
     limits      memory, CPU and wall time, file sizes, processes                                          A B C D
     filter      some forty system calls; no file by name, no process, no network, no signal to others,
@@ -302,7 +302,7 @@ class NativeHost:
 
 
 def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads | None) -> Started:
-    """Start the launcher and wait until it has become the program. Raises NotStarted."""
+    """Start the launcher and wait until it has become the program. Raises NotStarted if it does not."""
     status_read, status_write = os.pipe()
     try:
         null = os.open(os.devnull, os.O_RDONLY)

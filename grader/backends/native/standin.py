@@ -69,7 +69,7 @@ RULES = (HEADERS, FORWARD, STEERING.pattern, INCLUDE.pattern)
 #: Flags that affect only the speed of code and debug information: linked objects may differ in them.
 TUNING = re.compile(r"-O\w*|-g\d?|-m(?:avx\w*|fma|prefer-vector-width=\w+)")
 
-#: Names of functions that compute on whole tensors, and so would do the kernel's work, and of their namespaces.
+#: Names of functions, and of namespaces of functions, that compute on whole tensors and so would do the kernel's work.
 WORK = re.compile(
     r"operator.*|(?:(?:at|torch|c10)::)+(?:nn|linalg|special|_ops|native|cpu|redispatch|compositeexplicitautograd)\b.*"
     r"|(?:(?:at|torch|c10|Tensor)::)*_{0,2}(?:(?:native|special|linalg|foreach|fused)_)?(?:"

@@ -105,10 +105,10 @@ def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
 
 
 def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
-    """Return the flags for linking an object for a process with torch. `shim` lists the functions that it exports.
+    """Return the flags for linking an object for a process with torch. `shim` is the folder of exports.map.
 
-    An undefined function is an error here, where its name can be explained. With `allow_undefined` (for real pybind11,
-    whose Python functions the interpreter provides) undefined functions are only warnings.
+    An undefined function is an error of the linker, which names it. `allow_undefined`: it is only a warning, as real
+    pybind11 needs, because the interpreter provides Python's functions.
     """
     if system == "Darwin":
         undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()

@@ -74,7 +74,7 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
     elif modules:  # for a CUDA file without Triton
         own.trace = files.tracing.Trace()
-    # The kit or Python may be mounted below a folder that is emptied after each runner: keep these.
+    # The kit or Python may be mounted below a folder that is emptied after each runner: keep these mounts.
     mounted = removal.mount_points()
     gc.freeze()
     gc.enable()

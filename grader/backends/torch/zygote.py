@@ -323,9 +323,9 @@ class Zygote:
     def _fork(
         self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
     ) -> tuple[Runner, tuple[int, int, int]]:
-        """Fork a runner (`is_kits`: with a file of the kit). Return (runner, judge's ends of its pipes). Raises Lost.
+        """Fork a runner (`is_kits`: with a file of the kit). Return (runner, judge's ends of its pipes).
 
-        The ends are those for requests, replies and output.
+        The ends are those for requests, replies and output. Raises Lost if the zygote does not answer.
         """
         self._wait_ready()
         pipes = Pipes.made()
@@ -407,7 +407,7 @@ class Zygote:
         return f"{last}, {signal.Signals(-status).name}" if status < 0 else last
 
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
-        """Send a message. Return the answer and its sender's process id, None if unknown. Raises Lost."""
+        """Send a message. Return (answer, sender's process id or None). Raises Lost if the zygote does not answer."""
         try:
             # In tier D a kernel can stop the zygote: resume it. SIGCONT has no effect on bwrap.
             self._process.send_signal(signal.SIGCONT)

@@ -240,7 +240,7 @@ def _refuse_mixing(timing: bool, assignment: Assignment, history: History, recor
 
 
 def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path) -> list[Path]:
-    """Copy the student's source and the calibration file into `scratch`. Return their paths. Raises UsageError."""
+    """Copy source and calibration file into `scratch`. Return the copies. Raises UsageError if either is missing."""
     if not master.is_file():
         raise UsageError(f"there is no calibration file {master}: name one with --calibration FILE")
     scratch.chmod(0o711)

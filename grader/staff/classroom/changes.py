@@ -164,7 +164,7 @@ def _why(
             for name in NOT_POINTS
             if (earlier.get(name) or "0") != (row.get(name) or "0")
         ]
-        return f"late: {', '.join(days) or 'another price'}"
+        return f"late: {', '.join(days) or 'another penalty'}"
     if f"{column}_verdict" not in row:
         return "by hand"
     then, now = old.part(column), new.part(column)

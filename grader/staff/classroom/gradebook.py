@@ -354,7 +354,7 @@ def extend(
 ) -> int:
     """Set one student's days beyond the due date and write the reports again. Without a student, list all days.
 
-    For `extension`, `slip` and `reason`, None keeps the present value; 0 days take the days back. Raises UsageError.
+    None keeps the value of `extension`, `slip` or `reason`; 0 days take the days back. Raises UsageError if that fails.
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)

@@ -162,7 +162,7 @@ class LocalMachines:
                 self._start(name, "worker", self.address, name, cores)
 
     def connect(self) -> Client:
-        """Return a client of the scheduler. If the scheduler has died, start it again. Raises UsageError, KitError."""
+        """Return a client of the scheduler, restarted if it died. UsageError and KitError mean that this failed."""
         for _ in range(MOST_FAILED_STARTS - 1):
             with contextlib.suppress(UsageError):
                 return connect(self.address, self.security)

@@ -131,7 +131,7 @@ def _folder(container: Container, arguments: Sequence[str]) -> Path:
 def _found_by_child(
     container: Container, root: Path, limit_s: float, started: float
 ) -> tuple[dict[str, Any], int]:
-    """Run the child process. Return (its results, or a results file with the failure; exit code). Raises nothing."""
+    """Run the child process. Return (its results, exit code). If it fails, the results describe the failure."""
     private = Path(tempfile.mkdtemp(prefix="gpt149-container-"))
     try:
         why = run([sys.executable, "-m", container.module, CHILD, str(root), str(private)], limit_s)

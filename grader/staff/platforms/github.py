@@ -75,7 +75,7 @@ def _is_roster(path: Path) -> bool:
 
 
 def read_roster(path: Path) -> list[Enrolled]:
-    """Read the roster. A student without a username has not joined the classroom yet. Raises UsageError."""
+    """Read the roster. A student without a username has not joined yet. Raises UsageError if it is not a roster."""
     table = cells.read(path)
     header = [cell.text.strip() for cell in table.rows[0].cells] if table.rows else []
     if "github_username" in header:

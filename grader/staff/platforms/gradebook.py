@@ -215,7 +215,7 @@ def filled(
     column: str | None = None,
 ) -> dict[str, Filled]:
     """Return each export with the totals filled in, by platform name. `rows` are the graded rows of `roster`, in the
-    same order. `column` names the assignment in an export of several. Writes no file. Raises UsageError."""
+    same order. `column` names the assignment in an export of several. Writes no file. Raises UsageError as `fill`."""
     graded = [
         (entry, row.total, row.score.pending if row.score else ())
         for entry, row in zip(roster, rows, strict=True)
@@ -252,7 +252,7 @@ def place_of(folder: Path, name: str) -> Path:
 
 
 def write(folder: Path, name: str, found: Filled) -> Path:
-    """Write a filled export into a class's results folder, in one step. Return its path. Raises UsageError."""
+    """Write a filled export into a class's results folder and return its path. Raises UsageError if that fails."""
     place = place_of(folder, name)
     with explained(f"cannot write {place}"), plainfile.folder(folder.resolve()) as descriptor:
         plainfile.replace(descriptor, place.name, [found.content])

@@ -34,7 +34,7 @@ _ASSIGNMENT = re.compile(r"(?P<name>.*\S)\s+\((?P<id>\d{1,20})\)")
 
 
 def read_canvas(table: Table, asked: Asked) -> list[Target]:
-    """Return the students in a Canvas export, each with the cell of the assignment's grade. Raises UsageError."""
+    """Return the students in a Canvas export, each with the cell of the grade. Raises UsageError for other files."""
     places = gradebook.columns(table, CANVAS_COLUMNS, "a gradebook export of Canvas in English")
     above = next(
         (k for k, row in enumerate(table.rows[:4]) if row.text(places["Student"]) == POINTS_ROW), None
@@ -111,7 +111,7 @@ _PARTICIPANT = re.compile(r"Participant (?P<number>\d{1,20})")
 
 
 def read_moodle(table: Table, asked: Asked) -> list[Target]:
-    """Return the participants in a Moodle worksheet, each with the cell of the grade. Raises UsageError."""
+    """Return the participants in a Moodle worksheet, each with the cell of the grade. Raises UsageError for others."""
     places = gradebook.columns(
         table, MOODLE_COLUMNS, "an offline grading worksheet of Moodle in English", OPTIONAL
     )

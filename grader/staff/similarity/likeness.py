@@ -327,7 +327,7 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
         "cannot be compared, because a comment or literal may hide code (few tokens for so many bytes): read it "
         "yourself": similarity.unreadable,
         "the starter, unchanged or nearly": similarity.starters,
-        "hardly any code besides that of the starter and of others' files": similarity.bare,
+        "hardly any own code: nearly all of it is in the starter or in other files, too": similarity.bare,
         "no part is written, so that they are not compared with one another": sorted(
             set(not_written)
             & set(similarity.sources) - {*similarity.starters, *similarity.bare, *similarity.unreadable}

@@ -68,7 +68,7 @@ _DROPPED = _words(
 _SPELLINGS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]", "%:": "#", "and": "&&", "or": "||", "not": "!"}
 #: Keywords before parentheses that do more than group.
 _HEADS = _words("alignas catch decltype for if noexcept sizeof switch while")
-#: Zero and one have no effect before (left) or after (right) these operators, unless a _TIGHT operator binds them.
+#: A zero or one has no effect before (left) or after (right) these operators, unless an operator in _TIGHT follows it.
 _ZERO, _ONE = re.compile(r"(?:0+\.?0*|\.0+)[fFlLuU]*"), re.compile(r"0*1\.?0*[fFlLuU]*")
 _NEUTRAL_LEFT = {"+": _ZERO, "*": _ONE}
 _NEUTRAL_RIGHT = {"+": _ZERO, "-": _ZERO, "*": _ONE, "/": _ONE}

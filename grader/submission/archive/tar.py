@@ -38,7 +38,7 @@ def is_tar_header(block: bytes) -> bool:
 
 class TarArchive:
     def __init__(self, file: BinaryIO, size_bytes: int, limits: ArchiveLimits) -> None:
-        """List the archive. `size_bytes` is the size of the file. Raises Unreadable."""
+        """List the archive, a file of `size_bytes`. Raises Unreadable if it is damaged or exceeds the limits."""
         self._file, self._size_bytes = file, size_bytes
         with explained("cannot be read", Unreadable):
             self.members = list(self._entries(limits))
@@ -87,7 +87,7 @@ class TarArchive:
             at = content_at + _blocks(stored_bytes)
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """Yield the member's content. Raises Unreadable."""
+        """Yield the member's content. Raises Unreadable if the file ends before."""
         assert isinstance(member.where, int)
         at, remaining = member.where, member.size_bytes
         while remaining > 0:
@@ -144,9 +144,9 @@ def _name(header: bytes) -> bytes:
 
 
 def _attributes(meta: bytes, name: bytes | None) -> tuple[bytes | None, int | None]:
-    """Return path and size from a pax header: records of the form `length key=value`. Raises Unreadable.
+    """Return path and size from a pax header, records of the form `length key=value`.
 
-    A header without a path gives `name`, one without a size gives None.
+    A header without a path gives `name`, one without a size gives None. Raises Unreadable for other records.
     """
     size_bytes, at, count = None, 0, 0
     while at < len(meta) and meta[at] != 0:

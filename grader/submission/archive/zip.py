@@ -50,7 +50,7 @@ def is_zip(head: bytes) -> bool:
 
 class ZipArchive:
     def __init__(self, file: BinaryIO, size_bytes: int, limits: ArchiveLimits) -> None:
-        """List the archive. Raises Unreadable."""
+        """List the archive. Raises Unreadable if it is damaged or exceeds the limits."""
         self._file, self._size_bytes = file, size_bytes
         try:
             listing = self._find_listing()
@@ -142,7 +142,7 @@ class ZipArchive:
     # ---- content
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """Yield the member's content, checked against the length and the CRC-32 of the listing. Raises Unreadable."""
+        """Yield the member's content. Raises Unreadable if length or CRC-32 differ from the listing's."""
         where = member.where
         assert isinstance(where, _Where)
         if where.flags & _ENCRYPTED:

@@ -1,8 +1,8 @@
 """A timed call on a GPU: new inputs, "go", and a clock that stops when the judge's copy of the outputs is done.
 
 The inputs are filled after the clock has started, and then the runner gets "go". So a kernel that the student left
-running cannot work on the inputs before the clock starts. Its later work delays the judge's clock, because processes
-take turns on a GPU.
+running cannot work on the inputs before the clock starts. If it works afterwards, the measured time grows, because
+processes take turns on a GPU.
 
 The clock also covers overhead: filling the inputs, waking the runner, two switches between processes, and copying the
 outputs. To measure the overhead, some calls compute one set only, but fill and copy as many sets as the timed call.
