@@ -594,7 +594,7 @@ def test_a_busy_machine_does_not_shorten_the_search_for_sizes() -> None:
             sizes=dict,
             call=lambda *_, **__: run,
         )
-        prober = size_probe.Prober(cast(Any, kernel), cast(Any, None), part.cases[0])
+        prober = size_probe.Prober(cast(Any, kernel), cast(Any, SimpleNamespace()), part.cases[0])
         with pytest.raises(size_probe.Ended):
             while True:
                 prober.called(CaseInputs({"B": 1, "H": 1, "N": 2, "d": 2}, {}))
@@ -867,10 +867,14 @@ TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
 
 
 def test_no_edit_hides_a_mistake() -> None:
-    """Edits that only hide a mistake are not tried: a tile of size N, `k + T - TILE_SIZE`, and the index N."""
+    """Edits that only hide a mistake are not tried: a tile of size N, `k + T - TILE_SIZE`, the index N, `N < N`."""
     found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]
     assert (4, "std::max", "std::min") in found and (5, "i", "k") in found
     assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]
+    assert not {(3, "k", "N"), (3, "N", "k")} & set(found)
+    length, fact, other = (edited_source.Edit(k, "a", "b", (), is_weak=k == 1) for k in (1, 2, 3))
+    assert repair._causes({1: length, 2: fact, 3: other}, ()) == {2: fact, 3: other}
+    assert repair._causes({1: length, 2: fact, 3: other}, (2,)) == {2: fact}
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,8 @@ class Closer:
         unread, constant_on = ([], "") if has_cause else _sentence(self._unread, ([], ""))
         found = _Findings(diagnosis, has_cause, checked, prober, smallest, unread, constant_on)
         shared, dissected = self._shared(found), self._dissection(found)
-        repairs = _sentence(lambda: self._repairs(smallest), "")
+        facts = _lines_in(self.source.name, diagnosis.message)
+        repairs = _sentence(lambda: self._repairs(smallest, facts=facts), "")
         lead = self._lead(found, shared, dissected)
         shown = _sentence(lambda: self._lines(found, dissected, self._bounds(shared)), [])
         if repairs:
@@ -264,15 +265,22 @@ class Closer:
         The edits (`repairs`) make the part right on all inputs, so they outrank guesses. `lead` stays only if it names
         a cause (`has_cause`) and some of the lines `shown` are also lines of the edits. Else only its numbers stay.
         """
-        named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join(shown)))
+        named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join((lead, *shown))))
         numbers = NUMBERS.search(lead)
         if numbers is not None and (not has_cause or not named & others):
             return numbers[0], []
         return OTHER_CAUSE.sub("", lead), []
 
-    def _repairs(self, smallest: Mapping[str, int] | None = None, near: Collection[int] = ()) -> str:
-        """Return the small edits that make the part right on all small public inputs; those of lines `near` first."""
-        return repair.repairs(self.judged, self.second, smallest, near) if self.second is not None else ""
+    def _repairs(
+        self,
+        smallest: Mapping[str, int] | None = None,
+        near: Collection[int] = (),
+        facts: Collection[int] = (),
+    ) -> str:
+        """Return the small edits that make the part right (see `repair.repairs`); "" without other builds."""
+        if self.second is None:
+            return ""
+        return repair.repairs(self.judged, self.second, smallest, near, facts)
 
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
         """Return the diagnosis with the lines of the data races that ThreadSanitizer found (`races`)."""

@@ -54,6 +54,9 @@ class Kernel(Checks, Protocol):
     def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:
         """Call the function on the inputs of a case."""
 
+    def inputs_of(self, case: Case) -> CaseInputs:
+        """Return the inputs of a case. Raises UsageError if its sizes do not fit together."""
+
 
 @dataclass(frozen=True)
 class JudgedPart:
@@ -94,10 +97,10 @@ class EditedBuild(Protocol):
     bad: Collection[int]
     """Lines at which the compiler found errors; empty for a build that can be called."""
 
-    def call(self, case: Case, number: int, *, fresh: bool = False, waits: bool = False) -> CaseRun | None:
-        """Call the function with this edit on the inputs of a case.
+    def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
+        """Call the function with this edit on the inputs of a case, for at most `cpu_s` of CPU time.
 
-        `fresh`: in a new runner. `waits`: with a longer limit on time, for a call that is likely to be right.
+        `fresh`: in a new runner.
 
         Return None if the function cannot be called.
         """

@@ -1,25 +1,36 @@
 """Search for one small edit of a student's function that makes a wrong part right on all small public inputs.
 
 The line of such an edit is the line of the mistake, or one at which the mistake can be corrected. All edits are
-compiled together (`grader.source.edited_source`), and each is called on the smallest wrong input first.
+compiled together (`grader.source.edited_source`), and each is called on the smallest wrong input first. An edit that
+only hides the mistake may be right on these inputs by chance, so the found edits are also called on further inputs.
+
+All limits count tries or CPU time: on a busy machine the search takes longer and finds the same edits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from grader.assignment.records import Case
 from grader.backends import binding
+from grader.core.errors import UsageError
 from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBuilds
 from grader.source import dataflow, edited_source, edits
 from grader.source.edited_source import Edit
 
-#: Limits: seconds until the last build begins, and for the calls of one build. Then attempts at a build, edits in a
-#: build, lines in a message, and elements of a compared output.
-BUDGET_S, SEARCH_S, MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 12.0, 8.0, 8, 800, 3, 1 << 16
+#: Limits: attempts at a build, edits in a build, lines in a message, and elements of a compared output.
+MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
+#: Limit on the work of one build, in calls; a new runner and a call without end cost as much as this number of calls.
+MOST_WORK, START, ENDLESS = 4000, 10, 50
+#: CPU seconds of a call at the smallest sizes, at other sizes, and of a call that is likely to be right. The build is
+#: not optimised.
+TINY_S, SMALL_S, LIKELY_S = 0.1, 0.4, 5.0
+#: Limits on further inputs for the found edits: proposed inputs, called inputs, and elements of an output.
+MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
 
 
 def repairs(
@@ -27,8 +38,11 @@ def repairs(
     second: OtherBuilds,
     smallest: Mapping[str, int] | None = None,
     near: Collection[int] = (),
+    facts: Collection[int] = (),
 ) -> str:
     """Return sentences with the edits that correct the function, one for each line; "" if no edit does.
+
+    `facts` are the lines that the source text shows to be wrong: another line's edit must not distract from them.
 
     Edits are first called at the `smallest` sizes that fail, if these are known. Edits of the lines `near` come first:
     after a crash each edit needs a new runner, and the time is limited. A second build has the less likely edits.
@@ -41,19 +55,20 @@ def repairs(
     cases, file = _small(judged.kernel), judged.source.name
     text, macros = edited_source.bracketed(source)
     plain = second.edited(part, text) if 0 < len(macros) <= MOST_LINES else None
-    if plain is not None and not plain.bad and all(_is_right(plain, case, 0) for case in cases):
+    if plain is not None and not plain.bad and all(map(partial(_Search(plain).is_right, number=0), cases)):
         lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in macros]
         words = "With brackets around the whole text of this macro, and around each parameter there, it is"
         return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
-    tried, found = edits.candidates(source, names), dict[int, Edit]()
+    tried, found, count = edits.candidates(source, names), dict[int, Edit](), len(cases)
     tried.sort(key=lambda edit: edit.line not in near)
-    deadline = time.monotonic() + BUDGET_S
     for begin in range(0, len(tried), MOST_TOGETHER):
-        if not found and time.monotonic() < deadline:
-            found = _found(judged, second, source, tried[begin : begin + MOST_TOGETHER], cases, smallest)
+        if not found:
+            found, count = _found(
+                judged, second, source, tried[begin : begin + MOST_TOGETHER], cases, smallest
+            )
+    found = _causes(found, facts)
     if not found:
         return ""
-    found = dict(list(found.items())[:MOST_LINES])
     shown = {line: _words(edit) for line, edit in found.items()}
     # If an edit sets a variable again, also show the line of its declaration, the only line that sets it.
     shown |= {
@@ -63,7 +78,14 @@ def repairs(
         f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
     ]
     change = "this change" if len(found) == 1 else "one of these changes"
-    return "\n".join([f"With {change} it is right on all {len(cases)} inputs that were tried:", *lines])
+    return "\n".join([f"With {change} it is right on all {count} inputs that were tried:", *lines])
+
+
+def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit]:
+    """Return the edits, at most MOST_LINES, without those that may only hide the mistake."""
+    kept = [edit for edit in found.values() if not facts or edit.line in facts or not edit.old]
+    kept = [edit for edit in kept if not edit.is_weak] or kept
+    return {edit.line: edit for edit in kept[:MOST_LINES]}
 
 
 def _found(
@@ -73,32 +95,83 @@ def _found(
     tried: Sequence[Edit],
     cases: Sequence[Case],
     smallest: Mapping[str, int] | None,
-) -> dict[int, Edit]:
-    """Return the first edits that make the function right on all cases, by line."""
+) -> tuple[dict[int, Edit], int]:
+    """Return the first edits that make the function right on all cases, by line, and the number of their inputs."""
     numbered = sorted(tried, key=lambda edit: edit.places)
     built = _built(judged, second, source, numbered)
     if built is None or built.bad:
-        return {}
+        return {}, 0
+    search = _Search(built)
     # This build without an edit may be right by chance, for example if the kernel reads outside of an array.
-    wrong = [case for case in reversed(cases) if not _is_right(built, case, 0, fresh=True)][::-1]
+    wrong = [case for case in reversed(cases) if not search.is_right(case, 0, fresh=True)][::-1]
     if not wrong:
-        return {}
+        return {}, 0
     tiny = [replace(case, shape={**case.shape, **smallest}) for case in wrong[:1] if smallest]
     # A call with a single number cannot choose an edit and returns None. No edit has this number.
     runs = [(case, built.call(case, len(numbered) + 1, fresh=True)) for case in tiny]
-    wrong = [*(case for case, run in runs if run is not None and not run.is_right), *wrong]
+    tiny = [case for case, run in runs if run is not None and not run.is_right]
+    wrong = [*tiny, *wrong]
     cases = [*wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}
-    found, deadline = dict[int, Edit](), time.monotonic() + SEARCH_S
+    found, further = dict[int, Edit](), list[Case]()
     for edit in tried:
-        if time.monotonic() > deadline or len(found) > MOST_LINES:
+        if search.work > MOST_WORK or len(found) > MOST_LINES:
             break
-        if edit.line in found or not _is_right(built, cases[0], numbers[edit]):
-            continue
         number = numbers[edit]
-        if all(_is_right(built, case, number, fresh=k == 0, waits=True) for k, case in enumerate(cases)):
-            found[edit.line] = edit
-    return found
+        if edit.line in found or not search.is_right(cases[0], number, cpu_s=TINY_S if tiny else SMALL_S):
+            continue
+        if search.all_right(cases, number):
+            further = further or search.by_rightness(_further(judged.kernel, wrong))[:MOST_FURTHER]
+            if search.all_right(further, number):
+                found[edit.line] = edit
+    return found, len(cases) + len(further)
+
+
+@dataclass
+class _Search:
+    """Calls of one build with edits. `work` is their cost in calls (see MOST_WORK)."""
+
+    built: EditedBuild
+    work: int = 0
+    _starts: bool = field(default=True, init=False)
+    """True if the next call needs a new runner."""
+
+    def is_right(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = SMALL_S) -> bool:
+        run = self.built.call(case, number, fresh=fresh, cpu_s=cpu_s)
+        status, signal_name = ("", "") if run is None else (run.call.status, run.call.signal_name)
+        self.work += 1 + START * (fresh or self._starts) + ENDLESS * (status == "timeout")
+        self._starts = status != "ok"
+        if signal_name == "SIGABRT" and not fresh:
+            return self.is_right(case, number, fresh=True, cpu_s=cpu_s)
+        return run is not None and status == "ok" and run.is_right
+
+    def all_right(self, cases: Sequence[Case], number: int) -> bool:
+        return all(self.is_right(case, number, fresh=not k, cpu_s=LIKELY_S) for k, case in enumerate(cases))
+
+    def by_rightness(self, cases: Iterable[Case]) -> list[Case]:
+        """Return the cases that the function gets wrong without an edit, then the others."""
+        return sorted(cases, key=partial(self.is_right, number=0))
+
+
+def _further(kernel: Kernel, wrong: Sequence[Case]) -> Iterator[Case]:
+    """Yield small inputs like the `wrong` cases, with other seeds; three of four have other sizes."""
+    probes = [(name, sizes) for name, sizes in kernel.oracle.probes.items() if name in kernel.shape]
+    for k in range(MOST_PROPOSED):
+        case, turn = wrong[k % len(wrong)], k // len(wrong) % 4
+        sizes = {name: few[_index(len(few), k, at, turn)] for at, (name, few) in enumerate(probes) if turn}
+        case = replace(case, seed=case.seed + 1000 + k, shape={**case.shape, **sizes})
+        with contextlib.suppress(UsageError):  # for sizes that do not fit together
+            shape = {**kernel.shape, **case.shape}
+            if math.prod(binding.output_shape(kernel.part, shape)) <= LARGEST_FURTHER:
+                kernel.inputs_of(case)
+                yield case
+
+
+def _index(count: int, k: int, at: int, turn: int) -> int:
+    """Return the index of a value of size number `at`: any, a small one for even `at` and a large one else, or vice
+    versa. Edits that exchange two sizes show where the usually larger size is the smaller one."""
+    low = k % ((count + 1) // 2)
+    return (7 * k + 5 * at) % count if turn == 1 else low if at % 2 == turn % 2 else count - 1 - low
 
 
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
@@ -117,15 +190,6 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
             bad |= on_line if line in lines else {edit for edit in on_line if edit.is_insertion} or on_line
             lines.add(line)
     return None
-
-
-def _is_right(
-    built: EditedBuild, case: Case, number: int, *, fresh: bool = False, waits: bool = False
-) -> bool:
-    run = built.call(case, number, fresh=fresh, waits=waits)
-    if run is not None and run.call.signal_name == "SIGABRT" and not fresh:
-        run = built.call(case, number, fresh=True, waits=waits)
-    return run is not None and run.call.status == "ok" and run.is_right
 
 
 def _words(edit: Edit) -> str:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
 
 #: Limits of one search: processor time in seconds, so that other programs on the machine do not change the explanation;
-#: elapsed time in seconds, as a last resort; number of calls.
-BUDGET_S, ELAPSED_S, MOST_CALLS = 0.6, 6.0, 120
+#: elapsed time in seconds, as a last resort for kernels that sleep; number of calls.
+BUDGET_S, ELAPSED_S, MOST_CALLS = 0.6, 30.0, 120
 #: Limit on the elements in the output of a call with other sizes.
 LARGEST = 1 << 16
 #: Values to try when a size shrinks.
@@ -120,9 +120,11 @@ class Prober:
             raise Ended
         if math.prod(binding.output_shape(part, shape)) > LARGEST:
             raise Ended
-        run = self.kernel.call(self.session, self.case.name, inputs, timeout_s=left_s + 1)
+        threads = shape.get("threads", 1)
+        self.session.call_cpu_s = threads * (left_s + 1)
+        run = self.kernel.call(self.session, self.case.name, inputs, timeout_s=ELAPSED_S / 4)
         # With several threads, processor time exceeds elapsed time.
-        used_s = run.call.wall_s if run.call.cpu_s is None else min(run.call.wall_s, run.call.cpu_s)
+        used_s = run.call.wall_s if run.call.cpu_s is None else min(run.call.wall_s, run.call.cpu_s / threads)
         self.called_s += used_s
         if run.outputs is None:
             raise Ended(self.kernel.sizes(shape))

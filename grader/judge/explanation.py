@@ -8,7 +8,6 @@ sanitizers (`native.nativehost`), so a checked build needs a Linux with Landlock
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -147,8 +146,9 @@ def _with_files(known: Diagnosis, results: Correctness) -> Diagnosis:
     return replace(known, message="\n".join(lines))
 
 
-BUDGET_S, CALL_S, EDITED_S = 6.0, 5.0, 0.4
-"""Limits in seconds: on a search with the checked build, on each of its calls, and on a call of an edited build."""
+BUDGET_S, CALL_S, WAIT_S = 6.0, 5.0, 2.0
+"""Limits in CPU seconds on a search with the checked build and on each of its calls. WAIT_S limits the seconds of a
+call that only waits."""
 
 
 class Edited:
@@ -158,13 +158,12 @@ class Edited:
         self.marker, self.stack, self.bad = marker, stack, bad
         self.session: Session | None = None
 
-    def call(self, case: Case, number: int, *, fresh: bool = False, waits: bool = False) -> CaseRun | None:
+    def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
         """Call the function with edit `number` on the inputs of a case; None if the runner fails.
 
-        `fresh`: use a new runner, because an earlier edit may have damaged the last runner's memory. `waits`: let the
-        call last CALL_S seconds, not EDITED_S. This build is not optimised, so a right call may take half a second.
+        `fresh`: use a new runner, because an earlier edit may have damaged the last runner's memory.
         """
-        marker, limit_s = self.marker, CALL_S if waits else EDITED_S
+        marker = self.marker
         if fresh and self.session is not None:
             self.session.close()
             self.session = None
@@ -179,6 +178,7 @@ class Edited:
                 started = marker.bench.student(marker.part, threads=inputs.shape["threads"], freeze=False)
                 self.session = self.stack.enter_context(started)
             session = self.session
+            limit_s = _limit(session, cpu_s)
             if chosen is not None:
                 marker.call(session, case.name, chosen, timeout_s=limit_s)
             run = marker.call_case(session, case, timeout_s=limit_s)
@@ -189,6 +189,12 @@ class Edited:
             session.close()
             self.session = None
         return run
+
+
+def _limit(session: Session, cpu_s: float) -> float:
+    """Limit the CPU time of a session's calls. Return the limit on their wall time, for calls that only wait."""
+    session.call_cpu_s = cpu_s
+    return WAIT_S + 4 * cpu_s
 
 
 class SecondBuild:
@@ -252,12 +258,12 @@ class SecondBuild:
         if bench is None:
             return None
         marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.build.program))
-        deadline = time.monotonic() + BUDGET_S
+        used_s = 0.0
         for case in cases:
-            if time.monotonic() > deadline or found.sites.found:
+            if used_s > BUDGET_S or found.sites.found:
                 break
             try:
-                self._call(marker, case, found)
+                used_s += self._call(marker, case, found)
             except faults.Faulty:
                 break
         return found
@@ -271,14 +277,15 @@ class SecondBuild:
         if bench is None:
             return None
         marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.build.program))
-        deadline = time.monotonic() + BUDGET_S
+        used_s = 0.0
         try:
             with bench.student(part, threads=bench.shape["threads"], freeze=False) as session:
                 for case in [step.case for step in case_order.steps(part, look=False)]:
-                    run = marker.call_case(session, case, timeout_s=CALL_S)
+                    run = marker.call_case(session, case, timeout_s=_limit(session, CALL_S))
                     shape, call = run.shape, run.call
+                    used_s += call.cpu_s or 0.0
                     found.sites.look(session, f"'{case.name}', {faults.in_words(marker.sizes(shape))}")
-                    if call.status != "ok" or found.sites.found or time.monotonic() > deadline:
+                    if call.status != "ok" or found.sites.found or used_s > BUDGET_S:
                         break
                 session.close()
                 found.sites.look(session, f"'{case.name}', {faults.in_words(marker.sizes(shape))}")
@@ -286,18 +293,20 @@ class SecondBuild:
             pass
         return found
 
-    def _call(self, marker: Marker, case: Case, found: Checked) -> None:
+    def _call(self, marker: Marker, case: Case, found: Checked) -> float:
+        """Call the checked build on a case, add the result to `found`, and return the CPU seconds of the call."""
         shape = {**marker.shape, **case.shape}
         where = f"'{case.name}', {faults.in_words(marker.sizes(shape))}"
         samples = Samples(program) if (program := marker.bench.build.program) is not None else None
         with marker.bench.student(marker.part, threads=shape["threads"], freeze=False) as session:
             session.before_timeout = samples.take if samples is not None else None
-            run = marker.call_case(session, case, timeout_s=CALL_S)
+            run = marker.call_case(session, case, timeout_s=_limit(session, CALL_S))
             session.close()
             found.sites.look(session, where)
         if run.call.status == "timeout":
             found.stopped = samples
-            return
+            return CALL_S
         found.tried.append(case.name)
         if run.is_right:
             found.is_right.append(case.name)
+        return run.call.cpu_s or 0.0

@@ -406,7 +406,7 @@ class PipeSession(Session):
                 remaining_s = deadline - time.monotonic()
                 if (has_spent := self._has_spent(cpu_started)) or remaining_s <= 0:
                     raise RunnerDied(timed_out=True, waited=not has_spent)
-                events = selector.select(min(remaining_s, SCRATCH_LOOK_S))
+                events = selector.select(min(remaining_s, SCRATCH_LOOK_S, self.call_cpu_s or SCRATCH_LOOK_S))
                 if not events:
                     self._refuse_excess()
                 for key, _ in events:

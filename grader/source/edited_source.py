@@ -41,6 +41,8 @@ class Edit:
     """Description of the edit; "" if "`new` in place of `old`" describes it."""
     declared: int = 0
     """Line of the declaration of the variable that the edit sets again; 0 for other edits."""
+    is_weak: bool = False
+    """True if the edit can hide a mistake elsewhere, like a block's length that makes one block of all."""
 
     @property
     def is_insertion(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice, zip_longest
+from itertools import islice
 
 from grader.source.cpptext import Definition, blanked, definitions
 from grader.source.edited_source import EXTREME, Edit, insertion, ranked_edit
@@ -32,8 +32,8 @@ from grader.source.scopes import (
 )
 
 #: Limits on the edits, the characters of a source, its variables, the conditions of a function, and the uses of a
-#: hidden counter.
-MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN = 1600, 1 << 17, 1000, 12, 4
+#: hidden counter. A statement moves past at most MOST_STEPS statements or loops.
+MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN, MOST_STEPS = 1600, 1 << 17, 1000, 12, 4, 3
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 _LEAVES = re.compile(r"\b(?:continue|break|return)\s*;")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
@@ -78,6 +78,8 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             terms,
             _resets,
             _statements,
+            _moves,
+            _kept,
             _conditions,
             _missing_conditions,
             _pointers,
@@ -163,9 +165,8 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 
 def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that remove, move or exchange statements, exchange `=` and `+=`, or undo a shadowing declaration."""
-    statements, loops = simple_statements(code, begin, end), loop_bodies(code, begin, end)
-    for one, then in zip_longest(statements, statements[1:]):
+    """Yield edits that remove statements, exchange `=` and `+=`, or undo a shadowing declaration."""
+    for one in simple_statements(code, begin, end):
         at, shown, skip = one.begin, f"`{one.text};`", "if (!(@)) "
         if own := _OWN.match(one.text):
             kind, name = own[1], own[2]
@@ -199,21 +200,68 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
                 insertion(one.end, f" if (@) {scaled[1]} += 1; "),
             )
             yield ranked_edit(code, 1.5, at, shown, "", [place], words)
-        is_pair = then is not None and then.block == one.block and not code[one.end : then.begin].strip()
-        if then is not None and is_pair and _ACTS.match(then.text):
-            places = [insertion(at, f" if (@) {{ {then.text}; }} "), insertion(then.begin, skip)]
-            yield ranked_edit(
-                code, 1.4, at, shown, "", places, f"this line after line {line_of(code, then.begin)}"
-            )
+
+
+def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that move a statement: past a statement or loop beside it, or into or out of a loop."""
+    loops = list(_outer_loops(code, begin, end))
+    statements = simple_statements(code, begin, end)
+    blocks = {one.block: closed(code, one.block, "{}") for one in statements}
+    beside = {
+        block: [(one.begin, one.end, 0) for one in statements if one.block == block] for block in blocks
+    }
+    """Statements and loops by their block: begin, end, and the offset after the head of a loop (0: no loop)."""
+    for at, body, last in loops:
+        if around := [block for block, ended in blocks.items() if block <= at < ended]:
+            beside[max(around)].append((at, last, body))
+    for one in statements:
+        if one.is_bare or not _ACTS.match(one.text):
+            continue
         # A variable of an unknown type may not be known at the other place.
         names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
-        for body, last in [loop for loop in loops if loop[0] <= at < loop[1]][-1:]:
-            head = code.rfind("for", begin, body)
-            for to, where in ((head, "before"), (last + 1, "after")):
-                if names <= in_scope(known, to).keys() and re.search(r"[;{}]\s*$", code[to - 200 : to]):
-                    places = [insertion(to, f" if (@) {{ {one.text}; }} "), insertion(at, skip)]
-                    words = f"this line {where} the loop of line {line_of(code, head)}"
-                    yield ranked_edit(code, 1.3, at, shown, "", places, words)
+        to = list[tuple[float, int, str]]()
+        for at, _, last in [loop for loop in loops if loop[1] <= one.begin < loop[2]][-1:]:
+            of = f"the loop of line {line_of(code, at)}"
+            to += [(1.3, at, f"before {of}"), (1.3, last, f"after {of}")]
+        is_set = _ADDED_TO.match(one.text)
+        changed = "|".join(names if is_set is None else re.findall(r"\w+", is_set[1])[:1])
+        row = sorted(beside[one.block])
+        k = [each[0] for each in row].index(one.begin)
+        for step, side, edge in ((1, "after", "start"), (-1, "before", "end")):
+            for at, last, body in row[k + step :: step][:MOST_STEPS] if k + step >= 0 else ():
+                line = line_of(code, at)
+                if line == line_of(code, one.begin) or not re.search(rf"\b(?:{changed})\b", code[at:last]):
+                    continue
+                to.append(
+                    (1.4, last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}")
+                )
+                if body and (inside := re.compile(r"\s*\{").match(code, body)):
+                    place = inside.end() if step > 0 else last - 1
+                    to.append((1.4, place, f"at the {edge} of the loop of line {line}"))
+        for rank, at, where in to:
+            # Every name is known after the statement in its own block.
+            if one.begin < at < blocks[one.block] or names <= in_scope(known, at).keys():
+                places = [insertion(at, f" if (@) {{ {one.text}; }} "), insertion(one.begin, "if (!(@)) ")]
+                words = f"this line {where}"
+                yield ranked_edit(code, rank, one.begin, f"`{one.text};`", "", places, words)
+
+
+def _kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that move the declaration of a number out of the loop around it, so that its value is kept."""
+    loops = list(_outer_loops(code, begin, end))
+    for one in simple_statements(code, begin, end):
+        own = re.match(r"(float|double)\s+(\w+)\s*(=)(?!=)\s*(-?[\w.:<>()]+)$", one.text)
+        around = [loop for loop in loops if loop[1] <= one.begin < loop[2]]
+        if own is None or not around or not re.search(r"\d|INF|max|MAX", own[4]):
+            continue
+        kept, first = f"gpt149_kept_{own[2]}_{one.begin}", one.begin + own.start(3)
+        new = f"{own[1]} gpt149_new_{own[2]} = {own[4]}; {own[1]}& {own[2]} = @ ? {kept} : gpt149_new_{own[2]}; "
+        places = [
+            insertion(around[-1][0], f" {own[1]} {kept} = {own[4]}; "),
+            (one.begin, first, f"{new} if (!(@)) {own[2]} "),
+        ]
+        words = f"this line before the loop of line {line_of(code, around[-1][0])}"
+        yield ranked_edit(code, 1.3, one.begin, f"`{one.text};`", "", places, words)
 
 
 def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

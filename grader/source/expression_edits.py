@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice, product
 
 from grader.source.edited_source import MACRO, Edit, insertion, ranked_edit
@@ -33,6 +34,8 @@ FLOAT = (
 )
 #: The beginning of a line that computes a pointer.
 _POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
+#: Ends of the parts of a condition.
+_PART = re.compile(r"[;{}&|?]")
 _DIMENSION = re.compile(r"\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
 
 
@@ -87,7 +90,12 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             # A size is out of bounds as an index, so an edited line with it would not affect the result.
             others = [name for name in others if name in counters]
         is_factor = _before(code, word.start()).endswith("*")
-        others = _likely(others, list(scope), old, factors if is_factor else ())
+        # The same variable on both sides of a comparison would switch off a loop or a condition.
+        clause = f"{_PART.split(_before(code, word.start()))[-1]} {_PART.split(after)[0]}"
+        compared = set(WORD.findall(clause)) if re.search(r"[<>]|[=!]=", clause) else set[str]()
+        others = _likely(
+            [name for name in others if name not in compared], list(scope), old, factors if is_factor else ()
+        )
         bound = re.search(r"[<>]=?\s*$", code[max(0, word.start() - 4) : word.start()]) is not None
         if old in ("0", "1") and not after.startswith("<"):
             others = ["1" if old == "0" else "0"]
@@ -101,6 +109,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
                 others += [f"{name} - 1" for name in others if re.fullmatch(r"[A-Z]|d|n", name)]
         row = code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
         is_constant = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{old}[ \t]", code, re.MULTILINE) is not None
+        is_length = (
+            is_constant or re.search(rf"\bconst(?:expr)?\b[^;=]*\b{old}\s*=\s*\d+\s*;", code) is not None
+        )
         is_offset = old == "1" and _before(code, word.start()).endswith(("+", "-"))
         rank = (
             1.4
@@ -113,7 +124,8 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         shown = head[0].lstrip() if head else ""
         for k, new in enumerate(others):
             place = (word.start(), word.end(), new)
-            yield rank + 0.1 * k, Edit(line_of(code, word.start()), shown + old, shown + new, (place,))
+            line, is_weak = line_of(code, word.start()), is_length and kind.endswith("int")
+            yield rank + 0.1 * k, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 
 
 def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
@@ -221,15 +233,21 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         for one in elements
         if one[1] in names and (one[2] is None) == names[one[1]].kind.endswith("float")
     }
+    valued = list[tuple[int, int, int]]()
+    """Statements that set or return a number: begin, begin of the value, and end."""
     for one in simple_statements(code, begin, end):
         set_ = re.match(r"(?:(?:const\s+)?(?:float|auto)\s+)?(\w+)[^=<>]*=(?!=)", one.text)
-        if set_ is None or set_[1] not in names:
-            continue
-        scope, right = in_scope(known, one.begin), one.begin + set_.end()
-        fitting = [atom for atom in atoms if atom not in code[right : one.end]]
+        if set_ is not None and set_[1] in names:
+            valued.append((one.begin, one.begin + set_.end(), one.end))
+    for back in re.compile(r"\breturn\s+([A-Za-z_]\w*)[^;{}?]*;").finditer(code, begin, end):
+        if in_scope(known, back.start()).get(back[1], "").endswith(("float", "double")):
+            valued.append((back.start(), back.start(1), back.end()))
+    for first, right, last in valued:
+        scope = in_scope(known, first)
+        fitting = [atom for atom in atoms if atom not in code[right:last]]
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
-        exps = re.compile(r"\bexpf?\s*\(").finditer(code, right, one.end)
-        ends = list(_terms_of(code, right, one.end - 1))
+        exps = re.compile(r"\bexpf?\s*\(").finditer(code, right, last)
+        ends = list(_terms_of(code, right, last - 1))
         places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
         for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
             old = code[right:at].strip()[-24:]
@@ -266,7 +284,9 @@ def values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
     number = re.compile(r"(?<![\w.\[])(?:[2-9]|[1-9]\d+)(?![\w.])(?!\s*>)")
     digits = dict.fromkeys(number.findall(code, begin, end))
     for one in number.finditer(code, begin, end):
-        for new in [each for each in digits if each != one[0] and "#" not in row_before(code, one.start())][
-            :4
-        ]:
-            yield ranked_edit(code, 2.0, one.start(), one[0], new, [(*one.span(), new)])
+        before = row_before(code, one.start())
+        # With a smaller step a loop passes some elements twice.
+        is_weak = before.rstrip().endswith("+=")
+        for new in [each for each in digits if each != one[0] and "#" not in before][:4]:
+            rank, edit = ranked_edit(code, 2.0, one.start(), one[0], new, [(*one.span(), new)])
+            yield rank, replace(edit, is_weak=is_weak)
