@@ -29,7 +29,7 @@ from grader.backends.native.toolchain import (
     openmp_flags,
     toolchain,
 )
-from grader.core import prebuilt
+from grader.core import objectcache
 from grader.core.errors import KitError
 from grader.sandbox import run_limited
 
@@ -155,7 +155,7 @@ def _path(recipe: ReferenceRecipe) -> Path:
 def object_path(recipe: ReferenceRecipe = REFERENCE) -> Path:
     """Return the path of a recipe's object; in a handout, of the prebuilt one. Raises as `library_path` does."""
     if not has_sources(recipe):
-        return prebuilt.path(PREBUILT, recipe.stem, f"compiled {recipe.what}")
+        return objectcache.prebuilt(PREBUILT, recipe.stem, f"compiled {recipe.what}")
     tools = toolchain()
     compile_flags, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
 
@@ -194,7 +194,7 @@ def build_prebuilt(
     """
     family = "clang" if system == "Darwin" else "gcc"
     compile_flags, _ = openmp_flags(system, family, libomp_prefix())
-    made = folder / prebuilt.name(recipe.stem, system, machine)
+    made = folder / objectcache.prebuilt_name(recipe.stem, system, machine)
     with tempfile.TemporaryDirectory(prefix="gpt149-prebuilt-") as directory:
         built = _build_object(recipe, Path(directory), machine, compiler, compile_flags)
         made.write_bytes(built.read_bytes())

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any
 
-from grader.report import bounds
+from grader.report import words
 
 
 def number(value: Any) -> bool:
@@ -106,7 +106,7 @@ def faults(value: Any, schema: Any, place: str = "it") -> list[str]:
 def require_valid(platform: str, found: dict[str, Any]) -> dict[str, Any]:
     """Assert that the platform accepts these results. Return them as read back from their JSON."""
     kind = f"{platform} ungradable" if found.get("gradable") is False else platform
-    assert len(bounds.encoded(found)) <= MOST_BYTES[platform]
+    assert len(words.encoded(found)) <= MOST_BYTES[platform]
     found = json.loads(json.dumps(found, allow_nan=False))
     assert faults(found, SCHEMAS[kind]) == []
     if platform == "classroom50":

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from conftest import ROOT
 
-from grader.core import imports, prebuilt
+from grader.core import imports, objectcache
 from grader.staff.release import contents, making, products, proofs
 from grader.staff.release.contents import Files
 from grader.staff.release.making import Secret
 from module_ref_stub import library
 
 #: The place of the compiled reference in the main lab's handout.
-OBJECT = f"module_ref_stub/prebuilt/{prebuilt.name(library.STEM, platform.system(), platform.machine())}"
+OBJECT = f"module_ref_stub/prebuilt/{objectcache.prebuilt_name(library.STEM, platform.system(), platform.machine())}"
 
 
 class Release:

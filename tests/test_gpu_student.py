@@ -15,7 +15,7 @@ from without_card import ASSIGNMENT, LAB, TRITON, cardless, interpreted, judged,
 
 from grader.assignment.mutations import Mutation, edited
 from grader.backends.faults import Broken
-from grader.backends.gpu import crashes, kernelmarks, tensormemory
+from grader.backends.gpu import backend, kernelmarks, tensormemory
 from grader.backends.native.crashes import own_output
 from grader.core.results import PartResult
 from grader.runner.calls import Call
@@ -230,7 +230,7 @@ def test_a_store_without_a_mask_that_damages_the_heap_is_reported_as_one() -> No
     part, call = ASSIGNMENT.part("matmul"), Call(status="crash", signal_name="SIGABRT")
     malloc = "Fatal glibc error: malloc assertion failure in _int_malloc: (unsigned long) (size) >= (nb)"
     for said in ("corrupted double-linked list", malloc):
-        message = crashes.call_fault(Broken(part, call, "random", printed=said)).diagnosis.message
+        message = backend.call_fault(Broken(part, call, "random", printed=said)).diagnosis.message
         assert "outside of a tensor" in message and "masks" in message and own_output(said) == ""
 
 
@@ -238,7 +238,7 @@ def test_a_kernel_that_the_build_did_not_compile_is_not_the_students_fault() -> 
     part, found = ASSIGNMENT.part("matmul"), []
     for folder in ("compiled/0123456789abcdef", "logs/0123456789abcdef"):
         said = f"line 3 raised PermissionError: [Errno 13] Permission denied: '/tmp/x/{folder}/k.so'"
-        found.append(crashes.call_fault(Broken(part, Call("exception", message=said), "timed call")))
+        found.append(backend.call_fault(Broken(part, Call("exception", message=said), "timed call")))
     assert [fault.verdict for fault in found] == ["unjudged", "crash"] and found[0].waits_for == "GPU"
 
 

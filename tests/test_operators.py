@@ -22,7 +22,7 @@ from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
 from grader.backends.native.toolchain import ABSENT
 from grader.backends.torch.labreference import PREBUILT
-from grader.core import machine, prebuilt
+from grader.core import machine, objectcache
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis, PartResult
 from grader.explain.comparison import compare
@@ -365,7 +365,7 @@ def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
     assert making.leaks(leaking, making.secrets(kit))
     compiled = LAB.reference().compiled(tmp_path, {})
     kernels = sources.all_levels(FOLDER)[0]
-    name = prebuilt.name(kernels.stem, platform.system(), platform.machine())
+    name = objectcache.prebuilt_name(kernels.stem, platform.system(), platform.machine())
     assert f"labs/operators/prebuilt/{name}" in compiled
     # If the folder lacks the source, the prebuilt object is linked.
     (tmp_path / PREBUILT).mkdir()

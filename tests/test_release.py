@@ -31,7 +31,7 @@ from grader.backends.gpu import devicebuild
 from grader.backends.gpu.card import finding
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.toolchain import cache_root, toolchain
-from grader.core import imports, objectcache, prebuilt
+from grader.core import imports, objectcache
 from grader.core.arrays import np
 from grader.core.errors import EXIT_KIT, KitError
 from grader.core.places import PUBLIC_CONFIG
@@ -311,8 +311,10 @@ def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pyt
     assert find() == tmp_path / "prebuilt" / Path(OBJECT).name
     wanted = (tmp_path / "prebuilt", library.STEM, "compiled reference", "Darwin", "arm64")
     why = r"Darwin on arm64 .* the staff for libgpt149_ref-darwin-aarch64.o"
-    refused(why, prebuilt.path, *wanted, of=KitError)
-    assert prebuilt.name("x", "Linux", "AMD64") == prebuilt.name("x", "Linux", "x86_64")
+    refused(why, objectcache.prebuilt, *wanted, of=KitError)
+    assert objectcache.prebuilt_name("x", "Linux", "AMD64") == objectcache.prebuilt_name(
+        "x", "Linux", "x86_64"
+    )
 
 
 def test_a_handout_links_the_object_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ from grader.explain.closer_look import Closer
 from grader.explain.comparison import Expected, compare
 from grader.source import landmarks
 from grader.staff import writeups
+from grader.study import writeup
 from grader.study.helpers import simulated
-from grader.study.writeup import regions
 from labs.softmax import kernels
 from labs.softmax.inputs import LOGITS, PARTIALS, make_inputs
 from labs.softmax.oracle import ORACLES, merged
@@ -200,13 +200,13 @@ def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None
     assert float(rows["logits around +-40"]["naive"]) < 100
     assert all(float(row["safe"]) < 8 and float(row["merge"]) < 8 for row in rows.values())
     assert float(rows["a tail, C=65536"]["online"]) > 1000 > float(rows["a tail, C=16"]["online"])
-    assert "a tail, C=65536" in regions.tables((tmp_path / "writeup.md").read_text())["accuracy"]
+    assert "a tail, C=65536" in writeup.tables((tmp_path / "writeup.md").read_text())["accuracy"]
 
 
 def test_the_write_up_has_a_region_for_every_table_and_question() -> None:
     template = (LAB / "writeup_template.md").read_text()
-    assert {step.table for step in ASSIGNMENT.lab.steps()} == set(regions.tables(template))
-    asked = set(regions.answers(template)) - {"name", "extra"}
+    assert {step.table for step in ASSIGNMENT.lab.steps()} == set(writeup.tables(template))
+    asked = set(writeup.answers(template)) - {"name", "extra"}
     assert {question.answer for question in writeups.read_key(LAB / "hidden" / "writeup_key.yaml")} == asked
 
 

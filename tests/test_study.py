@@ -27,7 +27,7 @@ from grader.assignment.records import Part
 from grader.backends import binding
 from grader.backends.faults import Faulty
 from grader.backends.native.compilers import Compilers
-from grader.core import prebuilt
+from grader.core import objectcache
 from grader.core.errors import KitError
 from grader.core.results import Diagnosis
 from grader.explain import comparison
@@ -39,7 +39,6 @@ from grader.study.laboratory import Outcome, Variant, compared, one_round
 from grader.study.standalone import build_program, ran
 from grader.study.table import NOTHING, Table, shown
 from grader.study.threads import Threads, amdahl, core_share, serial_share
-from grader.study.writeup import regions
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
 from labs.attention.studies import cache, sweep
@@ -236,7 +235,7 @@ def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_a_table(tmp_path:
     written = writeup.read_bytes()
     assert written.startswith(START) and written.endswith(END) and b"older" not in written
     text = written.decode()
-    lines = [line for line in regions.tables(text)["sweep-part2"].splitlines() if line.startswith("|")]
+    lines = [line for line in writeup.tables(text)["sweep-part2"].splitlines() if line.startswith("|")]
     cells = [[cell.strip().replace(NOTHING, "") for cell in line.strip("|").split("|")] for line in lines[2:]]
     assert [line[:7] for line in cells] == [list(row.values())[:7] for row in found.values()]
 
@@ -532,7 +531,7 @@ def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
 def test_a_prebuilt_program_runs_without_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "cachesim.cpp"
     monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "cache"))
-    name = prebuilt.name("cachesim", platform.system(), platform.machine())
+    name = objectcache.prebuilt_name("cachesim", platform.system(), platform.machine())
     handed_out = put(tmp_path / "prebuilt", {name: "#!/bin/sh\necho counted\n"}, 0o444) / name
     assert helpers.output_of(source, [], 60.0) == "counted\n"
     handed_out.chmod(0o555)

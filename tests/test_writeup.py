@@ -17,8 +17,8 @@ from grader.core.harmless import harmless
 from grader.core.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger
-from grader.study.writeup import checking, exported, regions
-from grader.study.writeup.regions import answers, fill, tables
+from grader.study import writeup
+from grader.study.writeup import answers, exported, fill, tables
 
 COURSE = load(PUBLIC_CONFIG)
 TEMPLATE = (ROOT / "writeup_template.md").read_text()
@@ -29,7 +29,7 @@ WRITTEN = st.characters(exclude_characters=LINE_ENDS, exclude_categories=["Cs"])
 
 
 def answered(text: str = "Because of the cache.", template: str = TEMPLATE) -> str:
-    for region in reversed(regions.regions(template)):
+    for region in reversed(writeup.regions(template)):
         body = TABLE if region.kind == "table" else text
         template = f"{template[: region.start]}{body}\n{template[region.end :]}"
     return template
@@ -57,10 +57,10 @@ def test_any_text_survives_in_a_region(text: str) -> None:
     except UsageError:
         assert "<!--" in text
         return
-    assert tables(after)["cache"] == regions.without_comments(text.strip()).strip()
+    assert tables(after)["cache"] == writeup.without_comments(text.strip()).strip()
 
 
-MANY = "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(regions.MOST_REGIONS + 1))
+MANY = "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(writeup.MOST_REGIONS + 1))
 BROKEN = {
     "<!-- table: cache -->\n": "line 1: <!-- table: cache --> has no <!-- end -->",
     "a\n<!-- end -->\n": "line 2: <!-- end -->, but no region is open",
@@ -77,13 +77,13 @@ BROKEN = {
 def test_a_broken_marker_is_reported_by_its_line() -> None:
     for text, why in BROKEN.items():
         refused(why, fill, text, "cache", TABLE)
-    assert regions.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
+    assert writeup.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
 
 
 def test_template_key_and_studies_have_the_same_questions_and_tables(tmp_path: Path) -> None:
     asked = answers(TEMPLATE)
     questions = writeups.read_key(writeups.WRITEUP_KEY)
-    assert set(asked) - {question.answer for question in questions} == {"name", *checking.OPTIONAL}
+    assert set(asked) - {question.answer for question in questions} == {"name", *writeup.OPTIONAL}
     worth = {item.id: item.points for item in COURSE.manual}
     assert sum(question.points for question in questions) == worth["writeup"]
     assert all(f"### {question.title} (" in TEMPLATE for question in questions)
@@ -100,7 +100,7 @@ ONE_ANSWER = "<!-- answer: x -->\n{}\n<!-- end -->\n"
 def test_comments_are_removed_from_answers() -> None:
     texts = {"a<!-- b -->c": "ac", "<!-- write\nhere -->": "", "<!-- <!-- --> -->": " -->", "<!---->x": "x"}
     for text, kept in {**texts, "<!-->": "<!-->", "a <!-- b": "a <!-- b"}.items():
-        assert regions.without_comments(text) == kept
+        assert writeup.without_comments(text) == kept
         assert answers(ONE_ANSWER.format(text)) == {"x": kept.strip()}
 
 
@@ -116,10 +116,10 @@ def test_empty_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture
         assert not [each for each in words if each not in said]
     # The template's own words do not count as an answer.
     template = ONE_ANSWER.format("Write here.")
-    wanted = tuple(regions.regions(template))
-    (place,) = checking.state_of(template, "w", wanted).places
+    wanted = tuple(writeup.regions(template))
+    (place,) = writeup.state_of(template, "w", wanted).places
     assert not place.filled
-    (place,) = checking.state_of(template.replace("Write", "I wrote"), "w", wanted).places
+    (place,) = writeup.state_of(template.replace("Write", "I wrote"), "w", wanted).places
     assert place.words == 3
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_write_up_is_refused(tmp_path: Path) -> None:
     mine = tmp_path / "writeup.md"
     refused(r"no such file: .*writeup.md; begin with `cp", writeups.main, [str(mine)])
     lost_marker = answered().replace("<!-- answer: layout -->\n", "").encode()
-    contents = {b"\xff\xfe": "not UTF-8", b"a" * (checking.MOST_BYTES + 1): "larger than 4 MiB"}
+    contents = {b"\xff\xfe": "not UTF-8", b"a" * (writeup.MOST_BYTES + 1): "larger than 4 MiB"}
     for content, why in {**contents, lost_marker: r"md: line \d+: <!-- end -->, but no region is"}.items():
         mine.write_bytes(content)
         refused(why, writeups.main, [str(mine)])
@@ -174,7 +174,7 @@ FENCES = [
 @pytest.mark.parametrize("answer", FENCES, ids=["HTML", "fences", "lines", "honest"])
 def test_an_answer_is_text_in_the_reading_copy(answer: str) -> None:
     """An answer's lines are quoted between two fences. No line of the answer looks like a fence."""
-    handed_in = writeups.Writeup("ada", "Ada", checking.State((), {"x": answer}))
+    handed_in = writeups.Writeup("ada", "Ada", writeup.State((), {"x": answer}))
     text = writeups.reading([handed_in], [writeups.Question("x", "X", 1, ())], ())
     fence, *inner, last = text.partition("**ada**\n\n")[2].splitlines()
     assert fence == last and re.fullmatch("> ~~~+", fence)
@@ -238,7 +238,7 @@ def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pyt
     assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)
 
 
-WANTED = checking.template(WRITEUP_TEMPLATE)
+WANTED = writeup.wanted_regions(WRITEUP_TEMPLATE)
 #: By form of a class's hand-ins: the files, and the ids of students with a write-up.
 FORMS = {
     "folders": ("ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md zoe/module.cpp", "ada lock_"),

@@ -26,8 +26,8 @@ from grader.report import page as verdict
 from grader.report.machines import Row, load_text, load_warning
 from grader.report.page import Collector
 from grader.score import late_days
+from grader.staff.board import Place, board_of, counted, placed
 from grader.staff.board import page as page_of
-from grader.staff.board.standings import Place, board_of, counted, placed
 from grader.staff.classroom import appeals, changes, gradebook, ledger
 from grader.staff.classroom.byhand import Days
 from grader.staff.classroom.changes import Graded, Standing

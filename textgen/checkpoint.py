@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.errors import UsageError
 from textgen import tokenizer
 from textgen.model import GPT, Config
@@ -51,7 +51,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
         end += len(raw)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    wholefile.write_bytes(path, [len(text).to_bytes(8, "little"), text, *blobs])
+    plainfile.write_bytes(path, [len(text).to_bytes(8, "little"), text, *blobs])
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

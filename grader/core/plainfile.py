@@ -2,15 +2,18 @@
 
 A results folder may be shared, copied or unpacked from an archive. So another person may have replaced a file of the
 kit by a link or a pipe, say. Only plain files and folders are opened. Anything else raises an OSError whose `strerror`
-describes the object at the path. Every read has a limit.
+describes the object at the path. Every read has a limit. The kit's own files are written whole: they never appear
+half-written, neither to concurrent readers nor after an interruption.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import os
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -129,3 +132,34 @@ def _kind(mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "a folder"
     return "a file" if stat.S_ISREG(mode) else "a pipe or a device"
+
+
+def write(path: Path, pieces: Iterable[str], *, encoding: str = "utf-8") -> None:
+    """Encode the pieces of a text and write them with `write_bytes`. Raises OSError if that fails."""
+    # One encoder for all pieces: only the beginning of the file gets a byte order mark.
+    encoder = codecs.getincrementalencoder(encoding)()
+    write_bytes(path, map(encoder.encode, pieces))
+
+
+def write_bytes(path: Path, pieces: Iterable[bytes], *, mode: int | None = None) -> None:
+    """Write the pieces to a file beside `path`, flush it to the disk, and rename it to `path`.
+
+    A link at `path` is replaced, not followed. `mode` gives the permissions, by default those of any new file. Raises
+    OSError.
+    """
+    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        if mode is None:
+            # mkstemp makes files for their owner alone; a report should have the usual permissions.
+            mask = os.umask(0)
+            os.umask(mask)
+            mode = 0o666 & ~mask
+        os.chmod(partial, mode)
+        os.replace(partial, path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise

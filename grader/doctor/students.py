@@ -22,7 +22,7 @@ from grader.backends.native.toolchain import (
     toolchain,
     torch_files,
 )
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.commandline import Parser, source_file
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError, explained
 from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
@@ -131,7 +131,7 @@ def _write_commands(headers: str, module: Path | None, config: Path) -> int:
     path = source.resolve().parent / COMMANDS
     found = json.dumps(_commands(source, headers), indent=1)
     with explained(f"cannot write {path}", KitError):
-        wholefile.write(path, [found, "\n"])
+        plainfile.write(path, [found, "\n"])
     print(f"{path} is written: clangd, and editors that use it, now know {source.name}")
     return EXIT_PASS
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.errors import UsageError, explained
 from grader.core.results import Score, SubmissionResult
-from grader.report import bounds, feedback, github, student, words
+from grader.report import feedback, github, student, words
 
 SCHEMA = "classroom50/result/v1"
 LARGEST_BYTES = 1_000_000
@@ -80,13 +80,13 @@ def results(
         most = _whole(part.max_points, factor)
         points = line.points if line else 0.0
         return {
-            "test-name": bounds.name(f"{part.id}: {part.title}", characters),
+            "test-name": words.name(f"{part.id}: {part.title}", characters),
             "passed": view.all_passed,
             "score": min(most, _whole(points, factor)),
             "max-score": most,
-            "points": bounds.finite(points),
+            "points": words.finite(points),
             "verdict": words.verdict_words(part.verdict),
-            "message": bounds.text(feedback.part_text(view, line), characters),
+            "message": words.text(feedback.part_text(view, line), characters),
         }
 
     def whole(characters: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def results(
             "tests": tests,
         }
 
-    return bounds.fitted(whole, LARGEST_BYTES)
+    return words.fitted(whole, LARGEST_BYTES)
 
 
 def body(assignment: Assignment, result: SubmissionResult, score: Score) -> str:
@@ -126,13 +126,13 @@ def write(
 ) -> None:
     """Write RESULT and BODY into a folder. Raises UsageError for a missing variable or a read-only folder."""
     made = {
-        RESULT: bounds.encoded(results(assignment, result, score, environment, at)),
+        RESULT: words.encoded(results(assignment, result, score, environment, at)),
         BODY: body(assignment, result, score).encode(),
     }
     with explained(f"--classroom50: cannot write into {folder}"):
         for name, content in made.items():
-            wholefile.write_bytes(folder / name, [content], mode=0o644)
+            plainfile.write_bytes(folder / name, [content], mode=0o644)
 
 
 def _whole(points: float, factor: int) -> int:
-    return max(0, round(bounds.finite(points) * factor))
+    return max(0, round(words.finite(points) * factor))

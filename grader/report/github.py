@@ -30,7 +30,7 @@ from grader.assignment.records import Assignment
 from grader.core.errors import UsageError, explained
 from grader.core.results import Diagnosis, Score, SubmissionResult
 from grader.explain.clues import HEADING
-from grader.report import bounds, feedback, student, words
+from grader.report import feedback, student, words
 from grader.report.student import StudentView
 from grader.source.cpptext import blanked, definition
 
@@ -127,13 +127,13 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
         texts = dict(feedback.paragraphs(view))
         text = "\n".join(texts[key] for key in ("results", "note", "time", "rejected") if key in texts)
         name, line = place(_cause(part.diagnosis), functions.get(part.id) or "", sources)
-        key = (LEVELS.get(part.verdict, "error"), name, line, bounds.text(text, MESSAGE_CHARACTERS))
+        key = (LEVELS.get(part.verdict, "error"), name, line, words.text(text, MESSAGE_CHARACTERS))
         found.setdefault(key, []).append(f"{part.id}: {words.verdict_words(part.verdict)}")
     lines, counts = [], dict.fromkeys(("error", "warning", "notice"), 0)
     for (level, name, line, text), titles in found.items():
         counts[level] += 1
         if counts[level] <= MOST_ANNOTATIONS:
-            title = bounds.name(", ".join(titles))
+            title = words.name(", ".join(titles))
             lines.append(command(level, text, file=sources.path(name), line=str(line), title=title))
     return lines
 
@@ -181,7 +181,7 @@ def _escaped(text: str, characters: str) -> str:
 
 def summary(assignment: Assignment, views: Sequence[StudentView], score: Score) -> str:
     """Return the summary as Markdown: a table of the parts, then a section on each part that did not pass."""
-    for characters in bounds.TEXT_LIMITS:
+    for characters in words.TEXT_LIMITS:
         text = _summary(assignment, views, score, characters)
         if len(text.encode()) <= LARGEST_SUMMARY_BYTES:
             break
@@ -208,14 +208,14 @@ def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score,
         )
     for view in views:
         if not view.all_passed:
-            block = escape(bounds.text(feedback.part_text(view), characters), quote=False)
+            block = escape(words.text(feedback.part_text(view), characters), quote=False)
             lines += ["", f"### {_cell(view.part.id)}", "", f"<pre>{block}</pre>"]
     return "\n".join([*lines, "", ""])
 
 
 def _cell(text: str) -> str:
     """Return text as one line for Markdown. Characters with a meaning in Markdown or HTML are escaped."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(bounds.name(text), quote=False))
+    return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(words.name(text), quote=False))
 
 
 # ---- outputs
@@ -225,7 +225,7 @@ def outputs(views: Sequence[StudentView], score: Score) -> dict[str, str]:
     """Return the outputs of the workflow's step by name. Each is one line."""
     states = {"pass" if view.all_passed else STATUS.get(view.part.verdict, "fail") for view in views}
     earned = words.number(sum(_points(score, view.part.id) for view in views))
-    most = words.number(sum(bounds.finite(view.part.max_points) for view in views))
+    most = words.number(sum(words.finite(view.part.max_points) for view in views))
     return {
         "status": "fail" if "fail" in states else "error" if "error" in states or not views else "pass",
         "summary": f"{feedback.passed_text(views)[:-1]}, {earned} of {most} points",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Assignment
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.report import words
 from grader.report.tally import flags_of
 
@@ -93,7 +93,7 @@ class GradesCsv:
 
     def write(self, path: Path) -> None:
         """Write all rows that were added, in their order. Raises OSError if the file cannot be written."""
-        wholefile.write(path, self._lines(), encoding="utf-8-sig")
+        plainfile.write(path, self._lines(), encoding="utf-8-sig")
 
     def _lines(self) -> Iterator[str]:
         names = self.columns()

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from grader.assignment.records import Assignment
 from grader.core.results import CaseResult, PartResult, Score, SubmissionResult
-from grader.report import bounds, feedback, student, words
+from grader.report import feedback, student, words
 from grader.report.student import StudentView
 from grader.report.tally import flags_of
 
@@ -192,4 +192,4 @@ def _bounded(text: str) -> str:
 
 
 def _finite(value: float) -> float:
-    return max(0.0, bounds.finite(value))
+    return max(0.0, words.finite(value))

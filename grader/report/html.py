@@ -21,7 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Assignment
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.results import PartResult
 from grader.report import charts, words
 from grader.report.machines import APART, MachineRow, compared, load_text, load_warning
@@ -113,7 +113,7 @@ class Report:
             rows=_pieces(self._rows),
             sections=_pieces(self._sections),
         )
-        wholefile.write(path, pieces)
+        plainfile.write(path, pieces)
 
     def _cards(self, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
         """Return columns of the parts' cards. A timed part has its own column; three untimed parts share one."""

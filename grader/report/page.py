@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.errors import UsageError
 from grader.core.harmless import harmless
 from grader.core.pythontree import whole
@@ -86,7 +86,7 @@ def write(
         judged_by=words.judged_by(result.kit, result.machine),
         legend=list(enumerate(LEGEND)),
     )
-    wholefile.write(path, [text])
+    plainfile.write(path, [text])
 
 
 def _text(source: Path, sha256: str) -> str:

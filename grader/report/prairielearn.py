@@ -21,7 +21,7 @@ from typing import Any
 
 from grader.assignment.records import Assignment
 from grader.core.results import MAP_CELLS, Score, SubmissionResult
-from grader.report import bounds, feedback, student, words
+from grader.report import feedback, student, words
 from grader.report.gradescope import KIT_FAULT
 from grader.report.student import StudentView
 
@@ -44,7 +44,7 @@ def results(
     if views and all(view.part.verdict == "compile_error" for view in views):
         message = next((view.part.diagnosis.message for view in views if view.part.diagnosis), "")
         return ungradable(message or "it does not compile")
-    return bounds.fitted(lambda characters: _graded(views, score, characters), LARGEST_BYTES)
+    return words.fitted(lambda characters: _graded(views, score, characters), LARGEST_BYTES)
 
 
 def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[
 
 
 def ungradable(why: str) -> dict[str, Any]:
-    return {"gradable": False, "format_errors": [bounds.text(why, 6000)]}
+    return {"gradable": False, "format_errors": [words.text(why, 6000)]}
 
 
 # ---- pieces
@@ -69,11 +69,11 @@ def _graded(views: tuple[StudentView, ...], score: Score, characters: int) -> di
     earned, most = (sum(test[key] for test in tests) for key in ("points", "max_points"))
     # The late penalty reduces the whole score. PrairieLearn's own late rules, if set, reduce it further.
     left = 1.0 - score.penalty / score.earned if score.earned > 0 else 1.0
-    share = bounds.finite(earned * left / most) if most > 0 else 0.0
+    share = words.finite(earned * left / most) if most > 0 else 0.0
     return {
         "gradable": True,
         "score": min(1.0, max(0.0, share)),
-        "message": bounds.text(_summary(views, score), characters),
+        "message": words.text(_summary(views, score), characters),
         "output": "",
         "images": [],
         "tests": tests,
@@ -85,12 +85,12 @@ def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
     line = feedback.score_line(score, part.id)
     points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
     return {
-        "name": bounds.name(f"{part.id}: {part.title}", characters),
-        "description": bounds.name(part.title, characters),
-        "points": max(0.0, bounds.finite(points)),
-        "max_points": max(0.0, bounds.finite(most)),
+        "name": words.name(f"{part.id}: {part.title}", characters),
+        "description": words.name(part.title, characters),
+        "points": max(0.0, words.finite(points)),
+        "max_points": max(0.0, words.finite(most)),
         "message": words.verdict_words(part.verdict),
-        "output": bounds.text(feedback.part_text(view, line), characters),
+        "output": words.text(feedback.part_text(view, line), characters),
         "images": images(view),
     }
 
@@ -103,7 +103,7 @@ def images(view: StudentView) -> list[dict[str, str]]:
         return []
     label = f"where '{words.line(case.name, 60)}' is wrong (rows down, columns across)"
     picture = base64.b64encode(svg(case.error_map, label).encode()).decode()
-    return [{"label": bounds.name(label), "url": f"data:image/svg+xml;base64,{picture}"}] if picture else []
+    return [{"label": words.name(label), "url": f"data:image/svg+xml;base64,{picture}"}] if picture else []
 
 
 def svg(rows: Sequence[str], title: str) -> str:

@@ -1,4 +1,4 @@
-"""Cleaning of untrusted text, and formats of numbers, shared by all reports of a class.
+"""Cleaning of untrusted text, formats of numbers and limits on size, shared by all reports.
 
 Names, file names and printed output come from students. This module limits their length, and removes characters that
 control a terminal, change the direction of text, or cannot be encoded. Each report then escapes text for its format
@@ -7,13 +7,17 @@ control a terminal, change the direction of text, or cannot be encoded. Each rep
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
+from typing import Any
 
 from grader.assignment.records import Assignment
+from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
+from grader.core.quantities import size_text
 from grader.core.results import Verdict
 from grader.report import terminal
 from grader.report.terminal import VERDICT_WORDS
@@ -144,3 +148,44 @@ def zone_of(assignment: Assignment) -> tzinfo | None:
         if assignment.late is not None and assignment.late.due is not None
         else None
     )
+
+
+#: Maximum lengths of each text in a report, in characters. `fitted` tries them in this order.
+TEXT_LIMITS = (6000, 3000, 1500, 700, 300, 120, 50, 20)
+#: Starts of commands to a GitHub runner in a step's output: "::" at the start of a line, "##[" anywhere.
+_COMMAND = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#\[)")
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON in ASCII. Raises ValueError for NaN and infinities."""
+    return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, Any]:
+    """Call `make` with each limit of TEXT_LIMITS. Return the first result that fits into `most_bytes` as JSON.
+
+    Raises KitError if even the result with the shortest texts is too large.
+    """
+    for characters in TEXT_LIMITS:
+        made = make(characters)
+        if len(encoded(made)) <= most_bytes:
+            return made
+    raise KitError(f"the results are larger than {size_text(most_bytes)}: the assignment has too many parts")
+
+
+def text(value: str, characters: int) -> str:
+    """Return untrusted text, cut at `characters`, without sequences that control a terminal or a GitHub runner."""
+    return _COMMAND.sub(_apart, block(value, characters, lines=200))
+
+
+def name(value: str, characters: int = 150) -> str:
+    """Return untrusted text as one line of at most 150 characters, made harmless as by `text`."""
+    return _COMMAND.sub(_apart, line(value, max(8, min(150, characters))))
+
+
+def _apart(found: re.Match[str]) -> str:
+    return "# " if found[0] == "#" else f"{found[1]}: "
+
+
+def finite(value: float) -> float:
+    return round(float(value), 4) if math.isfinite(value) else 0.0

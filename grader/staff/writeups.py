@@ -17,7 +17,7 @@ from grader import submission
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.yamlnode import Keys, Node, compose
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_PASS, UsageError, explained
 from grader.core.harmless import harmless, one_line
@@ -26,9 +26,7 @@ from grader.report.grades_csv import csv_line, safe_text
 from grader.report.progress import shortened
 from grader.staff.classroom import byhand, gradebook, ledger
 from grader.study import writeup
-from grader.study.writeup import NAME, checking, exported, template_of
-from grader.study.writeup.checking import State
-from grader.study.writeup.regions import Region
+from grader.study.writeup import NAME, Region, State, exported, template_of
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     if not (staff_options or len(given.paths) > 1 or given.paths[0].is_dir()):
         return writeup.check_all(given.paths, given.export, writeup.template_of(given.config))
     config = given.config or gradebook.config_in(given.results)
-    template = checking.template(template_of(config))
+    template = writeup.wanted_regions(template_of(config))
     questions = _key(given.key, config)
     found = collect(given.paths, template, load(config or PUBLIC_CONFIG).source)
     width = max(len(each.id) for each in found)
@@ -51,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     whole = sum(not each.remark for each in found)
     print(f"{len(found)} write-ups, {whole} complete")
     if given.read:
-        wholefile.write(given.read, [reading(found, questions, template)])
+        plainfile.write(given.read, [reading(found, questions, template)])
         print(f"wrote {given.read}: all answers, question by question")
         if given.export:
             print(exported(given.read, given.export))
@@ -101,7 +99,7 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
             row["comment"] = safe_text(MARK + remark) if remark else ""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = [csv_line(columns), *(csv_line(row.get(column, "") for column in columns) for row in rows)]
-    wholefile.write(path, lines)
+    plainfile.write(path, lines)
     pending = sum(not row.get(item) for row in rows)
     message = f"wrote {path}: {len(rows)} rows, {len(rows) - before} of them new, {pending} without points for {item}"
     return f"{message}\n{note}" if note else message
@@ -217,7 +215,7 @@ def _opened(name: str, title: str, path: Path | None, trouble: str, template: tu
     if path is None:
         return Writeup(name, title, None, trouble)
     try:
-        return Writeup(name, title, checking.state_of(checking.text_of(path), path.name, template))
+        return Writeup(name, title, writeup.state_of(writeup.text_of(path), path.name, template))
     except UsageError as error:
         return Writeup(name, title, None, one_line(str(error), LONGEST_REMARK))
 

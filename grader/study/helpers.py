@@ -1,7 +1,7 @@
 """Small C++ programs of studies, such as native/probe.cpp. They are compiled on first use and cached.
 
 The programs may include the headers in native/. If a source shows loops of the solution, a handout has only the
-compiled program (`grader.core.prebuilt`). It is in a folder `prebuilt` beside the place of the source.
+compiled program (`grader.core.objectcache`). It is in a folder `prebuilt` beside the place of the source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.backends.native.toolchain import cache_root, toolchain
-from grader.core import machine, objectcache, prebuilt
+from grader.core import machine, objectcache
 from grader.core.commandline import whole_number
 from grader.core.errors import KitError, UsageError
 from grader.sandbox import run_limited
@@ -37,7 +37,7 @@ def program(source: Path) -> Path:
     """
     name = source.stem
     if not source.is_file():
-        return _executable(prebuilt.path(source.parent / PREBUILT, name, f"{name} program"))
+        return _executable(objectcache.prebuilt(source.parent / PREBUILT, name, f"{name} program"))
     tools = toolchain()
     recipe = repr((str(tools.compiler), tools.compiler_version, FLAGS)).encode()
     recipe += b"".join(header.read_bytes() for header in sorted(NATIVE.glob("*.h")))
@@ -69,7 +69,7 @@ def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
 
 def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, source: Path) -> Path:
     """Compile a study's program for a platform into `folder`, for a handout. Raises KitError if `compiler` fails."""
-    made = folder / prebuilt.name(source.stem, system, machine)
+    made = folder / objectcache.prebuilt_name(source.stem, system, machine)
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
     _compile(compiler, source, made, *bare)
     return made

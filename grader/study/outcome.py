@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.errors import KitError, UsageError
 from grader.study import figure as figures
 from grader.study.figure import Figure
 from grader.study.options import Settings
 from grader.study.table import Table
-from grader.study.writeup import regions
 
 
 class StudyResult(Protocol):
@@ -51,7 +50,7 @@ def deliver(finding: StudyResult, settings: Settings) -> None:
         for one in drawn:
             print(f"\n{figure.text(one)}")
     written = [settings.out / f"{table.name}.csv"]
-    wholefile.write(written[0], [table.csv()])
+    plainfile.write(written[0], [table.csv()])
     try:
         for one in drawn:
             figures.draw(one, settings.out / f"{one.name}.png")
@@ -72,7 +71,7 @@ def fill(writeup: Path, table: Table) -> None:
     before = read(writeup)
     after = _filled(writeup, before, table)
     if after != before:
-        wholefile.write(writeup, [after])
+        plainfile.write(writeup, [after])
 
 
 def read(writeup: Path) -> str:
@@ -85,6 +84,6 @@ def read(writeup: Path) -> str:
 
 def _filled(writeup: Path, before: str, table: Table) -> str:
     try:
-        return regions.fill(before, table.name, table.markdown())
+        return writeup.fill(before, table.name, table.markdown())
     except UsageError as error:
         raise UsageError(f"{writeup}: {error}") from error

@@ -17,8 +17,7 @@ from grader.assignment.options import chosen_options
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.places import STUDENT_PROGRAM
-from grader.study import options, outcome
-from grader.study.writeup import regions
+from grader.study import options, outcome, writeup
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment
@@ -43,7 +42,7 @@ def main(arguments: list[str]) -> int:
     given = parser(arguments).parse_args(arguments)
     settings = options.settings(given)
     steps = chosen(settings.assignment.lab.steps() or general(settings.assignment), given.only)
-    places = set(regions.tables(outcome.read(settings.writeup))) if settings.writeup else set()
+    places = set(writeup.tables(outcome.read(settings.writeup))) if settings.writeup else set()
     worst, failed = EXIT_PASS, []
     for step in steps:
         extra = step.arguments(is_quick=given.quick)

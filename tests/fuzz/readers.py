@@ -44,9 +44,9 @@ from grader.source import cpptext, diagnostics, hints
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger
 from grader.staff.classroom.ledger import Entry, Reported
-from grader.staff.similarity import agreement, likeness, passages, similar_html
+from grader.staff.similarity import agreement, likeness, passages
 from grader.staff.similarity.tokens import Source, tokens
-from grader.study.writeup import checking, regions
+from grader.study import writeup
 from grader.submission import find
 from grader.submission.archive.opening import open_archive
 from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Unreadable
@@ -225,7 +225,7 @@ READERS = (
 MASTER = (ROOT / "module.cpp").read_text()
 STARTER = strip_solution(MASTER)
 TEMPLATE = ROOT / "writeup_template.md"
-WANTED = checking.template(TEMPLATE)
+WANTED = writeup.wanted_regions(TEMPLATE)
 IDS = ("ada", "grace_hopper", "Zoë_K")
 OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
 
@@ -233,28 +233,28 @@ OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
 def read_writeup(path: Path) -> None:
     """Read a write-up as `grader writeup` does, and make the reading copy and the remark in the table of points."""
     try:
-        state = checking.state_of(checking.text_of(path), path.name, WANTED)
+        state = writeup.state_of(writeup.text_of(path), path.name, WANTED)
     except UsageError as error:
         one = writeups.Writeup("ada", "Ada", None, str(error))
     else:
         one = writeups.Writeup("ada", "Ada", state)
-        assert all(len(line) < 200 for line in checking.state_lines(Path("writeup.md"), state))
+        assert all(len(line) < 200 for line in writeup.state_lines(Path("writeup.md"), state))
     copy = writeups.reading([one], (), WANTED)
     assert not any(char in copy for char in OBEYED)
-    assert len(copy) < writeups.LONGEST_ANSWER * (len(WANTED) + regions.MOST_REGIONS)
+    assert len(copy) < writeups.LONGEST_ANSWER * (len(WANTED) + writeup.MOST_REGIONS)
     table = path.with_name("manual.csv")
     writeups.update(table, {"ada": ("Ada", one.remark)}, "writeup", None)
     assert byhand.read_manual(table, ASSIGNMENT, IDS) == {"ada": {}}
 
 
 def fill_writeup(data: bytes) -> None:
-    text = regions.fill(data.decode(errors="replace"), "cache", "| a |\n|---|\n| 1 |")
-    assert regions.tables(text)["cache"].startswith("| a |")
+    text = writeup.fill(data.decode(errors="replace"), "cache", "| a |\n|---|\n| 1 |")
+    assert writeup.tables(text)["cache"].startswith("| a |")
 
 
 def _answered() -> bytes:
     text = TEMPLATE.read_text()
-    for region in reversed(regions.regions(text)):
+    for region in reversed(writeup.regions(text)):
         text = f"{text[: region.start]}Because of *the cache*.\n{text[region.end :]}"
     return text.encode()
 
@@ -318,7 +318,7 @@ def compare_sources(data: bytes) -> None:
     texts = {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}
     sources = {name: Source(own, len(own) // 2) for name, own in texts.items()}
     found = likeness.compare(sources, Source(STARTER))
-    page = "".join(similar_html.page(found, found.pairs, (), likeness.notes(found)))
+    page = "".join(agreement.page(found, found.pairs, (), likeness.notes(found)))
     assert "<script" not in page and not any(char in page for char in OBEYED)
     for pair in found.pairs:
         assert 0 <= pair.likeness <= 1

@@ -14,8 +14,9 @@ from conftest import ROOT, put, refused
 from fuzz.mutating import Reader, growth
 
 from grader.assignment.regions import strip_solution
+from grader.core import plainfile
 from grader.report import html
-from grader.staff.similarity import agreement, likeness, passages, similar_html
+from grader.staff.similarity import agreement, likeness, passages
 from grader.staff.similarity.passages import Pair, Similarity
 from grader.staff.similarity.tokens import Source, functions, tokens
 
@@ -181,7 +182,7 @@ def test_the_page_escapes_everything(master: str, starter: str) -> None:
     text = submission(master, bodies(1)).replace("int b = 0", f"/* {evil} \x1b[31m \u202e */ int b = 0")
     found = compare({evil: text, "other": text}, starter)
     group = agreement.Group(evil, (evil, "other"), (evil,), True, evil)
-    page = "".join(similar_html.page(found, found.pairs, [group]))
+    page = "".join(agreement.page(found, found.pairs, [group]))
     assert "&lt;script&gt;" in page
     assert not [text for text in ("<script", "\x1b", "\u202e", "http://", "https://") if text in page]
     assert page.count("<mark") == page.count("</mark>") >= 2
@@ -271,7 +272,7 @@ def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command,
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
     printed = similar("2026", "--old", "2025")
     assert "100.0%  2025/old  ada" in printed and "2025/old  2025/other" not in printed
-    monkeypatch.setattr(likeness, "wholefile", None)  # a new comparison would fail: all sources are stored
+    monkeypatch.setattr(plainfile, "write_bytes", None)  # a new comparison would fail: all sources are stored
     assert similar("2026", "--old", "2025") == printed
     (tmp_path / "2025" / likeness.INDEX).write_text('{"a": 1}')
     monkeypatch.undo()

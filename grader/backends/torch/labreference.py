@@ -15,7 +15,7 @@ from grader.assignment.labs import Platform
 from grader.backends.native import nativebuild
 from grader.backends.native.toolchain import toolchain
 from grader.backends.torch import torchbuild
-from grader.core import prebuilt
+from grader.core import objectcache
 from grader.core.errors import KitError
 from grader.core.places import ROOT
 
@@ -55,7 +55,7 @@ class SourceReference:
             assert made is not None
             return made
         return nativebuild.linked(
-            prebuilt.path(self.folder / PREBUILT, self.stem, f"compiled {self.source.stem}")
+            objectcache.prebuilt(self.folder / PREBUILT, self.stem, f"compiled {self.source.stem}")
         )
 
     def for_torch(self) -> tuple[Literal["student"], Path] | None:
@@ -76,7 +76,7 @@ class SourceReference:
         """Make the objects for this platform. Those for another platform must be made on a machine of that platform."""
         tools, found = toolchain(), self._native.object_path
         assert found is not None
-        made = folder / prebuilt.name(self.stem, tools.system, tools.machine)
+        made = folder / objectcache.prebuilt_name(self.stem, tools.system, tools.machine)
         # Students get this object: remove local names, which would show the structure of the source.
         nativebuild.joined(found, made)
         place = (

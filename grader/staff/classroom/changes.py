@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.core.places import GRADER_COMMAND
@@ -295,7 +295,7 @@ def write_csv(path: Path, found: Sequence[Change]) -> None:
         for c in found
     )
     with explained(f"cannot write {path}"):
-        wholefile.write(path, [csv_line(COLUMNS), *map(csv_line, cells)], encoding="utf-8-sig")
+        plainfile.write(path, [csv_line(COLUMNS), *map(csv_line, cells)], encoding="utf-8-sig")
 
 
 def _cell(points: float | None) -> str:

@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from grader.assignment.records import Assignment
 from grader.backends.kinds import all_on_card
-from grader.core import commandline, removal, wholefile
+from grader.core import commandline, plainfile, removal
 from grader.core.commandline import Parser
 from grader.core.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
 from grader.core.places import GRADER_COMMAND, ROOT
@@ -202,7 +202,7 @@ def _write(place: Path, found: Mapping[str, Any]) -> None:
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
     if place.is_dir() and not place.is_symlink():
         removal.remove(place)
-    wholefile.write_bytes(place, [text.encode()], mode=0o644)
+    plainfile.write_bytes(place, [text.encode()], mode=0o644)
 
 
 # ---- the child process: grades

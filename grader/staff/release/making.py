@@ -20,7 +20,7 @@ from grader.assignment import labs, regions
 from grader.assignment.labs import SOURCE_SUFFIXES
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.errors import KitError, UsageError, explained
 from grader.staff.release import contents, products, proofs
 from grader.staff.release.contents import Files, Kit, comment_of, packed
@@ -148,7 +148,7 @@ def _write(out: Path, made: Made, say: Callable[[str], None]) -> tuple[Path, ...
             digest = hashlib.sha256(packed(files)).hexdigest()[:16]
             say(f"wrote {out / name}/  {len(files)} files  sha256 {digest} as a zip")
         for name, data in made.archives.items():
-            wholefile.write_bytes(out / name, [data], mode=0o644)
+            plainfile.write_bytes(out / name, [data], mode=0o644)
             say(f"wrote {out / name}  {len(data)} bytes  sha256 {hashlib.sha256(data).hexdigest()[:16]}")
     return (*(out / name for name in made.folders), *(out / name for name in made.archives))
 

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
-from grader.core import wholefile
+from grader.core import plainfile
 from grader.core.commandline import Parser, add_lab
 from grader.core.errors import EXIT_PASS, UsageError, explained
 from grader.core.harmless import one_line
@@ -69,7 +69,7 @@ def indexed(
             for digest, one in made.items()
         }
         with contextlib.suppress(OSError):
-            wholefile.write(path, [json.dumps(kept)])
+            plainfile.write(path, [json.dumps(kept)])
     return {name: made[digest] for name, digest in digests.items()}
 
 
@@ -279,13 +279,12 @@ def main(arguments: list[str]) -> int:
 
     from grader.report import words
     from grader.report.html import missing_library
-    from grader.staff.similarity import similar_html
 
     linked = [f"{len(group)} are alike: {', '.join(map(one_line, group))}" for group in similarity.groups]
     said = notes(similarity, not_written)
     missing = missing_library()
     if missing is None:
-        similar_html.write(page, similarity, shown, groups, [*linked, *said])
+        agreement.write_page(page, similarity, shown, groups, [*linked, *said])
     print(*linked, sep="\n", end="\n" if linked else "")
     for group in groups:
         kind = "hidden" if group.hidden else "public"

@@ -18,7 +18,7 @@ from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Part
 from grader.backends.native.toolchain import X86, cache_root
 from grader.backends.torch.labreference import SourceReference
-from grader.core import wholefile
+from grader.core import plainfile
 
 from .. import arithmetic
 
@@ -156,7 +156,7 @@ def written(name: str, text: str) -> Path:
     path = folder / f"{name}.cpp"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        wholefile.write(path, [text])
+        plainfile.write(path, [text])
     return path
 
 
