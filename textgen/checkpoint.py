@@ -17,7 +17,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -210,32 +210,17 @@ def _filled(path: Path, config: Config, tensors: Mapping[str, Tensor]) -> GPT:
     return model.eval().requires_grad_(False)
 
 
-def _checked_config(path: Path, found: Mapping[str, Any]) -> Config:
-    known = {field.name for field in fields(Config)}
-    kept = {name: value for name, value in found.items() if name in known and value is not None}
+def _config(path: Path, sizes: Mapping[str, Any], **style: Any) -> Config:
+    """Return a configuration with these sizes, one for each of LIMITS. `style` has its other fields."""
     for name, most in LIMITS.items():
-        if type(kept.get(name)) is not int or not 1 <= kept[name] <= most:
+        if type(sizes.get(name)) is not int or not 1 <= sizes[name] <= most:
             raise UsageError(f"{path}: {name} should be a whole number from 1 to {most}")
-    if kept["n_embd"] % kept["n_head"]:
-        raise UsageError(
-            f"{path}: {kept['n_embd']} channels do not divide equally into {kept['n_head']} heads"
-        )
-    for name, choices in (
-        ("positions", ("rotary", "learned")),
-        ("gelu", ("exact", "tanh")),
-        ("bias", (True, False)),
-    ):
-        if name in kept and kept[name] not in choices:
-            raise UsageError(f"{path}: {name} should be one of {', '.join(map(str, choices))}")
-    if "scale" in kept and not (isinstance(kept["scale"], float) and 0.0 < kept["scale"] <= 1.0):
-        raise UsageError(f"{path}: scale should be a number above 0 and up to 1")
-    config = Config(**kept)
+    config = Config(**{name: sizes[name] for name in LIMITS}, **style)
+    if config.n_embd % config.n_head:
+        raise UsageError(f"{path}: {config.n_embd} channels do not divide equally into {config.n_head} heads")
     if config.positions == "rotary" and config.head_size % 2:
         raise UsageError(f"{path}: rotary positions need an even number of channels in a head")
     return config
-
-
-# ---- the demo's own model
 
 
 def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
@@ -245,7 +230,7 @@ def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
         found = None
     if not isinstance(found, dict):
         raise UsageError(f"{path}: its metadata have no configuration")
-    return _checked_config(path, found)
+    return _config(path, found)
 
 
 # ---- nanoGPT
@@ -270,11 +255,10 @@ def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
     if not isinstance(found, dict) or not isinstance(found.get("model_args"), dict):
         raise UsageError(f"{path} is not a checkpoint of nanoGPT: it has no 'model' and 'model_args'")
     tensors = _named_tensors(path, found.get("model"))
-    arguments = {"bias": "transformer.h.0.ln_1.bias" in tensors, "positions": "learned"}
-    arguments |= {name: found["model_args"].get(name) for name in LIMITS}
-    if "use_cpp" in found["model_args"] or "testname" in found["model_args"]:
-        arguments["scale"] = 1.0  # the published kit trained its models without 1/sqrt(d)
-    return _tied(path, tensors), _checked_config(path, arguments)
+    sizes, bias = found["model_args"], "transformer.h.0.ln_1.bias" in tensors
+    # The published kit trained its models without 1/sqrt(d).
+    scale = 1.0 if "use_cpp" in sizes or "testname" in sizes else None
+    return _tied(path, tensors), _config(path, sizes, bias=bias, positions="learned", scale=scale)
 
 
 def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
@@ -331,10 +315,9 @@ def _gpt2_config(path: Path, tensors: Mapping[str, Tensor]) -> Config:
     except (KeyError, ValueError):
         raise UsageError(f"{path} contains neither the demo's model nor a GPT-2") from None
     layers = {name.split(".")[2] for name in tensors if name.startswith("transformer.h.")}
-    return _checked_config(path, {
-        "vocab_size": vocab_size, "block_size": block_size, "n_embd": n_embd, "n_layer": len(layers),
-        "n_head": _gpt2_heads(path, n_embd), "bias": True, "positions": "learned", "gelu": "tanh",
-    })  # fmt: skip
+    sizes = {"vocab_size": vocab_size, "block_size": block_size, "n_embd": n_embd, "n_layer": len(layers)}
+    sizes["n_head"] = _gpt2_heads(path, n_embd)
+    return _config(path, sizes, bias=True, positions="learned", gelu="tanh")
 
 
 def _gpt2_heads(path: Path, n_embd: int) -> int:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grader.core.commandline import positive_number, whole_number
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
@@ -41,28 +41,42 @@ NOT_HERE = {
 }
 
 
-#: Options with a value: flag, name of the value, help. `-m` is called `length` in the parsed arguments.
-OPTIONS = (
-    ("-m", "MODEL", f"length of a text: {', '.join(MODELS)} tokens (shakes128)"),
-    ("--prompt", "TEXT", f"beginning of the text ({DEFAULT_PROMPT!r}); repeat it for several texts"),
-    ("--samples", "n", "number of texts at the same time, the batch B (1)"),
-    ("--temperature", "x", "0 takes the likeliest token, 1 draws by the model's probabilities (0.8)"),
-    ("--top-k", "n", "draw only from the n likeliest tokens"),
-    ("--window", "n", f"number of tokens that attention sees, the kernel's largest N ({DEFAULT_WINDOW})"),
-    (
-        "--chunk",
-        "n",
-        f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0: keys are not cut, so N is up to the window",
-    ),
-    (
-        "--prefill",
-        "prefix|mask",
-        "send the prompt one prefix at a time, or in one call with a causal mask (prefix)",
-    ),
-    ("--checkpoint", "FILE", "another model: nanoGPT's ckpt.pt, GPT-2's or the kit's .safetensors"),
-    ("--vocabulary", "FILE", "the model's vocabulary (.tiktoken or .json), if not beside the checkpoint"),
-    ("--figure", "FILE", "for compare: draw tokens/s over the length of the context, as SVG"),
-)
+def _length(text: str) -> int:
+    if text not in MODELS:
+        raise UsageError(f"-m: there is no '{text}': choose {', '.join(MODELS)}")
+    return MODELS[text]
+
+
+def _prefill(text: str) -> str:
+    if text not in ("prefix", "mask"):
+        raise UsageError(f"--prefill takes prefix or mask, not '{text}'")
+    return text
+
+
+def _whole(flag: str, low: int, high: int) -> Callable[[str], int]:
+    return lambda text: whole_number(text, flag, low, high)
+
+
+#: Options with a value: flag, name of the value, default, reader of its text, help. `-m` is called `length` in the
+#: parsed arguments.
+OPTIONS: tuple[tuple[str, str, Any, Callable[[str], Any], str], ...] = (
+    ("-m", "MODEL", 128, _length, f"length of a text: {', '.join(MODELS)} tokens (shakes128)"),
+    ("--prompt", "TEXT", [DEFAULT_PROMPT], str,
+     f"beginning of the text ({DEFAULT_PROMPT!r}); repeat it for several texts"),
+    ("--samples", "n", None, _whole("--samples", 1, MOST_SAMPLES), "number of texts at the same time, the batch B (1)"),
+    ("--temperature", "x", 0.8, lambda text: positive_number(text, "--temperature", 10.0, zero=True),
+     "0 takes the likeliest token, 1 draws by the model's probabilities (0.8)"),
+    ("--top-k", "n", 0, _whole("--top-k", 1, 1 << 20), "draw only from the n likeliest tokens"),
+    ("--window", "n", None, _whole("--window", 1, LARGEST_WINDOW),
+     f"number of tokens that attention sees, the kernel's largest N ({DEFAULT_WINDOW})"),
+    ("--chunk", "n", DEFAULT_CHUNK, _whole("--chunk", 0, LARGEST_WINDOW),
+     f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0: keys are not cut, so N is up to the window"),
+    ("--prefill", "prefix|mask", "prefix", _prefill,
+     "send the prompt one prefix at a time, or in one call with a causal mask (prefix)"),
+    ("--checkpoint", "FILE", None, Path, "another model: nanoGPT's ckpt.pt, GPT-2's or the kit's .safetensors"),
+    ("--vocabulary", "FILE", None, Path, "the model's vocabulary (.tiktoken or .json), if not beside the checkpoint"),
+    ("--figure", "FILE", None, Path, "for compare: draw tokens/s over the length of the context, as SVG"),
+)  # fmt: skip
 
 
 def _dest(flag: str) -> str:
@@ -75,9 +89,9 @@ def add_options(parse: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--inference", action="store_true", help="continue a text; this part's kernel computes all attention"
     )
-    for flag, name, what in OPTIONS:
+    for flag, name, _, read, what in OPTIONS:
         action = "append" if flag == "--prompt" else "store"
-        group.add_argument(flag, dest=_dest(flag), metavar=name, help=what, action=action)
+        group.add_argument(flag, dest=_dest(flag), metavar=name, type=read, help=what, action=action)
     group.add_argument(
         "--trust-my-kernel", action="store_true", help="continue the text even if the kernel is wrong"
     )
@@ -87,8 +101,8 @@ def wanted(given: argparse.Namespace) -> bool:
     """Return True if the command line requests the demo. Else raise UsageError for options that only the demo has."""
     if given.inference or given.test == "compare":
         return True
-    for flag in (*(flag for flag, _, _ in OPTIONS), "--trust-my-kernel"):
-        if getattr(given, _dest(flag)):
+    for flag in (*(flag for flag, *_ in OPTIONS), "--trust-my-kernel"):
+        if (value := getattr(given, _dest(flag))) is not None and value is not False:
             raise UsageError(f"{flag} needs --inference ({STUDENT_COMMAND} part4 --inference {flag} ...)")
     return False
 
@@ -100,39 +114,20 @@ def read_options(given: argparse.Namespace) -> TextOptions:
             raise UsageError(
                 f"{flag} does not go with text generation: sizes come from the model and the text"
             )
-    name = given.length or "shakes128"
-    if name not in MODELS:
-        raise UsageError(f"-m: there is no '{name}': choose {', '.join(MODELS)}")
-    prompts = given.prompt or [DEFAULT_PROMPT]
+    chosen = {_dest(flag): getattr(given, _dest(flag)) for flag, *_ in OPTIONS}
+    chosen |= {_dest(flag): usual for flag, _, usual, *_ in OPTIONS if chosen[_dest(flag)] is None}
+    prompts, samples = chosen.pop("prompt"), chosen.pop("samples")
     if not all(prompts):
         raise UsageError("--prompt takes at least one character: the kernel needs a row to begin with")
-    samples = (
-        len(prompts) if given.samples is None else whole_number(given.samples, "--samples", 1, MOST_SAMPLES)
-    )
-    if len(prompts) > 1 and samples != len(prompts):
+    if len(prompts) > 1 and samples not in (None, len(prompts)):
         raise UsageError(
             f"--samples {samples} does not fit {len(prompts)} prompts: give one prompt, or one for each sample"
         )
-    prefill = given.prefill or "prefix"
-    if prefill not in ("prefix", "mask"):
-        raise UsageError(f"--prefill takes prefix or mask, not '{prefill}'")
     return TextOptions(
-        prompts=tuple(prompts) if len(prompts) > 1 else tuple(prompts) * samples,
-        length=MODELS[name],
+        prompts=tuple(prompts) if len(prompts) > 1 else tuple(prompts) * (samples or 1),
         seed=1 if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1),
-        temperature=0.8
-        if given.temperature is None
-        else positive_number(given.temperature, "--temperature", 10.0, zero=True),
-        top_k=0 if given.top_k is None else whole_number(given.top_k, "--top-k", 1, 1 << 20),
-        window=None if given.window is None else whole_number(given.window, "--window", 1, LARGEST_WINDOW),
-        chunk=DEFAULT_CHUNK
-        if given.chunk is None
-        else whole_number(given.chunk, "--chunk", 0, LARGEST_WINDOW),
-        prefill=prefill,
-        checkpoint=Path(given.checkpoint) if given.checkpoint else None,
-        vocabulary=Path(given.vocabulary) if given.vocabulary else None,
-        figure=Path(given.figure) if given.figure else None,
         trust=given.trust_my_kernel,
+        **chosen,
     )
 
 

@@ -43,6 +43,11 @@ class Opening:
     shared_fd: int | None = None
     """Descriptor of the judge's device memory, for a runner that is timed on a GPU."""
 
+    @property
+    def on_cpu(self) -> dict[str, Any]:
+        """The settings of a runner without a GPU, as keywords of `spawn`."""
+        return {name: value for name, value in vars(self).items() if name != "shared_fd"}
+
 
 @dataclass(frozen=True)
 class SampledRows:

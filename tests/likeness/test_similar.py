@@ -14,7 +14,6 @@ from conftest import ROOT, put, refused
 from fuzz.mutating import Reader, growth
 
 from grader.assignment.regions import strip_solution
-from grader.core import plainfile
 from grader.report import html
 from grader.staff.similarity import agreement, likeness, passages
 from grader.staff.similarity.passages import Pair, Similarity
@@ -272,7 +271,7 @@ def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command,
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
     printed = similar("2026", "--old", "2025")
     assert "100.0%  2025/old  ada" in printed and "2025/old  2025/other" not in printed
-    monkeypatch.setattr(plainfile, "write_bytes", None)  # a new comparison would fail: all sources are stored
+    monkeypatch.setattr(likeness, "plainfile", None)  # a new comparison would fail: all sources are stored
     assert similar("2026", "--old", "2025") == printed
     (tmp_path / "2025" / likeness.INDEX).write_text('{"a": 1}')
     monkeypatch.undo()

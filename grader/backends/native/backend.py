@@ -75,20 +75,10 @@ class NativeBackend(CppCalls):
 
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
         if reference:
-            program = self.lab.reference().program()
-            return self.host.spawn(
-                program, threads=how.threads, cpus=how.cpus, call_timeout_s=how.call_timeout_s
-            )
+            return self.host.spawn(self.lab.reference().program(), **how.on_cpu)
         assert self.built.program is not None
         try:
-            session = self.host.spawn(
-                self.built.program,
-                threads=how.threads,
-                cpus=how.cpus,
-                limits=how.limits,
-                freeze=how.freeze,
-                call_timeout_s=how.call_timeout_s,
-            )
+            session = self.host.spawn(self.built.program, **how.on_cpu)
         except ProgramRefused as reason:
             raise crashes.program_fault(str(reason)) from reason
         if session.load_error is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from grader.assignment.labs import Lab
 from grader.assignment.records import Part
@@ -34,26 +33,13 @@ class TorchBackend(CppCalls):
 
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
         if not reference:
-            return self._spawn("student", self.built().object_path or "", how)
+            return self.zygote.spawn("student", self.built().object_path or "", **how.on_cpu)
         kernels = self.lab.reference().for_torch()
         if kernels is None:
             raise KitError(
                 "this copy of the kit has no reference for a process with torch: judge without the profiler's table"
             )
-        return self.zygote.spawn(
-            *kernels, threads=how.threads, cpus=how.cpus, call_timeout_s=how.call_timeout_s
-        )
-
-    def _spawn(self, kind: str, path: Any, how: Opening) -> Session:
-        return self.zygote.spawn(
-            kind,
-            path,
-            threads=how.threads,
-            cpus=how.cpus,
-            limits=how.limits,
-            freeze=how.freeze,
-            call_timeout_s=how.call_timeout_s,
-        )
+        return self.zygote.spawn(*kernels, **how.on_cpu)
 
 
 class OwnTorch(TorchBackend):
@@ -65,7 +51,11 @@ class OwnTorch(TorchBackend):
         return None
 
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
-        return super().open(part, how, reference=True) if reference else self._spawn("torch", "", how)
+        return (
+            super().open(part, how, reference=True)
+            if reference
+            else self.zygote.spawn("torch", "", **how.on_cpu)
+        )
 
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         return None
