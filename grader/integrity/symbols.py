@@ -35,32 +35,13 @@ may be the student's task.
 LONGEST_OPERATOR = 200
 """Longest name of an operator that is looked up, overload included. The longest of torch has 67 letters."""
 
-#: Operators that plain operators call, so that the profiler shows them.
-INNER_OPERATORS = frozenset(
-    {
-        "_to_copy",
-        "_local_scalar_dense",
-        "_reshape_alias",
-        "_unsafe_view",
-        "_efficientzerotensor",
-        "_index_put_impl_",
-        "_cat",
-        "_aminmax",
-        "is_same_size",
-        "is_floating_point",
-        "is_complex",
-        "logical_and",
-        "logical_or",
-        "logical_not",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_not",
-        "__iand__",
-        "__ior__",
-        "__and__",
-        "__or__",
-    }
-)
+_INNER = """
+    _to_copy _local_scalar_dense _reshape_alias _unsafe_view _efficientzerotensor _index_put_impl_ _cat _aminmax
+    is_same_size is_floating_point is_complex logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not
+    __iand__ __ior__ __and__ __or__
+"""
+INNER_OPERATORS = frozenset(_INNER.split())
+"""Operators that plain operators call, so that the profiler shows them."""
 
 #: Namespaces and classes of torch that compute, or that call operators other than by the usual functions.
 _COMPUTING = re.compile(

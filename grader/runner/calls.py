@@ -132,16 +132,9 @@ class Request:
         return 4 * floats + sum(array.nbytes for array in self.inputs)
 
 
-#: Fields of a request's header that a native runner reads, besides its inputs and arguments.
-NATIVE_FIELDS = (
-    "op",
-    "function",
-    "output_shape",
-    "max_output_bytes",
-    "keep",
-    "without_the_call",
-    "reserved_bytes",
-)
+_NATIVE_FIELDS = "op function output_shape max_output_bytes keep without_the_call reserved_bytes"
+NATIVE_FIELDS = tuple(_NATIVE_FIELDS.split())
+"""Fields of a request's header that a native runner reads, besides its inputs and arguments."""
 
 
 def native_header(header: Mapping[str, Any]) -> bytes:

@@ -22,39 +22,21 @@ NEEDED = ("grader",)
 ENVIRONMENT = ("bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: The only visible files of /etc: tables of the loader, Debian's alternatives, and the local time zone.
-SYSTEM_TABLES = (
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/alternatives",
-    "/etc/localtime",
+SYSTEM_TABLES = tuple(
+    f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
 )
 #: Files that the loader opens before a dynamic program starts.
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 LDD_TIMEOUT_S = 20.0
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-FACTS = (
-    "/sys/devices/system/cpu",
-    "/sys/devices/system/node",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/stat",
-)
-#: Files that CUDA's driver reads, besides FACTS.
-CARD_FACTS = (
-    "/proc/driver/nvidia",
-    "/proc/driver/nvidia-uvm",
-    "/proc/devices",
-    "/proc/modules",
-    "/proc/sys/vm/overcommit_memory",
-    "/proc/sys/vm/mmap_min_addr",
-    "/sys/module",
-    "/sys/bus/pci",
-    "/sys/devices",
-    "/sys/class/drm",
-    "/etc/nvidia",
-    "/etc/passwd",
-)
+_FACTS = "/sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo /proc/meminfo /proc/stat"
+FACTS = tuple(_FACTS.split())
+_CARD_FACTS = """
+/proc/driver/nvidia /proc/driver/nvidia-uvm /proc/devices /proc/modules /proc/sys/vm/overcommit_memory
+/proc/sys/vm/mmap_min_addr /sys/module /sys/bus/pci /sys/devices /sys/class/drm /etc/nvidia /etc/passwd
+"""
+CARD_FACTS = tuple(_CARD_FACTS.split())
+"""Files that CUDA's driver reads, besides FACTS."""
 
 
 def card_devices() -> list[str]:

@@ -174,15 +174,9 @@ KIT = Kit(
     link_flags=("-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in WRAPPED)),
     runtime="openmp_tsan.cpp",
 )
-TSAN_OPTIONS = ":".join(
-    (
-        "exitcode=0",
-        "color=never",
-        "report_signal_unsafe=0",
-        "report_thread_leaks=0",
-        "history_size=5",
-        "hard_rss_limit_mb=4096",
-    )
+TSAN_OPTIONS = (
+    "exitcode=0:color=never:report_signal_unsafe=0:report_thread_leaks=0:"
+    "history_size=5:hard_rss_limit_mb=4096"
 )
 REGIONS, ALONE = "openmp: regions ", "openmp: alone "
 

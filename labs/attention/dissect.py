@@ -10,8 +10,9 @@ these cases all values differ. So a value shows the offset from which it was rea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 
 from grader.core.arrays import Array, first_of, np
 from grader.core.draws import Draws
@@ -320,52 +321,38 @@ def _factor(slope: float, sizes: Mapping[str, int]) -> str:
     return f"{slope:.4g}"
 
 
-#: (sizeX, sizeY, sizeZ, length of the first dimension) -> (factor of x, of y, of z, of b, constant).
-Strides = Callable[[int, int, int, int], "tuple[int, ...]"]
-
 RIGHT = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 
-#: Formulas that people write, and the mistake in each. All are linear, so their strides define them.
-FORMULAS: tuple[tuple[str, str, Strides], ...] = (
-    ("swapped_indices", "x and y are swapped", lambda X, Y, Z, W: (Y * Z, X * Y * Z, Z, 1, 0)),
-    ("swapped_indices", "x and z are swapped", lambda X, Y, Z, W: (Z, Y * Z, X * Y * Z, 1, 0)),
-    ("swapped_indices", "x and b are swapped", lambda X, Y, Z, W: (1, Y * Z, Z, X * Y * Z, 0)),
-    ("swapped_indices", "y and z are swapped", lambda X, Y, Z, W: (X * Y * Z, Z, Y * Z, 1, 0)),
-    ("swapped_indices", "y and b are swapped", lambda X, Y, Z, W: (X * Y * Z, 1, Z, Y * Z, 0)),
-    ("swapped_indices", "z and b are swapped", lambda X, Y, Z, W: (X * Y * Z, Y * Z, 1, Z, 0)),
-    ("wrong_strides", "The order of the indices is reversed", lambda X, Y, Z, W: (1, X, X * Y, X * Y * Z, 0)),
-    ("wrong_strides", "The order of the indices is reversed", lambda X, Y, Z, W: (1, W, W * X, W * X * Y, 0)),
-    ("wrong_strides", "sizeX and sizeY are swapped", lambda X, Y, Z, W: (X * Y * Z, X * Z, Z, 1, 0)),
-    ("wrong_strides", "sizeX and sizeZ are swapped", lambda X, Y, Z, W: (X * Y * Z, X * Y, X, 1, 0)),
-    ("wrong_strides", "sizeY and sizeZ are swapped", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Y, 1, 0)),
-    (
-        "wrong_strides",
-        "sizeY is where sizeX belongs and so on",
-        lambda X, Y, Z, W: (W * X * Y, X * Y, Y, 1, 0),
-    ),
-    ("missing_factor", "The stride of x lacks the factor sizeX", lambda X, Y, Z, W: (Y * Z, Y * Z, Z, 1, 0)),
-    ("missing_factor", "The stride of x lacks the factor sizeY", lambda X, Y, Z, W: (X * Z, Y * Z, Z, 1, 0)),
-    ("missing_factor", "The stride of x lacks the factor sizeZ", lambda X, Y, Z, W: (X * Y, Y * Z, Z, 1, 0)),
-    ("missing_factor", "The stride of y lacks the factor sizeY", lambda X, Y, Z, W: (X * Y * Z, Z, Z, 1, 0)),
-    ("missing_factor", "The stride of y lacks the factor sizeZ", lambda X, Y, Z, W: (X * Y * Z, Y, Z, 1, 0)),
-    (
-        "missing_factor",
-        "The stride of z lacks the factor sizeZ",
-        lambda X, Y, Z, W: (X * Y * Z, Y * Z, 1, 1, 0),
-    ),
-    (
-        "missing_factor",
-        "Each stride has one size in place of the product",
-        lambda X, Y, Z, W: (X, Y, Z, 1, 0),
-    ),
-    ("missing_term", "x is not used", lambda X, Y, Z, W: (0, Y * Z, Z, 1, 0)),
-    ("missing_term", "y is not used", lambda X, Y, Z, W: (X * Y * Z, 0, Z, 1, 0)),
-    ("missing_term", "z is not used", lambda X, Y, Z, W: (X * Y * Z, Y * Z, 0, 1, 0)),
-    ("missing_term", "b is not used", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 0, 0)),
-    ("missing_term", "The indices are not used", lambda X, Y, Z, W: (0, 0, 0, 0, 0)),
-    ("off_by_one", "The offset is one too large", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 1, 1)),
-    ("off_by_one", "The offset is one too small", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 1, -1)),
-)
+
+def formulas(shape: Mapping[str, int]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Yield wrong formulas that people write, each as the mistake's code and words, and the formula's strides.
+
+    All are linear: the strides are the factors of x, y, z and b, and a constant.
+    """
+    W, X, Y, Z = (shape[name] for name in "BHNd")  # W is the length of the first dimension
+    right = (X * Y * Z, Y * Z, Z, 1)
+    for i, j in combinations(range(4), 2):
+        swapped = [*right, 0]
+        swapped[i], swapped[j] = right[j], right[i]
+        yield "swapped_indices", f"{'xyzb'[i]} and {'xyzb'[j]} are swapped", tuple(swapped)
+    for strides in ((1, X, X * Y, X * Y * Z, 0), (1, W, W * X, W * X * Y, 0)):
+        yield "wrong_strides", "The order of the indices is reversed", strides
+    yield "wrong_strides", "sizeX and sizeY are swapped", (X * Y * Z, X * Z, Z, 1, 0)
+    yield "wrong_strides", "sizeX and sizeZ are swapped", (X * Y * Z, X * Y, X, 1, 0)
+    yield "wrong_strides", "sizeY and sizeZ are swapped", (X * Y * Z, Y * Z, Y, 1, 0)
+    yield "wrong_strides", "sizeY is where sizeX belongs and so on", (W * X * Y, X * Y, Y, 1, 0)
+    yield "missing_factor", "The stride of x lacks the factor sizeX", (Y * Z, Y * Z, Z, 1, 0)
+    yield "missing_factor", "The stride of x lacks the factor sizeY", (X * Z, Y * Z, Z, 1, 0)
+    yield "missing_factor", "The stride of x lacks the factor sizeZ", (X * Y, Y * Z, Z, 1, 0)
+    yield "missing_factor", "The stride of y lacks the factor sizeY", (X * Y * Z, Z, Z, 1, 0)
+    yield "missing_factor", "The stride of y lacks the factor sizeZ", (X * Y * Z, Y, Z, 1, 0)
+    yield "missing_factor", "The stride of z lacks the factor sizeZ", (X * Y * Z, Y * Z, 1, 1, 0)
+    yield "missing_factor", "Each stride has one size in place of the product", (X, Y, Z, 1, 0)
+    for k, letter in enumerate("xyzb"):
+        yield "missing_term", f"{letter} is not used", (*right[:k], 0, *right[k + 1 :], 0)
+    yield "missing_term", "The indices are not used", (0, 0, 0, 0, 0)
+    yield "off_by_one", "The offset is one too large", (*right, 1)
+    yield "off_by_one", "The offset is one too small", (*right, -1)
 
 
 def diagnose_read(
@@ -436,8 +423,8 @@ def _explain(
     rows, and one of them must be wrong.
     """
     size = inputs["tensor"].size
-    for code, words, strides in FORMULAS:
-        offsets = _offsets(strides, inputs["index"], shape)
+    for code, words, (*factors, constant) in formulas(shape):
+        offsets = inputs["index"] @ np.array(factors) + constant
         inside = np.flatnonzero((offsets >= 0) & (offsets < size))
         if len(inside) < max(1, len(offsets) // 4) or not wrong[inside].any():
             continue
@@ -449,8 +436,8 @@ def _explain(
 def _explain_writes(
     inputs: Mapping[str, Array], shape: Mapping[str, int], before: Array, after: Array
 ) -> tuple[str, str]:
-    for code, words, strides in FORMULAS:
-        offsets = _offsets(strides, inputs["index"], shape)
+    for code, words, (*factors, constant) in formulas(shape):
+        offsets = inputs["index"] @ np.array(factors) + constant
         inside = (offsets >= 0) & (offsets < len(before))
         replayed = before.copy()
         for offset, value in zip(offsets[inside].tolist(), inputs["values"][inside].tolist(), strict=True):
@@ -460,11 +447,6 @@ def _explain_writes(
     if not np.isin(after, np.concatenate([before, inputs["values"]])).all():
         return "wrong_value", "The stored values are not those of `val`."
     return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
-
-
-def _offsets(strides: Strides, index: Array, shape: Mapping[str, int]) -> Array:
-    *factors, constant = strides(shape["H"], shape["N"], shape["d"], shape["B"])
-    return index @ np.array(factors) + constant
 
 
 def _report(

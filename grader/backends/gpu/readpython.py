@@ -32,133 +32,59 @@ COMPUTING = frozenset(_COMPUTING.split())
 """Methods that only tensors have. `add`, `sum` and `mean` are left out, because sets and tables have them, too."""
 #: Modules other than torch with functions of these names.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
-#: Functions of torch that compute nothing, and modules of such functions.
-NO_WORK = (
-    *(
-        "torch.cuda.",
-        "torch.autograd.",
-        "torch.backends.",
-        "torch.amp.",
-        "torch.autocast",
-        "torch.inference_mode",
-    ),
-    *("torch.library.custom_op", "torch.library.triton_op", "torch.library.wrap_triton"),
-    "torch.set_float32_matmul_precision",
-)
+_NO_WORK = """
+torch.cuda. torch.autograd. torch.backends. torch.amp. torch.autocast torch.inference_mode
+torch.library.custom_op torch.library.triton_op torch.library.wrap_triton torch.set_float32_matmul_precision
+"""
+NO_WORK = tuple(_NO_WORK.split())
+"""Functions of torch that compute nothing, and modules of such functions."""
 #: Functions that turn a Python function into an operator "NAMESPACE::NAME".
 REGISTERING = ("torch.library.custom_op", "torch.library.triton_op")
 #: Namespaces of torch's own operators.
 TORCHS = frozenset(("aten", "prim", "prims", "mkl", "mkldnn", "onednn", "quantized", "inductor"))
-#: Torch's functions that are reported even if they are only named, not called. Other names may be dtypes or classes.
-NAMED = COMPUTING | {
-    "scaled_dot_product_attention",
-    "linear",
-    "compile",
-    "dot",
-    "mv",
-    "inner",
-    "tensordot",
-    "bilinear",
-}
-#: Names by which a file could act differently in timed calls. These calls appear neither in a trace (`gpu.tracing`) nor
-#: among the "calls" lines.
-REACHING = (
-    *("ctypes.", "torch._C", "torch.utils._python_dispatch", "torch.overrides"),
-    *("triton.runtime.interpreter", "triton._C"),
-    *(
-        "gc.",
-        "inspect.",
-        "sys._",
-        "sys.modules",
-        "sys.settrace",
-        "sys.setprofile",
-        "sys.meta_path",
-        "sys.path_hooks",
-    ),
-    # Ways to reach the runner's pipes and memory, and other threads and processes.
-    *(
-        "posix.",
-        "_posixsubprocess.",
-        "fcntl.",
-        "socket.",
-        "_socket.",
-        "select.",
-        "selectors.",
-        "mmap.",
-        "signal.",
-    ),
-    *(
-        "threading.",
-        "_thread.",
-        "concurrent.",
-        "multiprocessing.",
-        "torch.multiprocessing",
-        "subprocess.",
-        "asyncio.",
-    ),
-    *("io.FileIO", "io.open", "_io.", "pty.", "cffi.", "_ctypes.", "numpy.ctypeslib"),
-    # The main module of the runner's own program.
-    "__main__.",
-    # Ways to run code that is not in the file's text.
-    *("importlib.", "_imp.", "pkgutil.", "runpy.", "zipimport.", "code.", "codeop.", "timeit.", "builtins."),
-    *("marshal.", "pickle.", "_pickle.", "shelve.", "torch.load", "numpy.load", "torch.utils.cpp_extension"),
-    *("types.CodeType", "types.FunctionType", "types.MethodType"),
-)
-#: Attributes through which code can reach the internals of other functions, frames and classes.
-LEADING = frozenset(
-    (
-        "tb_frame",
-        "f_back",
-        "f_globals",
-        "f_locals",
-        "gi_frame",
-        "cr_frame",
-        "__globals__",
-        "__closure__",
-        "__subclasses__",
-        "__code__",
-        "__defaults__",
-        "__kwdefaults__",
-        "__builtins__",
-    )
-)
-#: Builtin functions and names that run a string as code, or give access to modules without an import.
-RUNNING = frozenset(("exec", "eval", "compile", "__import__", "__builtins__", "__loader__", "__spec__"))
+_NAMED = "scaled_dot_product_attention linear compile dot mv inner tensordot bilinear"
+NAMED = COMPUTING.union(_NAMED.split())
+"""Torch's functions that are reported even if they are only named, not called. Other names may be dtypes or classes."""
+# The second line reaches other objects and modules, the next three the runner's pipes and memory, and other threads and
+# processes. __main__ is the runner's own program. The last three run code that is not in the file's text.
+_REACHING = """
+ctypes. torch._C torch.utils._python_dispatch torch.overrides triton.runtime.interpreter triton._C
+gc. inspect. sys._ sys.modules sys.settrace sys.setprofile sys.meta_path sys.path_hooks
+posix. _posixsubprocess. fcntl. socket. _socket. select. selectors. mmap. signal.
+threading. _thread. concurrent. multiprocessing. torch.multiprocessing subprocess. asyncio.
+io.FileIO io.open _io. pty. cffi. _ctypes. numpy.ctypeslib __main__.
+importlib. _imp. pkgutil. runpy. zipimport. code. codeop. timeit. builtins.
+marshal. pickle. _pickle. shelve. torch.load numpy.load torch.utils.cpp_extension
+types.CodeType types.FunctionType types.MethodType
+"""
+REACHING = tuple(_REACHING.split())
+"""Names by which a file could act differently in timed calls. These calls appear neither in a trace (`gpu.tracing`) nor
+among the "calls" lines."""
+_LEADING = """
+tb_frame f_back f_globals f_locals gi_frame cr_frame __globals__ __closure__ __subclasses__ __code__ __defaults__
+__kwdefaults__ __builtins__
+"""
+LEADING = frozenset(_LEADING.split())
+"""Attributes through which code can reach the internals of other functions, frames and classes."""
+_RUNNING = "exec eval compile __import__ __builtins__ __loader__ __spec__"
+RUNNING = frozenset(_RUNNING.split())
+"""Builtin functions and names that run a string as code, or give access to modules without an import."""
 CHANGING = frozenset(("setattr", "delattr"))
 #: Variables on which `getattr` with a computed name is harmless: objects of the file's own classes.
 OWN_OBJECTS = ("self", "cls", "ctx")
 LOOKING = frozenset(("getattr", "hasattr", "isinstance", "vars", "dir"))
-#: Modules that can be reached as attributes of other modules, such as torch.os.
-HELD = frozenset(
-    (
-        "os",
-        "sys",
-        "ctypes",
-        "builtins",
-        "threading",
-        "subprocess",
-        "importlib",
-        "inspect",
-        "gc",
-        "pickle",
-        "mmap",
-    )
-)
-#: Names of `os` that honest files use. The other names work on descriptors, processes and files.
-OS = frozenset(
-    (
-        *("path", "environ", "getenv", "makedirs", "mkdir", "listdir", "getcwd", "cpu_count", "getpid"),
-        *("sep", "linesep", "name", "PathLike", "fspath"),
-    )
-)
+_HELD = "os sys ctypes builtins threading subprocess importlib inspect gc pickle mmap"
+HELD = frozenset(_HELD.split())
+"""Modules that can be reached as attributes of other modules, such as torch.os."""
+_OS = "path environ getenv makedirs mkdir listdir getcwd cpu_count getpid sep linesep name PathLike fspath"
+OS = frozenset(_OS.split())
+"""Names of `os` that honest files use. The other names work on descriptors, processes and files."""
 DESCRIPTORS = ("/proc/", "/dev/fd")
-#: Names that honest files use, in modules listed in REACHING.
-HARMLESS = frozenset(
-    (
-        *("gc.collect", "gc.disable", "gc.enable", "inspect.signature", "inspect.getsource"),
-        *("importlib.util", "importlib.util.find_spec"),
-    )
-)
+_HARMLESS = """
+gc.collect gc.disable gc.enable inspect.signature inspect.getsource importlib.util importlib.util.find_spec
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+"""Names that honest files use, in modules listed in REACHING."""
 JIT = frozenset(("jit", "autotune", "heuristics", "constexpr_function"))
 #: Functions that turn a Python function into a kernel.
 MAKING = frozenset(("jit", "JITFunction", "constexpr_function"))

@@ -68,22 +68,9 @@ SANITIZED = "sanitized"
 SANITIZED_LINK = ("-fsanitize=address,undefined",)
 #: Linker flags for a stack that is not executable, even if an object requests that.
 PLAIN_STACK = ("-Wl,-z,noexecstack",)
-#: Linker flags that redirect calls of these functions to inside/machine_files.h.
-FILE_CALLS = tuple(
-    f"-Wl,--wrap={name}"
-    for name in (
-        "open",
-        "open64",
-        "openat",
-        "openat64",
-        "fopen",
-        "fopen64",
-        "fileno",
-        "fclose",
-        "read",
-        "close",
-    )
-)
+_FILE_CALLS = "open open64 openat openat64 fopen fopen64 fileno fclose read close"
+FILE_CALLS = tuple(f"-Wl,--wrap={name}" for name in _FILE_CALLS.split())
+"""Linker flags that redirect calls of these functions to inside/machine_files.h."""
 KIT_TIMEOUT_S = 120.0
 #: Compiler flags for all code in a program, besides those that `native.standin` adds.
 OWN_FLAGS = ("-fPIE", "-fvisibility=hidden")

@@ -54,22 +54,10 @@ from grader.sandbox.view import LIBRARIES
 START_TIMEOUT_S = 20.0
 #: Start of the launcher's message if Linux refuses to start the program.
 PROGRAM = "program: "
-#: Linux's error messages for programs that it refuses because of their content. Other errors (no memory, too many
-#: processes) are the machine's fault.
-REFUSALS = tuple(
-    os.strerror(getattr(errno, name, errno.ENOEXEC))
-    for name in (
-        "ENOEXEC",
-        "ENOENT",
-        "EACCES",
-        "EINVAL",
-        "ENOTDIR",
-        "EISDIR",
-        "ELOOP",
-        "ENAMETOOLONG",
-        "ELIBBAD",
-    )
-)
+_REFUSALS = "ENOEXEC ENOENT EACCES EINVAL ENOTDIR EISDIR ELOOP ENAMETOOLONG ELIBBAD"
+REFUSALS = tuple(os.strerror(getattr(errno, name, errno.ENOEXEC)) for name in _REFUSALS.split())
+"""Linux's error messages for programs that it refuses because of their content. Other errors (no memory, too many
+processes) are the machine's fault."""
 #: Bytes of address space that are added to the limit for the program itself, its libraries and its first stack.
 PROGRAM_BYTES = 32 << 20
 

@@ -177,16 +177,9 @@ def _library_folders(driver: str) -> list[str]:
     ]
 
 
-#: Files in the compiler's own folders that it adds when it links a program.
-OWN_FILES = (
-    "libgomp.spec",
-    "libsanitizer.spec",
-    "libgomp.so",
-    "libstdc++.so",
-    "libgcc.a",
-    "crtbegin.o",
-    "crt1.o",
-)
+_OWN_FILES = "libgomp.spec libsanitizer.spec libgomp.so libstdc++.so libgcc.a crtbegin.o crt1.o"
+OWN_FILES = tuple(_OWN_FILES.split())
+"""Files in the compiler's own folders that it adds when it links a program."""
 
 
 def _own_folders(driver: str) -> list[str]:

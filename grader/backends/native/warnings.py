@@ -21,15 +21,10 @@ from grader.core import objectcache
 from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
 
-FLAGS = (
-    "-Wuninitialized",
-    "-Wmaybe-uninitialized",
-    "-Wfloat-conversion",
-    "-Wempty-body",
-    "-Wdiv-by-zero",
-    "-Wsequence-point",
-    "-Warray-bounds",
+_WARNINGS = (
+    "uninitialized maybe-uninitialized float-conversion empty-body div-by-zero sequence-point array-bounds"
 )
+FLAGS = tuple(f"-W{name}" for name in _WARNINGS.split())
 #: Optimisation with which the compiler follows values through a function, as some warnings need.
 OPTIMISED = ("-O1",)
 TIMEOUT_S = 20.0

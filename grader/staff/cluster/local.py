@@ -228,18 +228,11 @@ class LocalMachines:
         if shutil.which("openssl") is None:
             raise KitError("--cluster local:N needs openssl to make its TLS key: 'apt install openssl'")
         key, certificate = (self.place / name for name in KEY_FILES)
-        command = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-        ]
-        command += ["-days", "30", "-subj", "/CN=gpt149", "-keyout", str(key), "-out", str(certificate)]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = (
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=gpt149"
+        )
+        made_files = ["-keyout", str(key), "-out", str(certificate)]
+        made = subprocess.run([*command.split(), *made_files], capture_output=True, text=True, check=False)
         if made.returncode != 0:
             said = (made.stderr.strip().splitlines() or ["it printed no message"])[-1][:200]
             raise KitError(f"--cluster local:N: openssl cannot make a TLS key: {said}")
