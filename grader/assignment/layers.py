@@ -1,8 +1,7 @@
 """Merging of assignment files that extend one another: the handed-out file below, staff-only files above it.
 
 A file with `extends` holds only the differences. Its lists and single values replace those of the file below. Its
-mappings (`limits`, `defaults`, ...) are merged key by key. Its parts are merged with the parts of the same id, or
-added.
+mappings (`limits`, `defaults`, ...) are merged key by key. Its parts are merged by id, or added.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ Backend = Literal["cpp", Language]
 class Case:
     """One input: `shape` holds only the sizes that differ from the run's shape.
 
-    `weight` is its share, relative to the other cases, in the credit for a wrong part. `hidden` cases are in staff
-    files only.
+    `weight` is its share, relative to the other cases, in the credit for a wrong part. `hidden`: only in staff files.
     """
 
     name: str
@@ -79,8 +78,7 @@ class DeviceCall:
 
     An input that is missing in `dtypes` has the type that the size `precision` gives. `ranges` bound the uniform
     numbers of a timed call. `returned` are the outputs that no argument names. `library_operators` are the torch
-    operators that the part may call; other operators that compute are flagged. ("any",) allows all except attention
-    itself.
+    operators that the part may call; other operators that compute are flagged. ("any",) allows all but attention.
     """
 
     language: Language

@@ -39,6 +39,7 @@ def accepted_codes(part: Part, inputs: Collection[str]) -> list[str]:
 
 
 def _accepted(argument: str, part: Part, inputs: Collection[str]) -> str:
+    """Return the letters of the types that this argument may have (see CODE_NAMES)."""
     if argument in inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
         return "T"
     if argument == "tensor":
@@ -190,6 +191,7 @@ def dims_of(part: Part, name: str) -> tuple[str, ...]:
 
 
 def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
+    """Return a request that calls the function once for each row of the part's table."""
     from grader.core.arrays import np
 
     columns = [inputs[name].reshape(len(inputs[name]), -1) for name in part.table]
@@ -199,6 +201,7 @@ def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, An
 
 
 def argument_of(argument: str, shape: Mapping[str, int], names: list[str]) -> dict[str, Any]:
+    """Return how a request gives an argument: the index of an input or column, the sizes of zeros, or a value."""
     if argument in names:
         return {"input": names.index(argument)}
     if (column := call_of(argument, "column")) is not None:

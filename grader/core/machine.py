@@ -66,8 +66,7 @@ def timing_cores() -> list[int]:
     """Return the numbers of the cores on which serial timings may run side by side, the last core first.
 
     The remaining cores that this process may use are for the judges of these timings and for builds. Returns [] if no
-    core can be reserved. docs/measurements.md, "Whether time is judged fairly", gives the measurements behind the
-    number of cores.
+    core can be reserved. docs/measurements.md, "Whether time is judged fairly", justifies the number of cores.
     """
     order = core_order()
     return list(reversed(order))[: timings_at_once(len(order))]

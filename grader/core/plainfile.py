@@ -145,7 +145,7 @@ def write_bytes(path: Path, pieces: Iterable[bytes], *, mode: int | None = None)
     """Write the pieces to a file beside `path`, flush it to the disk, and rename it to `path`.
 
     A link at `path` is replaced, not followed. `mode` gives the permissions, by default those of any new file. Raises
-    OSError.
+    OSError if it fails.
     """
     handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

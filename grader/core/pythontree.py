@@ -114,6 +114,7 @@ def _wanted(main: str, name: str, content: bytes) -> Iterator[str]:
 
 
 def _places(main: str, name: str, module: str, names: list[str] | tuple[()]) -> Iterator[str]:
+    """Yield the paths where `module`, imported by the file `name`, and its submodules `names` may lie."""
     dotted = module.lstrip(".")
     level = len(module) - len(dotted)
     parts = dotted.split(".") if dotted else []

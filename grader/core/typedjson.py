@@ -154,6 +154,7 @@ def _row(readers: tuple[Reader, ...], value: Any) -> tuple[Any, ...]:
 
 
 def _each(items: Iterable[tuple[Reader, Any]]) -> list[Any]:
+    """Read each item with its reader. If one does not fit, put its index before the path in the error."""
     found: list[Any] = []
     try:
         for reader, item in items:

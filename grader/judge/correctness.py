@@ -228,6 +228,7 @@ class Correctness:
         self.take_over(stand_in)
 
     def take_over(self, stand_in: Correctness) -> None:
+        """Use the other part's cases as this part's. If the other part failed, advise to export this function."""
         self.cases = stand_in.cases
         if stand_in.diagnosis is not None:
             self.diagnosis = Diagnosis(
@@ -237,6 +238,7 @@ class Correctness:
             )
 
     def check_case(self, session: Session, step: Step) -> tuple[CaseRun, CaseResult]:
+        """Call one case and compare the output. Return the call and the result. Raises Faulty if the call broke off."""
         again = any(case.name == step.case.name and case.ok for case in self.cases)
         shared = self.delays and session.shares_work
         run = self.marker.call_case(

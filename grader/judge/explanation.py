@@ -66,6 +66,7 @@ def _is_plain(results: Correctness) -> bool:
 def _closer_look(
     results: Correctness, verdict: Verdict, diagnosis: Diagnosis, stack: ExitStack
 ) -> list[Refinement]:
+    """Return steps that may improve the diagnosis: name a helper that fails, too, or call the kernel again."""
     part, bench = results.part, results.bench
     if part.table:
         bench.helpers[part.id] = verdict in ("wrong", *BROKEN_OFF)
@@ -96,6 +97,7 @@ def _races_in(bench: Bench) -> Callable[[Part], str]:
 
 
 def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Correctness) -> Diagnosis:
+    """Return the diagnosis with the advice to mend `helper` first, and the place of this function in the source."""
     first = (
         f"Your {helper.function} fails its own test ({results.bench.command} {helper.command}): fix it first."
     )

@@ -72,6 +72,7 @@ class PartJudge:
                 ]
 
     def settle(self, fault: faults.Faulty) -> None:
+        """Conclude the part with the verdict, the diagnosis and the case of a fault."""
         self.conclude(fault.verdict, fault.diagnosis, fault.waits_for)
         if fault.case is not None:
             self.results.cases.append(fault.case)

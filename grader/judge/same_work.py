@@ -245,6 +245,7 @@ def _gave_back(part: Part, held: Held) -> bool:
 
 
 def _excess_bytes(held: Held) -> int | None:
+    """Return how much more memory the student's call used than the reference's; None if that is unknown."""
     if held.student_bytes is None or held.reference_bytes is None:
         return None
     return held.student_bytes - held.reference_bytes
@@ -262,8 +263,7 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
 
     Such a part has no loops of its own. Honest parts also share functions (reads and writes, the softmax of a row, the
     product of two tiles), but call them in their own loops. If each part passes other constants or template arguments
-    to the shared function, it may do different work for each: only a note. A copy of an earlier function counts as
-    shared.
+    to the shared function, it may do different work for each: only a note. A copy counts as shared.
     """
     part, source = marker.part, marker.source
     kind = kind_of(part)

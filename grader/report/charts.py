@@ -242,6 +242,7 @@ def _log_scale(limits: tuple[float, float], left: float = _LEFT, right: float = 
 
 
 def _octaves(limits: tuple[float, float]) -> list[float]:
+    """Return the powers of two between the limits, both rounded to a power of two."""
     low, high = round(math.log2(limits[0])), round(math.log2(limits[1]))
     return [2.0**k for k in range(low, high + 1)]
 

@@ -161,6 +161,7 @@ class Tally:
         group.links.add(link)
 
     def _settings(self, result: SubmissionResult) -> None:
+        """Count the sandbox, the kit, the machine and the toolchain of this submission."""
         self.settings["sandbox"][sandbox_words(result)] += 1
         self.settings["kit"][words.kit(result.kit)] += 1
         self.settings["machine"][words.machine(result.machine)] += 1

@@ -43,8 +43,7 @@ class Call:
     `status`: "ok", "exception" (the function threw; see `message`), "crash" (see `signal_name`, `exit_code` or
     `message`), "timeout", or "protocol" (the reply was malformed). `output` is a contiguous NumPy array in the judge's
     memory. It is None if the function returned no tensor, a tensor that is too large, or a type that NumPy lacks.
-    `changed_inputs` are the indices of inputs that the call changed; they are known only if the reply includes the
-    inputs (`echoes`).
+    `changed_inputs` are the indices of inputs that the call changed; known only if the reply has the inputs (`echoes`).
     """
 
     status: Literal["ok", "exception", "crash", "timeout", "protocol"]

@@ -241,8 +241,7 @@ class PipeSession(Session):
         if self.budget is not None and (excess := self.budget.excess()):
             self.death = replace(self._end(RunnerDied(timed_out=True)), message=excess)
             return self.death
-        # Request the inputs only after the call: a kernel that knew of this request could behave differently in such
-        # calls.
+        # Request the inputs only after the call: a kernel that knew of this request could behave differently.
         asks_after = echo_inputs and not request.echo and request.op == "call"
         sent = request.payload()
         input_bytes = sum(map(len, sent))

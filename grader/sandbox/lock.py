@@ -1,8 +1,7 @@
 """Locks that a process puts on itself before it runs a student's code: limits, another uid, fewer files, a filter.
 
 Runs in a runner after its fork, or as a script that becomes a compiler. The judge decides on the locks
-(`grader.sandbox`); this file only applies them, so it needs only the standard library. The process cannot undo a lock
-that it has put on.
+(`grader.sandbox`); this file only applies them, so it needs only the standard library. The process cannot undo a lock.
 
 Sources: landlock(7), seccomp(2), prctl(2), capset(2).
 """

@@ -355,6 +355,7 @@ def _tried(tier: str) -> tuple[Sandbox | None, str]:
 
 
 def _candidates(tier: str) -> Iterator[Sandbox]:
+    """Yield the sandboxes of this tier that may start on this machine, the best first."""
     is_root, landlock = os.geteuid() == 0, lock.landlock_version()
     if tier == "A" and (bwrap := shutil.which("bwrap")):
         if is_root:

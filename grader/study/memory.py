@@ -3,8 +3,7 @@ the true peak and a formula.
 
 The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces made outside
 of the scope (if the assignment says so) and memory that is not torch's, such as a std::vector. The true peak covers all
-memory. It is the growth of the process's peak resident memory, minus the inputs, on the first call of this size in a
-fresh runner.
+memory. It is the growth of the process's peak resident memory, minus the inputs, on the first call in a fresh runner.
 """
 
 from __future__ import annotations

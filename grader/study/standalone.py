@@ -238,8 +238,7 @@ def ran(
 def _sandbox(of_file: Sandbox) -> Sandbox:
     """Return a sandbox of tier B: Landlock and a filter of system calls. Tier A has no /proc, which these tools read.
 
-    If tier B does not work here, OPEN (limits only) is returned for the user's own file. For other files this raises
-    Unsuitable.
+    If tier B does not work here, OPEN (limits only) is returned for the user's file; for others this raises Unsuitable.
     """
     try:
         found = replace(choose("B"), own_uid=choose("B").own_uid and of_file.locks)

@@ -264,8 +264,7 @@ OPTIONAL = ("extra",)
 
 @dataclass(frozen=True)
 class Place:
-    """A region of the template, and the number of `words` that the write-up has in it, or None if its markers are
-    missing."""
+    """A region of the template, and how many `words` the write-up has in it; None if its markers are missing."""
 
     kind: str
     name: str

@@ -104,8 +104,7 @@ def _made(started: float, message: str, path: Path | None, key: str, **more: obj
 def python(source: Path, entries: Iterable[str] = (), **options: object) -> Build:
     """Check that a file is valid Python and that Triton is installed. Return the build.
 
-    `entries` are the judged functions, `options` fields of BuildOptions. Raises UsageError if the source cannot be
-    read.
+    `entries`: judged functions; `options`: fields of BuildOptions. Raises UsageError if the source cannot be read.
     """
     started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
     text = pythontree.whole(source)
@@ -173,8 +172,7 @@ def _kept(text: bytes, place: Path, entry: Path) -> Path:
 def cuda(source: Path, architecture: str = "", **options: object) -> Build:
     """Compile a CUDA source to a library, or find it in the cache.
 
-    `architecture` is the GPU's architecture ("sm_90"), `options` are fields of BuildOptions. Raises UsageError if the
-    source cannot be read.
+    `architecture`: the GPU's ("sm_90"); `options`: fields of BuildOptions. Raises UsageError for an unreadable source.
     """
     started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
     text, program = read_source(source), nvcc()

@@ -197,6 +197,7 @@ def tuning_anew() -> Iterator[None]:
 
 
 def forget_tuned() -> None:
+    """Remove the configurations that autotuning chose since the last call of this function."""
     for tuner, key in asked:
         tuner.cache.pop(key, None)
     asked.clear()
@@ -270,6 +271,7 @@ def limit_card(most_bytes: int) -> None:
 
 
 def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> None:
+    """Replay the trace `packed` on `tensors`. `ablate`: as in `play`. A failed replay raises Failed with its reason."""
     try:
         player.play(packed, tensors, ablate=ablate)
     except BaseException as error:

@@ -170,8 +170,7 @@ class DeviceHost:
         start: Callable[..., Parent],
         timed: Collection[str],
     ) -> None:
-        """Prepare to start runners. `start` makes the zygote, as for `place`; `timed` are the ids of parts whose time
-        is measured."""
+        """Prepare to start runners. `start` makes the zygote, as for `place`; `timed`: ids of the timed parts."""
         self.timed = timed
         self.assignment, self.builds, self.shape = assignment, dict(builds), dict(shape)
         self.sandbox, self.start = sandbox, start
@@ -255,8 +254,7 @@ class DeviceHost:
             found.zygote.caches.drop(cache)
 
     def reference_file(self, part: Part) -> Path | None:
-        """Return the file of the part's reference; None if this copy of the kit has none. Raises KitError if it does
-        not compile."""
+        """Return the reference's file; None if this kit has none. Raises KitError if it does not compile."""
         kernels = self.assignment.lab.reference()
         language = properties(part).language
         source = kernels.source(language) if isinstance(kernels, KernelReference) else None

@@ -194,6 +194,7 @@ def _ran(
 
 
 def _often(rows: Iterable[ProfileRow], allowed: Collection[str]) -> list[str]:
+    """Return the arithmetic operators that are called too often and that the part does not allow."""
     often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
     return [f"{name} (many times)" for name in often if name in _ARITHMETIC and name not in allowed]
 
@@ -286,8 +287,7 @@ def left_open(call: Call) -> Flag | None:
 
 
 def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
-    """Return the reason why a replay shows that the file did not do the work; else "". Raises KitError if the GPU
-    lacks memory."""
+    """Return why a replay shows that the file did not do the work; else "". Raises KitError if the GPU lacks memory."""
     part = checks.part
     if call.status == "timeout":
         return f"a replay takes more than {call.cpu_s or call.wall_s:.0f} s of CPU time, the call itself took less"
@@ -411,6 +411,7 @@ def _much(played: Replay, allowed: Collection[str]) -> list[str]:
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
+    """Return what the source shows that the function reaches. `with_calls`: also its calls that are not allowed."""
     if not isinstance(built, PythonBuild):
         return []
     named = [name for entry, name in built.reaches if entry == function]
@@ -429,6 +430,7 @@ def _chosen(row: ProfileRow, built: Build) -> str:
 
 
 def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:
+    """Return the names of the rows that begin with `kind`, without this beginning, each once."""
     return list(dict.fromkeys(row.name.removeprefix(kind) for row in rows if row.name.startswith(kind)))
 
 

@@ -405,8 +405,7 @@ class Reader:
     def is_constant(self, node: ast.AST | None, around: list[Names]) -> bool:
         """Return True for a value that a kernel may name: a kernel, an import from Triton, or an unchanging expression.
 
-        At module level (`around` is empty) int(…) or len(…) of anything is a constant: at import, when it is computed,
-        no input is known.
+        At module level (`around` is empty) int(…) or len(…) of anything is a constant: at import no input is known.
         """
 
         def all_constant(nodes: Iterable[ast.AST | None]) -> bool:
@@ -533,8 +532,7 @@ class Reader:
             return "open of a number" if is_number else ""
         if last in ("getattr", "attrgetter", "methodcaller") and not root.startswith("torch"):
             asked = node.args[1:2] if name == "getattr" else node.args
-            # If a variable holds the name, getattr may read any attribute. This is harmless only for the file's own
-            # objects.
+            # If a variable holds the name, getattr may read any attribute: harmless only for the file's own objects.
             names = [ast.Name] if name == "getattr" and root not in OWN_OBJECTS else []
             if any(isinstance(each, (ast.BinOp, ast.JoinedStr, ast.Call, *names)) for each in asked):
                 return f"{last} of a computed name"

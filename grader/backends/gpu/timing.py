@@ -322,7 +322,7 @@ class DeviceRounds:
             runner = self.attached(own, self.mine, is_reference=False)
             runner.base_s = base_s
             if self.mine.sets < self.theirs.sets:
-                # The overhead was measured with one kernel of the reference. Subtract its time, because sets are few.
+                # For fewer sets the overhead was measured with one kernel of the reference: subtract its time.
                 runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
             # An idle process takes the same memory on both sides, so it need not be subtracted.
             self.device.peaks[part.id] = (max(0, free_bytes - driver.memory()[0]), self.their_bytes)

@@ -267,8 +267,7 @@ def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
     """Return the flags that include the header `name` before the source. `folder` holds it precompiled as NAME.gch."""
     if tools.family == "clang":
         return (f"-I{folder}", "-include-pch", str(folder / f"{name}.gch"))
-    # gcc looks for NAME.gch before NAME in each include directory. If the precompiled file was just removed, gcc uses
-    # the header itself.
+    # gcc looks for NAME.gch before NAME in each include directory. If NAME.gch was just removed, gcc uses NAME.
     return (f"-I{folder}", "-include", name)
 
 

@@ -17,8 +17,7 @@ The filter needs no privileges, so tier D has it too if Linux supports it. A pro
 (`nativebuild.LINKAGES`) must open them: its filter allows that (`opens_libraries`), and it sees the system's folders.
 
 A program with sanitizers also opens files: libraries at its start, and for a report its own debug information and
-/proc/self/maps. So in every tier Landlock lets it open these files only. On a Linux without Landlock no such program is
-started.
+/proc/self/maps. So in every tier Landlock lets it open these files only. Without Landlock no such program is started.
 
 A runner is a child of the judge, even in its own process namespace, so the judge gets its exit status. It is killed
 when the *thread* that started it ends (PR_SET_PDEATHSIG), so that thread must live as long as its runners.

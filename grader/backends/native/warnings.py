@@ -32,8 +32,7 @@ MOST_SHOWN, MOST_OUTPUT = 3, 1 << 18
 WARNING = re.compile(
     r"^module\.cpp:(?P<line>\d{1,9}):\d+: warning: (?P<text>.*?) \[-W(?P<flag>[\w-]+)=?\]?$", re.MULTILINE
 )
-#: Warnings that are left out: conversions between floating types, such as from the double of exp(). They keep the
-#: fraction.
+#: Warnings left out: conversions between floating types, such as from the double of exp(). They keep the fraction.
 ROUNDED = re.compile(r"to '(?:float|double|long double)'")
 
 

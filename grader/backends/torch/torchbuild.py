@@ -132,8 +132,7 @@ def build(source: Path, **options: Any) -> TorchBuild:
 def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path | None = None) -> float:
     """Precompile the light path's header for these flags (`sanitize`: with sanitizers), before the first build.
 
-    Returns the CPU seconds spent, 0.0 if it was cached. If the header does not compile with this torch, builds take the
-    full path.
+    Returns the CPU seconds spent, 0.0 if it was cached. If the header does not compile, builds take the full path.
     """
     recipe = TorchRecipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
     work = _Work(recipe, BuildOptions(cache=cache))

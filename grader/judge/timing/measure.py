@@ -182,6 +182,7 @@ def _seconds(rounds: Sequence[Round], side: str, clock: Clock, *, own: bool = Fa
 def _view(
     rounds: Sequence[Round], policy: TimePolicy, clock: Clock, ceiling: float = 1.0, *, own: bool = False
 ) -> _View:
+    """Return the rounds as one clock shows them. `ceiling` multiplies the allowance; `own`: as in `_seconds`."""
     reference_s, student_s = (_seconds(rounds, side, clock, own=own) for side in ("reference", "student"))
     allowance = max(policy.allowance_ratio, 1 + policy.allowance_ms / (1e3 * median(reference_s)))
     confidence = confidence_of(looks(policy))

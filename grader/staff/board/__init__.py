@@ -191,6 +191,7 @@ def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
 
 
 def _secret(place: int) -> bytes:
+    """Return the key from which pseudonyms are drawn. Make and store it if it is missing."""
     try:
         return plainfile.read(SECRET, 64, inside=place)
     except FileNotFoundError:
@@ -215,6 +216,7 @@ def _known(place: int) -> dict[str, str]:
 
 
 def _drawn(key: bytes, name: str, taken: set[str]) -> str:
+    """Return the pseudonym that `key` and the student's id give, with a number if it is already taken."""
     digest = hmac.new(key, name.encode(errors="surrogateescape"), hashlib.sha256).digest()
     first, second = int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big")
     drawn = pseudonym = f"{QUALITIES[first % len(QUALITIES)]} {ANIMALS[second % len(ANIMALS)]}"
@@ -308,6 +310,7 @@ def _part(
     states: Sequence[str],
     stands: Mapping[str, str],
 ) -> PartBoard | None:
+    """Return a part's ranking and history; None if no student has a time that counts. `stands`: as in `persons`."""
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, Point]] = {}
     for state, record in records:

@@ -179,6 +179,7 @@ def table(
 def _by_column(
     rows: Iterator[tuple[int, list[str]]], columns: list[str], path: Path
 ) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (line number, cells by column) of rows that are not empty. Raises UsageError if a row has other columns."""
     for line, cells in rows:
         if not any(cells):
             continue
@@ -341,6 +342,7 @@ def _require_there(path: Path) -> None:
 
 
 def _remembered(path: Path, folder: Path) -> str | None:
+    """Return the table's path for the ledger, relative to the results folder if it lies there; None for a pipe."""
     # A shell's pipe, as in `--manual <(command)`, cannot be read again later.
     if not path.is_file():
         return None

@@ -156,6 +156,7 @@ def _points(text: str | None) -> float | None:
 def _why(
     column: str, earlier: Mapping[str, str], row: Mapping[str, str], old: Standing, new: Standing
 ) -> str:
+    """Return the likely causes of a change in this column, such as "source: another file"."""
     if column == "total":
         return ""
     if column == "late_penalty":

@@ -296,6 +296,7 @@ class LocalExecutor:
             yield from self._understand(worker, json.loads(line))
 
     def _understand(self, worker: _Worker, message: Mapping[str, Any]) -> Iterator[Event]:
+        """Update the worker's state from its message, and yield the event that the message reports."""
         job = worker.job
         if "ready" in message:
             worker.ready, self._failed_starts = True, 0
@@ -311,6 +312,7 @@ class LocalExecutor:
         self._heard_of(worker, message.get("kind", ""))
 
     def _died(self, worker: _Worker) -> Iterator[Event]:
+        """Remove a worker that ended. Its submission failed, or is queued again if the worker was never ready."""
         was_silent = worker.silent_until is not None and time.monotonic() > worker.silent_until
         said = worker.log
         code = self._end(worker)

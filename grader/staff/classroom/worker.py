@@ -63,8 +63,7 @@ class Slot:
     A part's clock decides which resource its timing locks (`need_of`). A serial part is timed by the CPU time of one
     pinned core, which work on other cores hardly affects. Such a timing locks one core (`core-K`), while timings on
     other cores, builds and checks of results continue. A part with threads or on a GPU is timed by wall time. Such a
-    timing locks the machine, and no other work of the class runs. (Beside other work on a GPU, the same call took
-    between 4 and 18 ms.)
+    timing locks the machine, and no other work of the class runs. (Beside other work on a GPU, a call took 4 to 18 ms.)
 
     There are three kinds of lock files: `core-K`, `room` and `gate`. Workers lock `room` shared. A timing that needs
     the machine locks it exclusively. A worker must lock `gate` for a moment before it can share the room. A timing that
@@ -154,6 +153,7 @@ class Slot:
             time.sleep(LOOK_S)
 
     def _enter(self) -> None:
+        """Lock the room shared. The gate lets a worker that waits for the whole room go first."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_SH)

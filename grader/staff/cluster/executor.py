@@ -128,6 +128,7 @@ class ClusterExecutor:
         self._inbox.put(lambda: self._heard(message))
 
     def _heard(self, message: Mapping[str, Any]) -> Iterator[Event]:
+        """Note that a job's worker is alive, and yield the phase that it reports."""
         attempt = self._attempts.get(str(message.get("job")))
         if attempt is None:
             return
@@ -240,6 +241,7 @@ class ClusterExecutor:
         future.add_done_callback(proved)
 
     def _proved(self, node: Node, future: Any, found: Mapping[str, Any]) -> Iterator[Event]:
+        """Go on after a machine's checks: calibrate it, admit it, refuse it, or try again if the worker was lost."""
         if node.future is not future or node.state != "proving" or self._nodes.get(node.address) is not node:
             return
         if "lost" in found and node.tries < MOST_PROOFS:
@@ -263,6 +265,7 @@ class ClusterExecutor:
         yield MachineMet(node.recorded())
 
     def _calibrated(self, node: Node, found: Mapping[str, Any]) -> Iterator[Event]:
+        """Admit or refuse a machine after the calibration. Repeat an unsteady calibration once."""
         if "done" not in found:
             yield from self._refuse(
                 node, f"it could not judge the calibration submission: {found.get('failed')}"
@@ -323,6 +326,7 @@ class ClusterExecutor:
         attempt.future.add_done_callback(ended)
 
     def _ended(self, key: str, found: Mapping[str, Any]) -> Iterator[Event]:
+        """Handle the end of a job on a machine: a result, a failure, or a lost worker."""
         attempt = self._attempts.pop(key, None)
         if attempt is None:
             return

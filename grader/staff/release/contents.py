@@ -287,8 +287,7 @@ def _entrances(kit: Kit) -> list[str]:
 def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
     """Return {import name: path} for the modules of a lab outside the kit; {} for a lab of the kit.
 
-    `staff`: return all of the lab's modules. Otherwise return its package and studies, and the modules that these
-    import.
+    `staff`: all of the lab's modules. Otherwise its package and studies, and the modules that these import.
     """
     if kit.elsewhere is None:
         return {}

@@ -118,9 +118,8 @@ MOST_ACCESSES = 1 << 37
 
 @dataclass(frozen=True)
 class CacheStudy:
-    """Traffic of some of the KERNELS in some caches, for some shapes. `scores_only`: True for Q K^T alone.
-    `found` has the simulated traffic. `counted` has the lines that cachegrind counts for a student's kernels; None
-    for other kernels."""
+    """Traffic of some of the KERNELS in some caches, for some shapes. `scores_only`: True for Q K^T alone. `found`: the
+    simulated traffic. `counted`: the lines that cachegrind counts for a student's kernels, else None."""
 
     kernels: tuple[str, ...]
     models: tuple[Model, ...]

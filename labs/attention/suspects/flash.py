@@ -306,6 +306,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
 
 
 def _shared_rows(s: Scene, at_tile: str, rows_outside: bool) -> Array | None:
+    """Return the output if the accesses in `at_tile` use the row of the tile (l, o: reads of L and O; L, O: writes)."""
     tile, tops = s.shape["Br"], range(0, s.keys, s.shape["Br"])
     if s.blocks is None or len(tops) * len(s.blocks[0]) > _MOST_TURNS:
         return None
@@ -419,6 +420,7 @@ def _untouched(s: Scene) -> int:
 
 
 def _stale_tail(s: Scene) -> Array:
+    """Return the output if the last block also counts the rows of Kj and Vj that are left from the block before."""
     again = _stale_keys(s)
     weights = s.weights[:, :, again]
     sums = s.row_sum + weights.sum(2, keepdims=True) + _untouched(s)
@@ -461,6 +463,7 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
 
 
 def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
+    """Return the output if Oi (with `o`) or Li (with `li`) keeps sums of earlier rows. `since`: see `_over_tiles`."""
     if s.all_sums is None:
         return None
     sums = s.all_sums[:, :, None]

@@ -43,8 +43,7 @@ MERGE = "merge"
 class Point:
     """Result of one part for one input. `value` is the size or the number of columns, as `sweep` says.
 
-    `error` is in units in the last place; infinite if a result is NaN or infinite. If it is None, `trouble` is the
-    reason.
+    `error` is in units in the last place; infinite if a result is NaN or infinite. If None, `trouble` says why.
     """
 
     part: str

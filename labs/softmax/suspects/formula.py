@@ -375,8 +375,7 @@ def state_kept(s: Scene) -> Array:
     return np.exp(s.x - s.of_all(largest).astype(np.float32)) / s.of_all(sums)
 
 
-# ---- columns that a loop leaves out: the last one, or those beyond the last full block of an unrolled or
-# vector loop
+# ---- columns that a loop leaves out: the last one, or those beyond the last full block of an unrolled loop
 
 WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 
