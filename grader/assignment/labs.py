@@ -248,7 +248,7 @@ def find(name: str, beside: Iterable[Path] = ()) -> Path:
 
 
 def command(folder: Path, program: str = STUDENT_COMMAND) -> str:
-    """Return the command that takes the parts of a lab, such as `gpt149` or `gpt149 lab softmax`."""
+    """Return the command to which a part of this lab is added: `gpt149` or `gpt149 lab softmax`, say."""
     if folder == LABS / main():
         return program
     elsewhere = "" if folder.parent == LABS else f"--labs {shlex.quote(str(folder.parent))} "

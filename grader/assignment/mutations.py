@@ -88,7 +88,7 @@ def in_one_file(
 def side_by_side(source: str, functions: Mapping[str, str], mutations: Sequence[Mutation]) -> str:
     """Return one source with a function `variant(k)` for the k-th mutation, so that one compilation serves all.
 
-    The master's functions stay bound, for oracles that make further calls. Raises ValueError as `applied` does.
+    The master's functions stay exported, for oracles that make further calls. Raises ValueError as `applied` does.
     """
     source = without_starter(source)
     variants, table = "", ""

@@ -112,7 +112,7 @@ def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
     if not any(found.level == "ok" for found in cards):
         yield warn(
             "no GPU",
-            "kernels in Triton are judged by its interpreter, results alone; times and CUDA stay open",
+            "Triton's interpreter judges results of Triton kernels; times and CUDA kernels are not judged here",
             "nothing to do: points stay open until the course judges on a GPU",
         )
 

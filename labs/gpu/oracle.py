@@ -273,7 +273,7 @@ class Propagated:
         """The largest allowed relative error of each weight, (B, n, m)."""
         d = self.q.shape[2]
         q, k = abs(self.q.astype(np.float64)), abs(self.k.astype(np.float64))
-        # If all numbers are multiples of 1/4, as in `inputs._heads_large`, scores are sums of small integers: exact.
+        # If all numbers are multiples of 1/4, as in `inputs._heads_large`, scores add up multiples of 1/16: exactly.
         exact = all(np.array_equal(t * 4, np.round(t * 4)) for t in (self.q, self.k))
         found = np.zeros(self.scores.shape) if exact else summed(d) * d**-0.5 * (q @ k.swapaxes(1, 2))
         if self.shape.get("precision", 24) == 24 and not exact:

@@ -167,7 +167,7 @@ def compile_ahead(
     # An exception means that this Triton cannot compile in threads. The mode ends with this copy of the context.
     with contextlib.suppress(Exception), ThreadPoolExecutor(compilers()) as pool:
         copy_context().run(compile_all, importlib.import_module("triton").AsyncCompileMode, pool)
-    # The measurement reads the kernels from the disk, and gets the error of one that does not compile.
+    # Autotuning then reads the kernels from the disk, and meets the error of each that does not compile.
     with contextlib.suppress(AttributeError):
         while not hasattr(kernel, "device_caches"):
             kernel = kernel.fn

@@ -118,7 +118,7 @@ Names = dict[str, list[ast.AST | None]]
 MODULE = "kernels"
 """Name under which a runner imports a single file, or a main file that has no name of its own."""
 NAMESPACES = frozenset(("globals", "vars", "locals"))
-"""Builtin functions that return the dict of a module's names. Code could bind names in this dict."""
+"""Builtin functions that return the dict of a module's names. Code could set names in this dict."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -180,7 +180,7 @@ class Reader:
         return ".".join([*around[: len(around) - node.level + 1], *([node.module] if node.module else [])])
 
     def learn(self, node: ast.AST) -> None:
-        """Record the meanings of names bound by an import, or by an assignment of a module or a torch function."""
+        """Record the meanings of names that an import, or an assignment of a module or a torch function, sets."""
         if isinstance(node, ast.Import):
             for name in node.names:
                 first = name.name.split(".")[0]

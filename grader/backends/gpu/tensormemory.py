@@ -262,7 +262,7 @@ class ByName:
         self.language: Any = importlib.import_module("triton.language")
 
     def __enter__(self) -> ByName:
-        # The interpreter looks for this module among the file's names.
+        # The interpreter looks for triton.language among the file's names.
         if not any(value is self.language for value in self.names.values()):
             self.names["triton.language"] = self.language
         return self

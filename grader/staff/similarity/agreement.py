@@ -133,7 +133,7 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
         owners[item.case, item.digest].add(name)
         words[name] = item.words
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
-    # Two submissions may agree on two cases, on each case together with other submissions: add all intersections.
+    # Each of two equal outputs may have further owners: the submissions that share both are a group as well.
     of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
     for members in sharing:
         for member in members:

@@ -1,1 +1,1 @@
-"""Studies of the attention kernels: times over tiles and rows, cache lines that they move, and their roofline."""
+"""Studies of the attention kernels: times over tiles and rows, moved cache lines, and the roofline."""

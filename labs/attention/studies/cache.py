@@ -330,7 +330,7 @@ def counts(walks: Sequence[Walk], settings: Settings) -> dict[Walk, int | None]:
 
 
 def count(program: str, part: Part, shape: Shape, model: Model, settings: Settings) -> int:
-    """Return the lines that one call fetches, by valgrind. Raises UsageError if it cannot run the file or it fails."""
+    """Return the lines that one call fetches, as cachegrind counts them. Raises UsageError if it cannot count them."""
     try:
         built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})
     except Unsuitable as why:

@@ -1,4 +1,4 @@
-"""`traffic`: loads and stores of the parts' loops, and the cache lines that they move, compared with theory.
+"""`traffic`: loads, stores and moved cache lines of the parts' loops, compared with theory.
 
 Theory of operation. native/cachesim.cpp simulates the loops of a part as the assignment describes them. Each access to
 X or O goes to a model of one cache, which evicts the least recently used line. A line is fetched before it is stored
