@@ -189,6 +189,7 @@ def _beside(path: Path) -> Path:
 
 
 def _filled(path: Path, config: Config, tensors: Mapping[str, Tensor]) -> GPT:
+    """Return a model with these weights. Raises UsageError for wrong names, shapes or values."""
     with torch.device("meta"):
         model = GPT(config)
     wanted = {name: tuple(parameter.shape) for name, parameter in model.state_dict().items()}

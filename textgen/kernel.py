@@ -193,6 +193,7 @@ class StudentKernel:
     def _hold_together(
         self, layer: int, token: int, output: Tensor, row: Tensor, chosen: int, texts: int
     ) -> None:
+        """Note a fault if rows of the output differ although their queries are equal."""
         apart = (output - row).abs().amax(dim=3)  # (B, H, n)
         limit = AGREEMENT_LIMIT * max(1.0, float(row.abs().max()))
         # This condition is also true for NaN, which is always wrong.

@@ -56,10 +56,7 @@ def names_in(expression: str) -> set[str]:
 
 
 def call_of(expression: str, name: str) -> list[str] | None:
-    """Return the arguments of `name(...)`, or None for any other expression.
-
-    "zeros(N, 2)" gives ["N", "2"] for "zeros".
-    """
+    """Return the arguments of `name(...)`: ["N", "2"] for "zeros(N, 2)"; None for any other expression."""
     text = expression.strip()
     if not (text.startswith(name + "(") and text.endswith(")")):
         return None

@@ -169,10 +169,7 @@ class Lab(ABC):
 
     @abstractmethod
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
-        """Make contiguous input arrays by name.
-
-        Equal arguments give equal bits. Raises UsageError if a needed size is missing.
-        """
+        """Make contiguous input arrays by name. Equal arguments give equal bits. A missing size raises UsageError."""
 
     @abstractmethod
     def reference(self) -> Reference:
@@ -268,10 +265,7 @@ def folders(elsewhere: Path | None = None) -> list[Path]:
 
 
 def named(name: str, elsewhere: Path | None = None) -> Path:
-    """Return a lab's folder, in `elsewhere` or in the kit.
-
-    Raises UsageError for an unknown lab; the message suggests a similar name.
-    """
+    """Return a lab's folder, in `elsewhere` or the kit. Raises UsageError, with a similar name, for an unknown lab."""
     there = {folder.name: folder.absolute() for folder in folders(elsewhere)}
     if name in there:
         return there[name]

@@ -67,6 +67,7 @@ def _content(path: Path) -> bytes:
 
 
 def _read(path: Path, reached: Node | None, files: list[Path], digest: hashlib._Hash) -> Node:
+    """Read a file, and merge it with the file that it extends. `reached`: the key that names `path`, if any."""
     try:
         data = _content(path)
     except (OSError, ValueError) as error:

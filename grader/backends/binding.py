@@ -141,10 +141,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for one call of a part's function (`reference`: of the reference's function).
-
-    `inputs` are arrays by name.
-    """
+    """Return the request for a call of a part's function (or of its `reference`). `inputs` are arrays by name."""
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)

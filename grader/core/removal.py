@@ -59,6 +59,7 @@ def mount_points() -> list[str]:
 
 
 def _remove_in(outer: int, name: str) -> None:
+    """Remove `name` in the folder `outer`. Nested folders are moved up first, so that no path becomes too long."""
     if not stat.S_ISDIR(os.lstat(name, dir_fd=outer).st_mode):
         os.unlink(name, dir_fd=outer)
         return

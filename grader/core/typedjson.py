@@ -110,6 +110,7 @@ def _reader(wanted: Any) -> Reader:
 
 
 def _record_reader(kind: type) -> Reader:
+    """Return a reader that makes a dataclass from the fields of an object."""
     hints = get_type_hints(kind)
     known = [item for item in fields(kind) if item.init]
     readers = [(item.name, _reader(hints[item.name])) for item in known]

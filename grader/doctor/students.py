@@ -42,10 +42,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python gpt149.py doctor`.
-
-    Returns 0 if no finding is a failure (warnings are not), else 3. Raises UsageError for wrong options.
-    """
+    """Run `python gpt149.py doctor`. Return 3 if a finding is a failure, else 0. Wrong options raise UsageError."""
     parse = Parser(
         prog=PROGRAM, description="What this machine lacks for your work, and what to do about it."
     )

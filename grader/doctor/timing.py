@@ -99,6 +99,7 @@ def _quota(host: Host) -> Finding | None:
 
 
 def _shares(host: Host) -> Iterator[float]:
+    """Yield the number of cores that each control group around this process allows."""
     for line in (host.read("/proc/self/cgroup") or "").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controllers and "cpu" not in controllers.split(","):

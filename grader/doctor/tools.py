@@ -105,6 +105,7 @@ def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
 
 
 def _explained(output: str) -> Finding:
+    """Return the finding on a compiler that failed with this output."""
     if "omp.h" in output or "gomp" in output or "lomp" in output or "fopenmp" in output:
         return fail(
             "the compiler has no OpenMP",

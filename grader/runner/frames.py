@@ -142,6 +142,7 @@ class Incoming:
         return FRAME.size + FRAME.unpack_from(self._head)[0] - len(self._head)
 
     def _open_body(self) -> None:
+        """Parse the header once it is complete. Then prepare the payload's buffer, or fill it from `memory`."""
         if len(self._head) < FRAME.size:
             return
         header_bytes, payload_bytes = FRAME.unpack_from(self._head)

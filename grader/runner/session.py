@@ -359,6 +359,7 @@ class PipeSession(Session):
         self._freezes = freezes
 
     def _greet(self) -> None:
+        """Read the object's functions, or the reason why it was not loaded."""
         try:
             # The object may call exit(0) while it is loaded. Torch then takes seconds to shut down: wait for it, or it
             # would look like an endless loop.
@@ -496,6 +497,7 @@ class PipeSession(Session):
     # ---- the runner's process
 
     def _end(self, end: RunnerDied) -> Call:
+        """End the runner after a failed exchange. Return a Call that describes the failure."""
         if not end.timed_out:
             self._resume()
             self._drain_until_closed(time.monotonic() + 0.2)

@@ -30,10 +30,7 @@ CPU_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True)
 class Cache:
-    """One data cache.
-
-    `ways` is None if the system does not report it; `shared_by` is the number of cores that share it.
-    """
+    """One data cache. `ways`: None if the system does not report it; `shared_by`: number of cores that share it."""
 
     name: str
     size_bytes: int

@@ -197,6 +197,7 @@ def measure(
 
 
 def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
+    """Measure a part with the size `over` set to `size`. Return the table's row."""
     show_progress(f"Memory of {part.id} at {over}={size}")
     shape = {**laboratory.settings.sizes, over: size}
     binding.refuse_oversize(part, shape, part.inputs, laboratory.assignment.limits.memory_gib)

@@ -206,6 +206,7 @@ def _where(access: Access, file_name: str) -> str:
 
 
 def _advice(race: Race) -> str:
+    """Return advice on how to declare or index the variable of a race."""
     if race.made is not None:
         return (
             "Give each thread its own part of it: index it by omp_get_thread_num() or by the parallel loop's variable, "

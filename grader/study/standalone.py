@@ -94,6 +94,7 @@ def build_program(
 def _compile_all(
     compilers: Compilers, prepared: standin.Prepared, kit: Kit, runner: Path, room: compiling.Room, name: str
 ) -> None:
+    """Compile the student's file without torch and link the program. Raises Unsuitable if this fails."""
     tools, text, macros = prepared.tools, compilers.source.text, compilers.source.defines
     room.put("module.cpp", text)
     for command in prepared.commands(text):

@@ -259,6 +259,7 @@ def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> l
 
 
 def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -> list[Unit]:
+    """Return the units in `root`: a submission or a class, below at most MAX_WRAPPERS folders that hold one folder."""
     nodes = _listed(root)
     if _holds_source(nodes, names):
         return [as_one or single(root)]

@@ -226,6 +226,7 @@ def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Arch
 
 
 def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
+    """Return the root of an archive's tree. Trouble with a member marks all folders on its path, too."""
     root, count = ArchiveNode(""), 0
     for member in archive.members:
         line = [root]

@@ -126,6 +126,7 @@ def _softmax(scores: Array) -> Array:
 
 
 def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected | None:
+    """Return the mistake that explains the weights; None if no known one does."""
     exact = np.exp(scores)
     sums = exact.sum(3, keepdims=True)
     right = exact / sums
@@ -436,6 +437,7 @@ def _explain(
 def _explain_writes(
     inputs: Mapping[str, Array], shape: Mapping[str, int], before: Array, after: Array
 ) -> tuple[str, str]:
+    """Return code and words for wrong writes: another formula of the offset, or wrong values."""
     for code, words, (*factors, constant) in formulas(shape):
         offsets = inputs["index"] @ np.array(factors) + constant
         inside = (offsets >= 0) & (offsets < len(before))

@@ -220,6 +220,7 @@ class PythonFile:
     def by_autograd(
         self, form: dict[str, Any], values: list[Any], outputs: list[Any], names: list[str]
     ) -> Callable[[], None]:
+        """Return a function that calls the autograd.Function of `form` and copies what it returns to `outputs`."""
         import torch
 
         function = self.chosen(form)
@@ -533,6 +534,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _described(error: BaseException) -> str:
+    """Return a message on an exception, with the place in the student's files where it was raised."""
     root = _root(error)
     places = []
     for link in (error, root):

@@ -352,6 +352,7 @@ class Reader:
     def read_call(
         self, node: ast.Call, own: set[str], passed: set[str], note: Callable[[str, ast.AST], None]
     ) -> None:
+        """Note a call in a kernel if a kernel may not make it."""
         used = node.func
         if isinstance(used, ast.Name):
             if used.id in own - passed:

@@ -156,6 +156,7 @@ class Player:
     # ---- values
 
     def value(self, recorded: Any) -> Any:
+        """Return the value that a trace recorded, with tensors, types and functions in place of their records."""
         import torch
 
         if isinstance(recorded, list):

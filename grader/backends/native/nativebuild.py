@@ -322,10 +322,7 @@ def joined(kernels: Path, made: Path) -> None:
 
 
 def linked(kernels: Path) -> Path:
-    """Link an object that was compiled like a student's file. Return the program, cached if possible.
-
-    Raises KitError if it cannot be linked.
-    """
+    """Link an object compiled like a student's file. Return the cached program. Raises KitError if that fails."""
     cache, tools = cache_root(), toolchain()
     known = kit(cache)
     prepared = standin.prepare(OWN_FLAGS, (), cache)

@@ -224,6 +224,7 @@ class Zygote:
             return self._reaped(pid)
 
     def _reaped(self, pid: int) -> Call:
+        """End a runner and remove its files. Return a Call that describes its end."""
         runner = self._living.pop(pid)
         was_killed = has_ended(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -261,6 +262,7 @@ class Zygote:
         self._stack.close()
 
     def _end(self) -> None:
+        """End the zygote and its runners."""
         if not self._ready and not self.sandbox.bwrap:
             # The zygote may still import torch, and has no runners: kill it at once. With bubblewrap, `_process` is
             # bwrap, which would leave the zygote behind if killed.

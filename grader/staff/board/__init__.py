@@ -172,10 +172,7 @@ QUALITIES, ANIMALS = tuple(_QUALITIES.split()), tuple(_ANIMALS.split())
 
 
 def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
-    """Return a pseudonym for each student, and store new ones in the folder.
-
-    Raises UsageError if the folder cannot be written.
-    """
+    """Return each student's pseudonym, and store new ones in the folder. Raises UsageError if that fails."""
     names = sorted(students)
     with explained(f"cannot keep pseudonyms in {folder}"), plainfile.folder(folder.resolve()) as place:
         key = _secret(place)

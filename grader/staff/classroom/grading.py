@@ -84,6 +84,7 @@ class Grading:
                 return
 
     def take(self, event: Event, executor: Executor) -> None:
+        """Handle an event: show it, submit its job again, or finish the submission."""
         if isinstance(event, MachineMet):
             if not event.lost:
                 self.book.met(event.machine)

@@ -112,6 +112,7 @@ class NodeProcess:
         self._there.set()
 
     def _talk(self, start: dict[str, Any], said: list[bytes]) -> None:
+        """Start the node and pass on its messages until it ends. `said` gets the last lines of its stderr."""
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", "grader.staff.cluster.node"],
             cwd=ROOT,

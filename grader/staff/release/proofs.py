@@ -245,10 +245,7 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return {unjudged part: missing program or device}.
-
-    Raises Unproved unless all other parts earn 0 and are "not written yet".
-    """
+    """Return {unjudged part: what is missing}. Raises Unproved unless the other parts earn 0, "not written yet"."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:

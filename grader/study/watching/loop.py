@@ -429,6 +429,7 @@ class Loop:
         self._judging = None
 
     def _evaluated(self, fresh: bool) -> SubmissionResult:
+        """Judge the source. Raises SameObject if the object has a verdict already, unless `fresh`."""
         task = self.task
 
         def listen(event: Event) -> None:
@@ -457,6 +458,7 @@ class Loop:
         return found.hexdigest()
 
     def _judged(self, content: Content, result: SubmissionResult) -> None:
+        """Show and record a verdict, unless the file was saved again before it was read."""
         if result.sha256 != hashlib.sha256(content.source or b"").hexdigest():
             return  # The file was saved again before the judge read it: the new content is judged next.
         scored = score.score(self.task.assignment, result)

@@ -246,10 +246,7 @@ def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
 
 
 def _refuse_overlap(members: list[Member], listing_start: int) -> None:
-    """Raise Unreadable if entries share bytes: 46 MB could then unpack to petabytes.
-
-    Source: D. Fifield, "A better zip bomb", 2019.
-    """
+    """Raise Unreadable if entries share bytes: 46 MB could unpack to petabytes (D. Fifield, "A better zip bomb")."""
     spans = sorted(
         (member.where.offset, member.where.offset + _LOCAL.size + member.where.packed_bytes)
         for member in members

@@ -234,6 +234,7 @@ Calls = tuple[dict[str, Callable[[], object]], Callable[[Any], Callable[[], obje
 
 
 def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
+    """Return PyTorch's versions of a part, by name, and a function that makes such a call of a kernel."""
     import torch
     import torch.nn.functional as F
 
@@ -262,6 +263,7 @@ def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
 
 
 def _heads(part: str, shape: dict[str, int], dtype: Any) -> Calls:
+    """Return the same as `_plain` for attention."""
     import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -257,6 +257,7 @@ def _kept(h: Heads, kept: Array) -> Outputs:
 
 
 def _tiles(h: Heads, tile: int, say: str) -> Outputs | None:
+    """Return the gradients if a loop over tiles makes the mistake `say`; None if they would be right."""
     queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
     found: Outputs = {}
     if say == "dropped":

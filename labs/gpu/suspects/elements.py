@@ -120,6 +120,7 @@ SOFTMAX += [
 
 
 def _online(s: Situation, block: int, say: str) -> Array | None:
+    """Return the online softmax with the mistake `say`; None if it would be right."""
     x = s.inputs["x"]
     columns = x.shape[1]
     most = x.max(1, keepdims=True)
@@ -193,6 +194,7 @@ LOST = 16
 
 
 def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
+    """Return the product if the loop over tiles makes the mistake `say`; None if it would be right."""
     a, b = s.inputs["a"], s.inputs["b"]
     inner = a.shape[1]
     last = (inner - 1) // block * block

@@ -102,6 +102,7 @@ MISTAKES += [
 
 
 def _online(h: Heads, tile: int, say: str) -> Outputs | None:
+    """Return O and L if what `say` names is not rescaled from tile to tile; None with a single tile."""
     if h.keys <= tile:
         return None
     now = running_maxima(h.s, tile)
@@ -134,6 +135,7 @@ for say, words in (
 
 
 def _tiles_of_keys(h: Heads, tile: int, say: str) -> Outputs | None:
+    """Return the outputs if the loop over tiles of keys makes the mistake `say`; None if they would be right."""
     keys, own_tile = np.arange(h.keys)[None], np.arange(h.queries)[:, None] // tile
     if say == "dropped":
         kept = keys < h.keys // tile * tile
