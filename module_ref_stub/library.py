@@ -30,7 +30,7 @@ from grader.backends.native.toolchain import (
     toolchain,
 )
 from grader.core import objectcache
-from grader.core.errors import KitError
+from grader.core.errors import KitError, explained
 from grader.sandbox import run_limited
 
 SOURCE_DIR = Path(__file__).resolve().parent
@@ -169,14 +169,10 @@ def _kept(name: str, make: Callable[[Path], Path]) -> Path:
     """Return the path of the cached file `name`. If it is missing, `make(folder)` builds it and returns its path."""
     cache = cache_root() / "reference"
     if not (cache / name).exists():
-        try:
+        with explained(f"cannot write the cache {cache}", KitError, "point GPT149_CACHE elsewhere"):
             cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
                 os.replace(make(Path(folder)), cache / name)
-        except OSError as error:
-            raise KitError(
-                f"cannot write the cache {cache}: {error.strerror}; point GPT149_CACHE elsewhere"
-            ) from error
     return cache / name
 
 

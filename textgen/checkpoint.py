@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from grader.core import plainfile
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 from textgen import tokenizer
 from textgen.model import GPT, Config
 from textgen.tokenizer import Tokenizer
@@ -56,10 +56,8 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return all tensors by name, and the metadata. Raises UsageError for a file that cannot be read or is invalid."""
-    try:
+    with explained(f"cannot read {path}"):
         data = bytearray(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise _unsound(path, "it ends before its header does: was it downloaded completely?")

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 
 #: GPT-2's pattern (Radford et al. 2019), which its ranks require. It splits a text into words. Pairs of bytes are
 #: merged only within a word.
@@ -143,12 +143,10 @@ def load(path: Path) -> Tokenizer:
     JSON of a character model is {"a": 0, ...} or nanoGPT's meta, {"stoi": {"a": 0, ...}}. Raises UsageError that names
     the file and the fault.
     """
-    try:
+    with explained(f"cannot read the vocabulary {path}"):
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise UsageError(f"{path}: too large for a vocabulary")
         data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read the vocabulary {path}: {error.strerror}") from error
     if path.suffix == ".json":
         return _from_json(path, data)
     if path.suffix == ".tiktoken":

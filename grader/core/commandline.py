@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -69,11 +69,16 @@ class SizeOption:
 LARGEST_SIZE = 1 << 20
 
 
-def add_sizes(parse: argparse.ArgumentParser, options: Iterable[SizeOption]) -> None:
-    """Add an option for each size to the parser."""
+def add_sizes(
+    parse: argparse.ArgumentParser, options: Iterable[SizeOption], lists: Collection[str] = ()
+) -> None:
+    """Add an option for each size to the parser. Those of sizes in `lists` take several values, as one text."""
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
     for option in options:
-        sizes.add_argument(option.flag, dest=f"size_{option.name}", metavar="n", help=option.what)
+        dest, values, what = f"size_{option.name}", "n", option.what
+        if option.name in lists:
+            dest, values, what = option.name, "n,n,...", f"values to measure: {option.what}"
+        sizes.add_argument(option.flag, dest=dest, metavar=values, help=what)
 
 
 def sizes(

@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from grader.core.errors import KitError
+from grader.core.errors import KitError, explained
 
 MAX_BYTES = 2 << 30
 MAX_ENTRIES = 200
@@ -43,13 +43,9 @@ def workplace(root: Path) -> Iterator[Path]:
     Raises KitError if the cache cannot be written.
     """
     parent = root / "work"
-    try:
+    with explained(f"cannot write the cache {root}", KitError, "point GPT149_CACHE elsewhere"):
         parent.mkdir(parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(dir=parent))
-    except OSError as error:
-        raise KitError(
-            f"cannot write the cache {root}: {error.strerror}; point GPT149_CACHE elsewhere"
-        ) from error
     try:
         yield place
     finally:

@@ -183,7 +183,7 @@ def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
         repr(tools).encode(), repr(standin.RULES).encode(), fill.__name__.encode(), *contents_of(SHIM)
     )
     folder = cache_root() / "editor" / made
-    try:
+    with explained(f"cannot write the cache {folder}", KitError, "point GPT149_CACHE elsewhere"):
         folder.mkdir(parents=True, exist_ok=True)
         fill(folder)
         if tools.family == "gcc":
@@ -196,8 +196,4 @@ def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
             if Path(named).is_file():
                 shutil.copyfile(named, folder / GCC_OMP)
                 (folder / "omp.h").write_text(OMP)
-    except OSError as error:
-        raise KitError(
-            f"cannot write the cache {folder}: {error.strerror}; point GPT149_CACHE elsewhere"
-        ) from error
     return folder

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.options import chosen_options
-from grader.core.commandline import Parser, sizes, source_file, whole_number
+from grader.core.commandline import Parser, add_sizes, sizes, source_file, whole_number
 from grader.core.errors import UsageError
 from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
 
@@ -51,36 +51,15 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
     The options of sizes named in `lists` take several values. The caller parses them with `numbers`.
     """
     parse = Parser(prog=f"{STUDENT_PROGRAM} {command}", description=description)
-    files = parse.add_argument_group("files")
-    files.add_argument("--module", metavar="PATH", type=Path, help="the file to study, or its folder")
-    files.add_argument(
-        "--out", metavar="DIR", type=Path, default=DEFAULT_OUT, help="folder for CSV and PNG (%(default)s/)"
-    )
-    files.add_argument(
-        "--writeup",
-        metavar="FILE",
-        type=Path,
-        help="fill the table in this write-up, too; the rest of the file stays",
-    )
-    files.add_argument(
-        "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
-    )
-    group = parse.add_argument_group("shape (defaults: the assignment's)")
-    for option in chosen_options(arguments):
-        if option.name in lists:
-            group.add_argument(
-                option.flag, dest=option.name, metavar="n,n,...", help=f"values to measure: {option.what}"
-            )
-        else:
-            group.add_argument(option.flag, dest=f"size_{option.name}", metavar="n", help=option.what)
-    parse.value(
-        "--rounds",
-        "n",
-        "number of rounds; each times every variant twice (%(default)s)",
-        default=str(DEFAULT_ROUNDS),
-    )
-    parse.add_argument("--seed", metavar="n", help="seed of the random inputs, to repeat a run")
-    parse.add_argument("--show", action="store_true", help="draw the figure in the terminal, too")
+    parse.path("--module", "the file to study, or its folder", "PATH")
+    parse.path("--out", "folder for CSV and PNG (%(default)s/)", "DIR", default=DEFAULT_OUT)
+    parse.path("--writeup", "fill the table in this write-up, too; the rest of the file stays")
+    parse.path("--config", "another assignment", default=PUBLIC_CONFIG)
+    add_sizes(parse, chosen_options(arguments), lists)
+    rounds = "number of rounds; each times every variant twice (%(default)s)"
+    parse.value("--rounds", "n", rounds, default=str(DEFAULT_ROUNDS))
+    parse.value("--seed", "n", "seed of the random inputs, to repeat a run")
+    parse.flag("--show", "draw the figure in the terminal, too")
     return parse
 
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from grader.assignment.options import chosen_options
 from grader.backends.kinds import kind_of
-from grader.core import commandline
+from grader.core import commandline, plainfile
 from grader.core.commandline import Parser, source_file, whole_number
-from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError, explained
 from grader.core.places import PUBLIC_CONFIG, STUDENT_COMMAND, STUDENT_PROGRAM
 from grader.core.results import Standing, SubmissionResult
 
@@ -89,15 +89,9 @@ def kept(part: Part, shape: Mapping[str, int]) -> Yardsticks | None:
 def keep(part: Part, shape: Mapping[str, int], known: Yardsticks) -> None:
     """Store a measurement in the cache for later verdicts. Raises KitError when the cache cannot be written."""
     place = _place(part, shape)
-    partial = place.with_suffix(f".{os.getpid()}.partial")
-    try:
+    with explained(f"cannot write the cache {place.parent}", KitError, "point GPT149_CACHE elsewhere"):
         place.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(asdict(known)), encoding="utf-8")
-        partial.replace(place)
-    except OSError as error:
-        raise KitError(
-            f"cannot write the cache {place.parent}: {error.strerror}; point GPT149_CACHE elsewhere"
-        ) from error
+        plainfile.write(place, [json.dumps(asdict(known))])
 
 
 def _place(part: Part, shape: Mapping[str, int]) -> Path:

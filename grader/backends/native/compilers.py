@@ -16,7 +16,7 @@ from grader.backends.native import ispc
 from grader.backends.native.toolchain import Toolchain, cache_root
 from grader.backends.records import BuildOptions
 from grader.core import objectcache
-from grader.core.errors import KitError, UsageError
+from grader.core.errors import KitError, UsageError, explained
 from grader.core.harmless import one_line
 from grader.core.quantities import size_text
 from grader.sandbox import GIB, OPEN, Finished, TimeLimit, compiling, run_limited
@@ -233,10 +233,8 @@ def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) 
 
 
 def read_source(source: Path) -> bytes:
-    try:
+    with explained(f"cannot read {source}"):
         return source.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {source}: {error.strerror}") from error
 
 
 def define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:

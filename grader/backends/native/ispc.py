@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.backends.native.toolchain import X86
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 
 TOOL = "ispc"
 SOURCE, HEADER, OBJECT = "module.ispc", "module_ispc.h", "module_ispc.o"
@@ -101,10 +101,8 @@ def beside(source: Path) -> IspcFile | None:
     path = source.parent / SOURCE
     if not path.is_file():
         return None
-    try:
+    with explained(f"cannot read {path}"):
         text = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     return IspcFile(text, compiler())
 
 

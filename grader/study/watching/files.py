@@ -21,7 +21,7 @@ from typing import Any
 
 from grader.backends.native.toolchain import cache_root
 from grader.core import pythontree
-from grader.core.errors import UsageError
+from grader.core.errors import UsageError, explained
 
 LIBRARY = "watchfiles"
 #: A file is read after this time without a change, in seconds, because editors write in pieces.
@@ -192,13 +192,9 @@ def only_one(source: Path) -> Iterator[None]:
     """
     folder = cache_root() / "watched"
     name = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:24]
-    try:
+    with explained(f"cannot write the cache {folder}", UsageError, "set GPT149_CACHE to another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the cache {folder}: {error.strerror}; set GPT149_CACHE to another folder"
-        ) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

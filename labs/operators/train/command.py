@@ -59,22 +59,11 @@ def parser() -> Parser:
         prog=f"{STUDENT_PROGRAM} lab operators train",
         description="Train a network that reads digits with your operators, and compare each step with PyTorch.",
     )
-    files = parse.add_argument_group("files")
-    files.add_argument(
-        "--module", metavar="PATH", type=Path, help="the file to train with, or its folder (operators.cpp)"
-    )
-    files.add_argument(
-        "--data", metavar="DIR", type=Path, help="MNIST's four files, also .gz (without it, digits are drawn)"
-    )
-    files.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        default=options.DEFAULT_OUT,
-        help="folder for CSV and PNG (%(default)s/)",
-    )
-    files.add_argument("--writeup", metavar="FILE", type=Path, help="also fill this write-up's tables")
-    files.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help=argparse.SUPPRESS)
+    parse.path("--module", "the file to train with, or its folder (operators.cpp)", "PATH")
+    parse.path("--data", "MNIST's four files, also .gz (without it, digits are drawn)", "DIR")
+    parse.path("--out", "folder for CSV and PNG (%(default)s/)", "DIR", default=options.DEFAULT_OUT)
+    parse.path("--writeup", "also fill this write-up's tables")
+    parse.path("--config", argparse.SUPPRESS, default=PUBLIC_CONFIG)
     group = parse.add_argument_group("training")
     for flag, name, what in (
         ("--model", "mlp|cnn|both", "which network (both)"),
@@ -89,11 +78,8 @@ def parser() -> Parser:
     ):
         group.add_argument(flag, metavar=name, help=what)
     group.add_argument("--go-on", action="store_true", help="continue after a result differs from PyTorch's")
-    shown = parse.add_argument_group("pictures")
-    shown.add_argument(
-        "--plot", action="store_true", help="draw loss, accuracy and the wrongly read digits as PNG"
-    )
-    shown.add_argument("--show", action="store_true", help="draw them in the terminal, in letters")
+    parse.flag("--plot", "draw loss, accuracy and the wrongly read digits as PNG")
+    parse.flag("--show", "draw them in the terminal, in letters")
     return parse
 
 
