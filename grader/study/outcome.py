@@ -10,6 +10,7 @@ from typing import Protocol
 from grader.core import plainfile
 from grader.core.errors import KitError, UsageError
 from grader.study import figure as figures
+from grader.study import writeup as writeups
 from grader.study.figure import Figure
 from grader.study.options import Settings
 from grader.study.table import Table
@@ -82,8 +83,8 @@ def read(writeup: Path) -> str:
         raise UsageError(f"{writeup} is not UTF-8 text (byte {error.start})") from error
 
 
-def _filled(writeup: Path, before: str, table: Table) -> str:
+def _filled(path: Path, before: str, table: Table) -> str:
     try:
-        return writeup.fill(before, table.name, table.markdown())
+        return writeups.fill(before, table.name, table.markdown())
     except UsageError as error:
-        raise UsageError(f"{writeup}: {error}") from error
+        raise UsageError(f"{path}: {error}") from error
