@@ -34,6 +34,7 @@ from grader.explain import comparison
 from grader.runner.calls import Sample
 from grader.sandbox import Finished
 from grader.study import facts, figure, helpers, memory, options, race, racereport, together
+from grader.study import writeup as writeups
 from grader.study.figure import HeatMap, Plot, Series
 from grader.study.laboratory import Outcome, Variant, compared, one_round
 from grader.study.standalone import build_program, ran
@@ -235,7 +236,7 @@ def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_a_table(tmp_path:
     written = writeup.read_bytes()
     assert written.startswith(START) and written.endswith(END) and b"older" not in written
     text = written.decode()
-    lines = [line for line in writeup.tables(text)["sweep-part2"].splitlines() if line.startswith("|")]
+    lines = [line for line in writeups.tables(text)["sweep-part2"].splitlines() if line.startswith("|")]
     cells = [[cell.strip().replace(NOTHING, "") for cell in line.strip("|").split("|")] for line in lines[2:]]
     assert [line[:7] for line in cells] == [list(row.values())[:7] for row in found.values()]
 
