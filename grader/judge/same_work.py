@@ -224,7 +224,7 @@ def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
 def _held_text(part: Part, held: Held) -> str:
     sizes = " x ".join(str(evaluate_int(dim, held.shape)) for dim in part.avoids_tensor)
     if held.student_bytes is None or (excess_bytes := _excess_bytes(held)) is None:
-        return f"with a tensor of {sizes} to avoid, a call gave no right answer"
+        return f"a call in which this tensor has the sizes {sizes} returned no right result"
     return (
         f"a call holds {size_text(held.student_bytes)}, {size_text(excess_bytes)} more than the reference: a tensor of "
         f"{sizes} is {size_text(_avoided_bytes(part, held))}"

@@ -418,7 +418,7 @@ def time_text(time: Timing) -> str:
         f"{time.student_ms:.1f} ms against {time.reference_ms:.1f} ms, {clock}, measured in turn {time.rounds} times",
     ]
     if "undecided" in time.flags:
-        lines.append("too close to the limit to call: counted as a pass")
+        lines.append("too close to the limit for a decision: counted as a pass")
     if not time.fit:
         lines.append(
             f"this machine was too unsteady to judge the time (reference against itself: {time.self_ratio:.2f}); "

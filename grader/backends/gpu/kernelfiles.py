@@ -167,15 +167,13 @@ class PythonFile:
         count = len(form["arguments"])
         classes = [each for each in self.classes if takes(each, count)]
         if self.classes and not classes:
-            raise NotWritten(
-                f"there is no autograd.Function in the file whose forward takes {count} arguments"
-            )
+            raise NotWritten(f"the file has no autograd.Function whose forward takes {count} arguments")
         # Prefer classes whose code uses the language, then classes with it in their name: one may be unwritten.
         signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in classes]
         best = max(signs, default=(False, False))
         if not signs or (language and not any(best)):
             kind = "launches a Triton kernel" if in_triton else "launches no Triton kernel"
-            raise NotWritten(f"there is no autograd.Function in the file whose forward {kind}")
+            raise NotWritten(f"the file has no autograd.Function whose forward {kind}")
         fitting = [each for each, sign in zip(classes, signs, strict=True) if sign == best]
         return self.judged(fitting[-1], len(fitting))
 
