@@ -156,9 +156,7 @@ def _tile_flags(
                     return
                 changed.append(case.name)
     if changed:
-        message = (
-            "the output is the same to the last bit in tiles twice as large; the reference's output is not"
-        )
+        message = "with tiles twice as large the output is the same to the last bit, the reference's is not"
         level: Literal["note", "review"] = "review" if is_idle else "note"
         yield Flag("same_in_all_tiles", f"{message}: {', '.join(changed)}", level)
 

@@ -292,7 +292,7 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
         )
     access = ACCESS.search(text) or CAUSE.search(text)
     word = access["access"].lower() if access else ""
-    message = FAULTS.get(asan["kind"], f"{asan['kind']}: memory was {{access}} that must not be")
+    message = FAULTS.get(asan["kind"], f"{asan['kind']}: forbidden memory was {{access}}")
     message = message.format(access={"read": "read", "write": "written"}.get(word, "touched"))
     return SanitizerReport(
         f"{asan['kind']} {word}".strip(), f"{message}{_extent(text)}.", frames, _made(text, rows)
