@@ -173,6 +173,7 @@ class History:
         return next(filter(None, found), {})
 
 
+KINDS: Mapping[str, Any] = {"run": Run, "result": Record, "report": Reported, "machine": Machine}
 LEDGER, LOCK, RESULT = "ledger.jsonl", "lock", "result.json"
 SCRATCH_PREFIX = "gpt149-class-"
 MOST_LINE_BYTES = 16 << 20
@@ -252,18 +253,13 @@ def _item(line: bytes, place: str) -> Run | Record | Reported | Machine | tuple[
     try:
         item = typedjson.parse(line)
         kind = item.get("kind") if isinstance(item, dict) else None
-        if kind == "run":
-            return typedjson.record(Run, item)
         if kind == "roster":
             return _roster(item.get("submissions"))
-        if kind == "machine":
-            return typedjson.record(Machine, item)
-        if kind == "report":
-            return typedjson.record(Reported, item)
-        if kind != "result":
+        if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError("its kind is unknown")
-        record = typedjson.record(Record, item)
-        _require_id(record.submission_id)
+        record: Any = typedjson.record(KINDS[kind], item)
+        if isinstance(record, Record):
+            _require_id(record.submission_id)
         return record
     except ValueError as error:
         raise KitError(

@@ -102,18 +102,11 @@ class Scaling:
     def _row(self, curve: Curve, line: Line) -> tuple[Cell, ...]:
         time_ms, speedup = line.step_ms, line.speedup
         published = PUBLISHED_S[1] / PUBLISHED_S[line.threads] if line.threads in PUBLISHED_S else None
+        network = curve.network.name
         if time_ms is None or speedup is None:
-            nothing = (None,) * 8
-            return (
-                curve.network.name,
-                line.threads,
-                *nothing[:4],
-                *nothing[:4],
-                published,
-                f"not measured: {self.cores} cores",
-            )
+            return (network, line.threads, *[None] * 8, published, f"not measured: {self.cores} cores")
         return (
-            curve.network.name,
+            network,
             line.threads,
             time_ms.middle,
             time_ms.low,
