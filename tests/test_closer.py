@@ -893,15 +893,21 @@ def test_no_edit_hides_a_mistake() -> None:
         ),
         ("if (N > 1 && d > 1) s = 0;\nif (s > 1) s = 1;\nif (d > 1) s = 2;", "with `&& N > 1`"),
         ("s *= exp(p[0]);", "after it add `s += 1;`"),
+        ("for (int i = 0; i < N; i++) {\nif (p[i] > s) s = p[i];\nt += exp(p[i] - s);\n}",
+         "this line in a loop of its own before the loop of line 5"),
+        ("for (int i = 0; i < N; i++) {\nt += p[i];\nfor (int c = 0; c < d; c++) o[c] = s / t;\n}",
+         "this line in a loop of its own after the loop of line 5"),
+        ("t += exp(s);\nfor (int c = 0; c < d; c++) o[c] = p[c];", "p[c] / t in place of p[c]"),
+        ("for (int c = 0; c < d; c++) {\nfloat e = 0;\ne += p[c];\n}", "this line before the loop of line 5"),
     ],
-)
+)  # fmt: skip
 def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str) -> None:
     source = (
         "#define EACH(v, n) for (int v = 0; v < n; v++)\n"
         "void kernel(torch::Tensor X, int N, int d) {\n"
-        f"const float *p = X.data_ptr<float>();\nfloat s = 0;\n{body}\n}}\n"
+        f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\n"
     )
-    assert any(words in each.words for each in edits.candidates(source, ["kernel"]))
+    assert any(words in repair._words(each) for each in edits.candidates(source, ["kernel"]))
 
 
 def test_edits_use_only_names_known_at_their_line() -> None:

@@ -130,9 +130,8 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
     if not old or "@" in new[0][1]:
-        # At the same place, whole statements must come before the beginning of an expression.
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
-        return "".join(sorted(texts, key=lambda text: not text.rstrip().endswith((";", "}"))))
+        return "".join(sorted(texts, key=_order))
     if old.endswith(";"):
         others = "".join(f"if ({CHOSEN} == {number}) {text or ';'} else " for number, text in new)
         return f"{{ {others}{old} }}"
@@ -141,3 +140,14 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
     # The range check skips the chain of conditions if the chosen edit is at another place.
     chain = "".join(f"{CHOSEN} == {number} ? {text} : " for number, text in new)
     return f"({CHOSEN} < {new[0][0]} || {CHOSEN} > {new[-1][0]} ? {old} : {chain}{old})"
+
+
+def _order(text: str) -> tuple[bool, bool, str]:
+    """Return the sort key of an insertion among those at the same place.
+
+    Whole statements come before the beginning of an expression, and factors before summands. Closing braces come first,
+    in the order of the comments before them.
+    """
+    is_statement = text.rstrip().endswith((";", "}"))
+    closes = text.count("}") > text.count("{")
+    return not is_statement, not closes and text.lstrip()[:1] not in "*/", text[:7] if closes else ""

@@ -32,14 +32,20 @@ from grader.source.scopes import (
 )
 
 #: Limits on the edits, the characters of a source, its variables, the conditions of a function, and the uses of a
-#: hidden counter. A statement moves past at most MOST_STEPS statements or loops.
-MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN, MOST_STEPS = 1600, 1 << 17, 1000, 12, 4, 3
+#: hidden counter.
+MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN = 1600, 1 << 17, 1000, 12, 4
+#: Limits on a move: statements or loops that are passed, levels of loops that are left, characters of a statement,
+#: and nested loops.
+MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 _LEAVES = re.compile(r"\b(?:continue|break|return)\s*;")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
 _FOR = re.compile(
     r"\bfor\s*\(" r"[\w:\s]*?\b(\w+)\s*=([^;]*);\s*\1\s*<\s*([^;&|]+);(?:\s*\1\s*\+=\s*([^;)]+)|[^;)]*)"
 )
+#: A declaration of any type. Group 1 is the name.
+_LOCAL = re.compile(r"\b(?!return\b)[A-Za-z_][\w:]*(?:<[^;<>]*>)?[\s&*]+([A-Za-z_]\w*)\s*(?=[=;({:\[])")
+_FOR_HEAD = re.compile(r"\bfor\s*\(")
 #: A declaration of one number with a first value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
@@ -79,6 +85,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             _resets,
             _statements,
             _moves,
+            _own_loops,
             _kept,
             _conditions,
             _missing_conditions,
@@ -137,11 +144,12 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that set a variable to its first value after its declaration, or at the start of a loop."""
     loops = loop_bodies(code, begin, end)
+    stated = [one for one in simple_statements(code, begin, end) if not one.is_bare]
     for each in known:
         if not each.kind.endswith(("float", "double", "vector", "array")) or each.kind.startswith("const"):
             continue
         element = rf"(?<![\w.]){each.name}\s*(?:\[[^\]=;]*\]\s*){{0,2}}"
-        is_set = rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b"
+        is_set = rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b|&\s*\w+\s*:\s*{each.name}\)"
         if not re.compile(is_set).search(code, each.begin, min(end, each.end)):
             continue
         statement = code[max(0, code.rfind(each.name, 0, each.begin + 1)) : code.find(";", each.begin) + 1]
@@ -155,13 +163,19 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         inside = [
             at for at in inside if re.compile(rf"\b{each.name}\b").search(code, at, closed(code, at, "{}"))
         ]
+        # Set anew in the loop that changes it step by step, a variable would always have its first value.
+        steps = [
+            one.begin for one in stated if re.match(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)", one.text)
+        ]
+        stepped = {max([body for body, last in loops if body <= at < last], default=0) for at in steps}
         own = code.find(";", each.begin) + 1
         is_alone = each.begin >= begin and "(" not in code[code.rfind("\n", 0, own) : own].split(each.name)[0]
         for k, at in enumerate([*([own] if is_alone else ()), *reversed(inside)]):
             line = line_of(code, at)
             words, place = f"after line {line} add {shown}", (at, at, new)
             declared = line_of(code, each.begin)
-            yield 0.9 + 0.05 * k, Edit(line, "", shown, (place,), words, declared if declared != line else 0)
+            edit = Edit(line, "", shown, (place,), words, declared if declared != line else 0, at in stepped)
+            yield 0.9 + 0.05 * k, edit
 
 
 def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -208,7 +222,8 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
     statements = simple_statements(code, begin, end)
     blocks = {one.block: closed(code, one.block, "{}") for one in statements}
     beside = {
-        block: [(one.begin, one.end, 0) for one in statements if one.block == block] for block in blocks
+        block: [(one.begin, one.end, 0) for one in statements if one.block == block and not one.is_bare]
+        for block in blocks
     }
     """Statements and loops by their block: begin, end, and the offset after the head of a loop (0: no loop)."""
     for at, body, last in loops:
@@ -219,10 +234,7 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
             continue
         # A variable of an unknown type may not be known at the other place.
         names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
-        to = list[tuple[float, int, str]]()
-        for at, _, last in [loop for loop in loops if loop[1] <= one.begin < loop[2]][-1:]:
-            of = f"the loop of line {line_of(code, at)}"
-            to += [(1.3, at, f"before {of}"), (1.3, last, f"after {of}")]
+        to = list[tuple[int, str]]()
         is_set = _ADDED_TO.match(one.text)
         changed = "|".join(names if is_set is None else re.findall(r"\w+", is_set[1])[:1])
         row = sorted(beside[one.block])
@@ -232,18 +244,71 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
                 line = line_of(code, at)
                 if line == line_of(code, one.begin) or not re.search(rf"\b(?:{changed})\b", code[at:last]):
                     continue
-                to.append(
-                    (1.4, last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}")
-                )
+                to.append((last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}"))
                 if body and (inside := re.compile(r"\s*\{").match(code, body)):
                     place = inside.end() if step > 0 else last - 1
-                    to.append((1.4, place, f"at the {edge} of the loop of line {line}"))
-        for rank, at, where in to:
+                    to.append((place, f"at the {edge} of the loop of line {line}"))
+        for at, where in to:
             # Every name is known after the statement in its own block.
             if one.begin < at < blocks[one.block] or names <= in_scope(known, at).keys():
                 places = [insertion(at, f" if (@) {{ {one.text}; }} "), insertion(one.begin, "if (!(@)) ")]
                 words = f"this line {where}"
-                yield ranked_edit(code, rank, one.begin, f"`{one.text};`", "", places, words)
+                yield ranked_edit(code, 1.4, one.begin, f"`{one.text};`", "", places, words)
+
+
+def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that move a statement before or after a loop around it, alone or with copies of the loops' heads."""
+    apart = {at for at, _, _ in _outer_loops(code, begin, end)}
+    heads = [(one.start(), closed(code, one.end(), "()")) for one in _FOR_HEAD.finditer(code, begin, end)]
+    loops = [(at, body, statement_end(code, body)) for at, body in heads]
+    for at, last in _units(code, loops):
+        used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
+        around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
+        for level, (outer, body, ended) in enumerate(around):
+            if outer not in apart and "collapse" in code[begin:end]:
+                continue
+            inner = [code[one[0] : one[1]] for one in around[level - 1 :: -1]] if level else []
+            own = set(_LOCAL.findall(code, outer, body))
+            inside = {each.name for each in known if body < each.begin < at < each.end} | set(
+                _LOCAL.findall(code, body, at)
+            )
+            inside -= set(_LOCAL.findall(f"{' '.join(inner)} {code[at:last]}"))
+            words = used | set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(inner)))
+            for copied in (inner, [code[outer:body], *inner]):
+                if words & inside or (copied is inner and words & own):
+                    continue
+                copy = " ".join(f"{' '.join(copied)} {{ {code[at:last]} }}".split())
+                text = f" if (@) {{ {copy} }} "
+                how = "this statement" if "\n" in code[at:last] else "this line"
+                how += " in a loop of its own" if copied else ""
+                # Braces around both loops, if the loop is itself the body of a loop. Braces of inner loops close first.
+                depth = sum(one[1] <= outer < one[2] for one in loops)
+                opens, closes = ("", "") if outer in apart else (" {", " }")
+                mark = f"/*{MOST_DEPTH - depth:03}*/" if closes else ""
+                for side in ("before", "after"):
+                    shown = f"{how} {side} the loop of line {line_of(code, outer)}"
+                    beside = [insertion(outer, opens + text), insertion(ended, mark + closes)]
+                    if side == "after":
+                        beside = [insertion(outer, opens), insertion(ended, mark + text + closes)]
+                    places = [*(each for each in beside if each[2]), insertion(at, "if (!(@)) ")]
+                    yield ranked_edit(code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown)
+
+
+def _units(code: str, loops: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield (begin, end) of the statements in the braces of each loop, also of whole loops and conditions."""
+    for _, body, last in loops:
+        opened = re.compile(r"\s*\{").match(code, body)
+        at = opened.end() if opened else last
+        while at < last - 1:
+            at += len(code[at:last]) - len(code[at:last].lstrip())
+            ended = statement_end(code, at)
+            while (other := re.compile(r"\s*else\b").match(code, ended)) is not None:
+                ended = statement_end(code, other.end())
+            text = code[at:ended]
+            is_moved = len(text) <= LONGEST_UNIT and (_ACTS.match(text) or re.match(r"(?:for|if)\b", text))
+            if is_moved and not re.search(r"#|\b(?:return|break|continue)\b", text):
+                yield at, ended
+            at = max(ended, at + 1)
 
 
 def _kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -358,7 +423,7 @@ def _operands(condition: str) -> list[str]:
 
 def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (begin, body, end) of each loop that stands in braces, so that statements fit before and after it."""
-    for head in re.compile(r"\bfor\s*\(").finditer(code, begin, end):
+    for head in _FOR_HEAD.finditer(code, begin, end):
         if re.search(r"[;{}]\s*$", code[max(begin, head.start() - 200) : head.start()]):
             body = closed(code, head.end(), "()")
             yield head.start(), body, statement_end(code, body)

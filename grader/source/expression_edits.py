@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
+from grader.source.cpptext import apart
 from grader.source.edited_source import MACRO, Edit, insertion, ranked_edit
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
@@ -26,6 +27,8 @@ _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
 _COUNTER = re.compile(
     r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
 )
+#: A variable that is a sum, or an array of sums.
+_SUMMED = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^][]*\])?\s*(?:\+=|=(?!=)[^;=]*\+[^;=]*;)")
 _ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
 _FACTOR = re.compile(r"\*\s*([A-Za-z_]\w*)")
 FLOAT = (
@@ -209,9 +212,13 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
             yield ranked_edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
     # A factor that should multiply a whole sum: `b * H + h * N` in place of `(b * H + h) * N`.
-    for tail in re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+))").finditer(code, begin, end):
+    for tail in re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+)\b(?!\s*[\[(.]))").finditer(
+        code, begin, end
+    ):
         at, factor = tail.start(), tail[1].strip()
-        if not _POINTS.search(row_before(code, at)):
+        before = row_before(code, at)
+        is_pointer = in_scope(known, at).get(re.findall(r"\w*$", before)[0], "").endswith("pointer")
+        if not is_pointer and not _POINTS.search(before):
             words = f"with brackets around the sum before {factor}"
             yield ranked_edit(code, 0.9, at, "", factor, [insertion(at, f" * (@ ? {factor[1:]} : 1)")], words)
     for factor in re.compile(r"\s*([*/])\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])").finditer(code, begin, end):
@@ -242,27 +249,41 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     for back in re.compile(r"\breturn\s+([A-Za-z_]\w*)[^;{}?]*;").finditer(code, begin, end):
         if in_scope(known, back.start()).get(back[1], "").endswith(("float", "double")):
             valued.append((back.start(), back.start(1), back.end()))
+    for call in re.compile(r"\b\w*[wW]rite\w*(?=\()").finditer(code, begin, end):
+        last = closed(code, call.end() + 1, "()")
+        valued.append((call.start(), last - 1 - len(apart(code[call.end() + 1 : last - 1])[-1]), last))
+    summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
     for first, right, last in valued:
         scope = in_scope(known, first)
         fitting = [atom for atom in atoms if atom not in code[right:last]]
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
+        fitting.sort(key=atoms.__getitem__)
         exps = re.compile(r"\bexpf?\s*\(").finditer(code, right, last)
         ends = list(_terms_of(code, right, last - 1))
         places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
         for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
             old = code[right:at].strip()[-24:]
-            for k, (atom, by) in enumerate(
-                product(sorted(fitting, key=atoms.__getitem__)[:MOST_ATOMS], operators)
-            ):
+            for k, (atom, by) in enumerate(product(fitting[:MOST_ATOMS], operators)):
                 neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
                 place = insertion(at, f" {by} (@ ? {atom} : {neutral})")
                 yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", [place])
+        # The last step of a softmax divides by a sum.
+        value = code[right : last - 1].strip()
+        divisors = [atom for atom in fitting if WORD.findall(atom)[0] in summed]
+        for k, atom in enumerate(divisors[-MOST_ATOMS:]):
+            new = (
+                f"{value} / {atom}"
+                if re.fullmatch(r"[\w.]+(?:\[[^][]*\])?", value)
+                else f"({value}) / {atom}"
+            )
+            places = [insertion(right, " ("), insertion(last - 1, f") / (@ ? {atom} : 1.0f)")]
+            yield ranked_edit(code, 1.0 + 0.05 * k, right, value, new, places)
 
 
 def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
     """Yield the end of each term of a sum."""
     depth = 0
-    for one in re.compile(r"[][()+?-]").finditer(code, at, end):
+    for one in re.compile(r"(?<!\+)[+](?!\+)|(?<!-)-(?![->])|[][()?]").finditer(code, at, end):
         if one[0] in "+-?" and depth == 0 and code[at : one.start()].strip():
             yield at + len(code[at : one.start()].rstrip())
             if one[0] == "?":
