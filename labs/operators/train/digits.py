@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 from grader.core.arrays import Array, np
 from grader.core.errors import UsageError
@@ -247,14 +247,6 @@ TRAINING, HELD_OUT = "train", "t10k"
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-class Header(NamedTuple):
-    """The header's fields after the magic number. For labels, rows and columns are 1."""
-
-    entries: int
-    rows: int = 1
-    columns: int = 1
-
-
 def load(folder: Path) -> tuple[Digits, Digits]:
     """Return the training set and the test set from a folder with MNIST's four files, which may end in ".gz".
 
@@ -312,30 +304,29 @@ def read(path: Path, magic: int) -> Array:
 
 
 def _content(path: Path, file: IO[bytes], magic: int) -> Array:
-    header = _header(path, file, magic)
-    wanted = header.entries * header.rows * header.columns
+    shape = _shape(path, file, magic)
+    wanted = math.prod(shape)
     if wanted > MOST_BYTES:
         raise UsageError(
             f"{path}: its header claims {wanted / (1 << 20):,.0f} MiB; the limit is {MOST_BYTES >> 20} MiB"
         )
     if not wanted:
-        raise UsageError(f"{path}: it is empty: its header says {header.entries} entries")
+        raise UsageError(f"{path}: it is empty: its header says {shape[0]} entries")
     content = file.read(wanted)
     if len(content) < wanted:
         raise UsageError(f"{path}: cut short: its header says {wanted} bytes, only {len(content)} follow")
     if file.read(1):
         raise UsageError(f"{path}: more bytes follow than the {wanted} that its header says")
-    shape = header if magic == IMAGES_MAGIC else header[:1]
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _header(path: Path, file: IO[bytes], magic: int) -> Header:
-    what = "images" if magic == IMAGES_MAGIC else "labels"
-    words = struct.Struct(">4I" if magic == IMAGES_MAGIC else ">2I")
-    start = file.read(words.size)
-    if len(start) < words.size:
+def _shape(path: Path, file: IO[bytes], magic: int) -> tuple[int, ...]:
+    """Return the header's fields after the magic number: the count and, for images, rows and columns."""
+    what, words = ("images", ">4I") if magic == IMAGES_MAGIC else ("labels", ">2I")
+    start = file.read(struct.calcsize(words))
+    if len(start) < struct.calcsize(words):
         raise UsageError(f"{path}: not an IDX file: {len(start)} bytes are too few for a header of {what}")
-    found, *sizes = words.unpack(start)
+    found, *sizes = struct.unpack(words, start)
     if found != magic:
         raise UsageError(f"{path}: not an IDX file of {what}: it begins with {found}, not with {magic}")
-    return Header(*sizes)
+    return tuple(sizes)
