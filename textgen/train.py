@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from grader.core import commandline
 from grader.core.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
 from textgen import checkpoint, corpus, tokenizer
 from textgen.corpus import Corpus
 from textgen.model import GPT, Config
 
 HELD_OUT_SEED_OFFSET = 1_000_003
-SHORTEST_CORPUS_CHARS = 5_000
+SHORTEST_CORPUS_CHARS, LARGEST_CORPUS_BYTES = 5_000, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,7 @@ def gather(recipe: Training, file: Path | None) -> Material:
 
 
 def read_text(file: Path) -> str:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read the corpus {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the corpus {file} is not UTF-8 text (byte {error.start})") from error
+    text = commandline.read_text(file, LARGEST_CORPUS_BYTES, no="corpus", advice="save it as UTF-8")
     if len(text) < SHORTEST_CORPUS_CHARS:
         raise UsageError(
             f"the corpus {file} has {len(text)} characters; at least {SHORTEST_CORPUS_CHARS} are needed to learn from"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from grader.core import plainfile
+from grader.core.commandline import read_text
 from grader.core.errors import KitError, UsageError
 from grader.study import figure as figures
 from grader.study import writeup as writeups
@@ -77,10 +78,7 @@ def fill(writeup: Path, table: Table) -> None:
 
 def read(writeup: Path) -> str:
     """Return the write-up, with its line endings unchanged. Raises UsageError if it is not UTF-8 text."""
-    try:
-        return writeup.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{writeup} is not UTF-8 text (byte {error.start})") from error
+    return read_text(writeup, writeups.MOST_BYTES, no="write-up", advice="save it as Markdown")
 
 
 def _filled(path: Path, before: str, table: Table) -> str:

@@ -27,11 +27,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from grader.core.commandline import Parser, add_lab
+from grader.core.commandline import Parser, add_lab, read_text
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.core.harmless import one_line
 from grader.core.places import GRADER_COMMAND, STUDENT_COMMAND, WRITEUP_TEMPLATE
-from grader.core.quantities import size_text
 
 NAME = "writeup.md"
 FORMATS = ("html", "pdf")
@@ -296,20 +295,11 @@ class State:
 
 def text_of(path: Path) -> str:
     """Return a write-up's text. Raises UsageError unless it is readable UTF-8 text of at most MOST_BYTES."""
-    try:
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder: name the write-up in it")
-        if not path.is_file():
-            raise UsageError(f"{path} is not a file: name a Markdown text")
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: put pictures into separate files")
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start}): save it as Markdown") from error
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name the write-up in it")
+    if not path.is_file():
+        raise UsageError(f"{path} is not a file: name a Markdown text")
+    return read_text(path, MOST_BYTES, no="write-up", advice="save it as Markdown").removeprefix("\ufeff")
 
 
 def wanted_regions(path: Path) -> tuple[Region, ...]:
