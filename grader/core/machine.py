@@ -6,6 +6,8 @@ import contextlib
 import functools
 import os
 import platform
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -22,6 +24,26 @@ def describe() -> dict[str, object]:
     if hasattr(os, "getloadavg"):
         facts["load_average"] = [round(load, 2) for load in os.getloadavg()]
     return facts
+
+
+def answer(command: Sequence[str], timeout_s: float = 20.0, **variables: str) -> str:
+    """Run a program of this machine. Return its standard output; "" if it is missing, fails or takes too long.
+
+    `variables` are added to its environment.
+    """
+    try:
+        ended = subprocess.run(
+            command,
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ended.stdout if ended.returncode == 0 else ""
 
 
 #: Files of /sys/devices/system/cpu/cpu0/cache/indexN that a student's code may read.

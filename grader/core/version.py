@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
-import subprocess
 
 import grader
+from grader.core import machine
 from grader.core.places import ROOT
 
 NOTE = "COMMIT"
@@ -29,18 +28,7 @@ def commit() -> str:
     if git is None or not (ROOT / ".git").exists():
         return ""
     describe = ("describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes")
-    try:
-        ended = subprocess.run(
-            [git, "-C", str(ROOT), *describe],
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=GIT_TIMEOUT_S,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return ended.stdout.strip() if ended.returncode == 0 else ""
+    return machine.answer([git, "-C", str(ROOT), *describe], GIT_TIMEOUT_S, GIT_OPTIONAL_LOCKS="0").strip()
 
 
 def describe() -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -186,14 +185,7 @@ def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
     with explained(f"cannot write the cache {folder}", KitError, "point GPT149_CACHE elsewhere"):
         folder.mkdir(parents=True, exist_ok=True)
         fill(folder)
-        if tools.family == "gcc":
-            named = subprocess.run(
-                [str(tools.compiler), "-print-file-name=include/omp.h"],
-                capture_output=True,
-                text=True,
-                timeout=20,
-            ).stdout.strip()
-            if Path(named).is_file():
-                shutil.copyfile(named, folder / GCC_OMP)
-                (folder / "omp.h").write_text(OMP)
+        if tools.family == "gcc" and (named := tools.file("include/omp.h")):
+            shutil.copyfile(named, folder / GCC_OMP)
+            (folder / "omp.h").write_text(OMP)
     return folder

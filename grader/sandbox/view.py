@@ -7,12 +7,12 @@ import functools
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from grader.core import machine
 from grader.core.places import ROOT
 
 INSTALLED = ("site-packages", "dist-packages")
@@ -27,7 +27,6 @@ SYSTEM_TABLES = tuple(
 )
 #: Files that the loader opens before a dynamic program starts.
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
-LDD_TIMEOUT_S = 20.0
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _FACTS = "/sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo /proc/meminfo /proc/stat"
 FACTS = tuple(_FACTS.split())
@@ -77,13 +76,7 @@ def interpreter_paths() -> tuple[Path, ...]:
 
 def loaded_files(program: str) -> Iterator[Path]:
     """Yield a program (or a library) and the libraries that it loads, each with the links that lead to the file."""
-    try:
-        listed = subprocess.run(
-            ["ldd", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LDD_TIMEOUT_S
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        listed = ""
-    for name in (program, *re.findall(r"(/[^\s()]+)", listed)):
+    for name in (program, *re.findall(r"(/[^\s()]+)", machine.answer(["ldd", program]))):
         yield from _steps(Path(name))
 
 

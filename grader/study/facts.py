@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -157,8 +156,4 @@ def _line_bytes() -> int:
 
 
 def _sysctl(key: str) -> int:
-    try:
-        answer = subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, timeout=5).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return whole(answer.strip()) or 0
+    return whole(machine.answer(["sysctl", "-n", key], 5.0).strip()) or 0

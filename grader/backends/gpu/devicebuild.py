@@ -12,7 +12,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -30,7 +29,7 @@ from grader.backends.native.compilers import (
 )
 from grader.backends.native.toolchain import cache_root
 from grader.backends.records import Build, BuildOptions
-from grader.core import filebundle, objectcache, pythontree
+from grader.core import filebundle, machine, objectcache, pythontree
 from grader.core.harmless import harmless
 from grader.sandbox import compiling
 from grader.sandbox.command import run_limited
@@ -79,13 +78,7 @@ def has_triton() -> bool:
 def nvcc() -> str:
     """Return the path of nvcc if it runs; else ""."""
     found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin:/opt/cuda/bin")
-    if not found:
-        return ""
-    try:
-        ran = subprocess.run([found, "--version"], capture_output=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return found if ran.returncode == 0 else ""
+    return found if found and machine.answer([found, "--version"]) else ""
 
 
 def _made(started: float, message: str, path: Path | None, key: str, **more: object) -> Build:

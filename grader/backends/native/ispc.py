@@ -15,12 +15,12 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.backends.native.toolchain import X86
+from grader.core import machine
 from grader.core.errors import UsageError, explained
 
 TOOL = "ispc"
@@ -178,18 +178,7 @@ def compiler() -> Compiler | None:
 @functools.lru_cache(maxsize=4)
 def _compiler_at(path: str, modified_ns: int, size_bytes: int) -> Compiler | None:
     """Return the `ispc` at `path`; None if it does not run. Cached until its time or size changes."""
-    try:
-        ended = subprocess.run(
-            [path, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_TIMEOUT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    version = version_of(ended.stdout) if ended.returncode == 0 else ""
+    version = version_of(machine.answer([path, "--version"], VERSION_TIMEOUT_S))
     if not version:
         return None
     arch, target = target_of(platform.machine(), _processor_flags())

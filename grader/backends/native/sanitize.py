@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.backends.native.toolchain import Toolchain, toolchain
+from grader.core import machine
 from grader.core.errors import KitError
 
 FLAGS = (
@@ -117,16 +117,8 @@ LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so.6", "libgcc_s.so.1", "li
 @functools.lru_cache(maxsize=4)
 def _libraries(tools: Toolchain) -> tuple[str, ...]:
     """Return the paths of those LIBRARIES that the compiler has."""
-    found = (_file_of(tools, name) for name in LIBRARIES)
+    found = (tools.file(name) for name in LIBRARIES)
     return tuple(str(path) for path in found if path is not None)
-
-
-def _file_of(tools: Toolchain, name: str) -> Path | None:
-    """Return the file of this name that the compiler would link; None if it has none."""
-    command = [str(tools.compiler), f"-print-file-name={name}"]
-    answer = Path(subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip())
-    # If the compiler lacks the file, it prints the name without a path.
-    return answer.resolve() if answer.is_absolute() and answer.exists() else None
 
 
 @functools.lru_cache(maxsize=4)
@@ -137,7 +129,7 @@ def _runtime(tools: Toolchain) -> Path:
         suffix = "osx_dynamic.dylib" if tools.system == "Darwin" else f"{tools.machine}.so"
         names = [f"libclang_rt.asan_{suffix}", f"libclang_rt.asan-{suffix}", "libclang_rt.asan.so"]
     for name in names:
-        if (found := _file_of(tools, name)) is not None:
+        if (found := tools.file(name)) is not None:
             return found
     raise KitError(
         "this compiler has no AddressSanitizer: on Debian and Ubuntu install g++ with its libasan package"
@@ -218,15 +210,7 @@ def with_lines(output: str, program: Path) -> str:
         return output
     # A return address points behind the call: take the byte before it.
     addresses = [hex(int(offset, 16) - 1) for offset in wanted[:MOST_ADDRESSES]]
-    try:
-        listing = subprocess.run(
-            ["addr2line", "-a", "-i", "-e", str(program), *addresses],
-            capture_output=True,
-            text=True,
-            timeout=LOOKUP_S,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return output
+    listing = machine.answer(["addr2line", "-a", "-i", "-e", str(program), *addresses], LOOKUP_S)
     groups = [group.split("\n")[1:] for group in re.split(r"^0x", listing, flags=re.MULTILINE)[1:]]
     places = {
         offset: [line.partition(" (discriminator")[0] for line in lines if "module.cpp:" in line]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.core.errors import KitError
+from grader.core.machine import answer
 
 X86 = frozenset({"x86_64", "amd64"})
 #: C++ standard on a machine without torch. With torch, the standard is the one that torch's headers need.
@@ -45,6 +46,12 @@ class Toolchain:
     system: str
     machine: str
     linker: str | None
+
+    def file(self, name: str) -> Path | None:
+        """Return the file of this name that the compiler would link or include; None if it has none."""
+        found = Path(answer([str(self.compiler), f"-print-file-name={name}"]).strip())
+        # If the compiler lacks the file, it prints the name without a path.
+        return found.resolve() if found.is_absolute() and found.exists() else None
 
 
 @dataclass(frozen=True)
