@@ -16,7 +16,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from grader.core.errors import KitError, explained
@@ -60,6 +60,15 @@ def publish(made: Path, entry: Path) -> None:
     except OSError:
         if not entry.is_dir():
             raise
+
+
+def kept(root: Path, entry: Path, make: Callable[[Path], Path]) -> Path:
+    """Return an entry of the cache `root`. If it is missing, `make(folder)` builds it and returns its path there."""
+    if not touch(entry):
+        with workplace(root) as place:
+            publish(make(place), entry)
+        prune(root)
+    return entry
 
 
 def share(root: Path, other: Path, kinds: Collection[str]) -> None:

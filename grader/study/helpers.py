@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,10 @@ def program(source: Path) -> Path:
     tools = toolchain()
     recipe = repr((str(tools.compiler), tools.compiler_version, FLAGS)).encode()
     recipe += b"".join(header.read_bytes() for header in sorted(NATIVE.glob("*.h")))
-    return _kept(recipe + source.read_bytes(), name, lambda made: _compile(str(tools.compiler), source, made))
+    entry = _entry(recipe + source.read_bytes(), name)
+    return objectcache.kept(
+        cache_root(), entry, lambda place: _compile(str(tools.compiler), source, place / name)
+    )
 
 
 def _executable(program: Path) -> Path:
@@ -49,35 +52,30 @@ def _executable(program: Path) -> Path:
     if os.access(program, os.X_OK):
         return program
 
-    def copy(made: Path) -> None:
-        shutil.copyfile(program, made)
+    def copy(place: Path) -> Path:
+        made = Path(shutil.copyfile(program, place / program.name))
         made.chmod(0o755)
+        return made
 
-    return _kept(program.read_bytes(), program.name, copy)
+    return objectcache.kept(cache_root(), _entry(program.read_bytes(), program.name), copy)
 
 
-def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
-    """Return the cached file for `recipe`, the bytes that determine its content. If it is missing, `make` writes it."""
-    entry = cache_root() / "objects" / f"{hashlib.sha256(recipe).hexdigest()[:32]}.{name}"
-    if not objectcache.touch(entry):
-        with objectcache.workplace(cache_root()) as place:
-            make(place / name)
-            objectcache.publish(place / name, entry)
-            objectcache.prune(cache_root())
-    return entry
+def _entry(recipe: bytes, name: str) -> Path:
+    """Return the cache's entry for `recipe`, the bytes that determine the content of the file `name`."""
+    return cache_root() / "objects" / f"{hashlib.sha256(recipe).hexdigest()[:32]}.{name}"
 
 
 def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, source: Path) -> Path:
     """Compile a study's program for a platform into `folder`, for a handout. Raises KitError if `compiler` fails."""
     made = folder / objectcache.prebuilt_name(source.stem, system, machine)
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
-    _compile(compiler, source, made, *bare)
-    return made
+    return _compile(compiler, source, made, *bare)
 
 
-def _compile(compiler: str, source: Path, made: Path, *flags: str) -> None:
+def _compile(compiler: str, source: Path, made: Path, *flags: str) -> Path:
     command = [compiler, *FLAGS, "-I", str(NATIVE), str(source), *flags, "-o", str(made)]
     _checked(command, made.parent, COMPILE_TIMEOUT_S, f"compile {source.name}")
+    return made
 
 
 def output_of(source: Path, arguments: Sequence[object], timeout_s: float) -> str:

@@ -75,20 +75,16 @@ def build_program(
     for path in (*sorted(NATIVE.glob("*.*")), *sorted(standin.PLAIN.glob("*")), *sorted(SHIM.glob("*.h"))):
         digest.update(b"\0" + path.read_bytes())
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.program"
-    if not objectcache.touch(entry):
-        with objectcache.workplace(cache_root()) as place:
-            prepared = standin.prepare(kit.flags, macros)
-            compilers = Compilers(
-                Source(tools, text, None, kit.flags, macros),
-                BuildOptions(sandbox=sandbox),
-                (SHIM, standin.PLAIN),
-            )
-            with compiling.room(sandbox, place, prepared.folder) as room:
-                _compile_all(compilers, replace(prepared, folder=room.header), kit, runner, room, source.name)
-                made = compiling.taken(room.folder / "program", place)
-            objectcache.publish(made, entry)
-            objectcache.prune(cache_root())
-    return entry
+
+    def make(place: Path) -> Path:
+        prepared = standin.prepare(kit.flags, macros)
+        compiled = Source(tools, text, None, kit.flags, macros)
+        compilers = Compilers(compiled, BuildOptions(sandbox=sandbox), (SHIM, standin.PLAIN))
+        with compiling.room(sandbox, place, prepared.folder) as room:
+            _compile_all(compilers, replace(prepared, folder=room.header), kit, runner, room, source.name)
+            return compiling.taken(room.folder / "program", place)
+
+    return objectcache.kept(cache_root(), entry, make)
 
 
 def _compile_all(
@@ -126,17 +122,17 @@ def _runtime(tools: Toolchain, source: Path) -> Path:
     for path in sorted(NATIVE.glob("*.*")):
         digest.update(b"\0" + path.read_bytes())
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.{source.stem}.o"
-    if not objectcache.touch(entry):
-        with objectcache.workplace(cache_root()) as place:
-            finished = run_limited_compiler(
-                [str(tools.compiler), *flags, "-c", str(source), "-o", "runtime.o"], place, COMPILE_TIMEOUT_S
+
+    def make(place: Path) -> Path:
+        command = [str(tools.compiler), *flags, "-c", str(source), "-o", "runtime.o"]
+        finished = run_limited_compiler(command, place, COMPILE_TIMEOUT_S)
+        if finished.returncode != 0:
+            raise KitError(
+                f"{tools.compiler} cannot compile {source.name} of the kit: {_first_error(finished)}"
             )
-            if finished.returncode != 0:
-                raise KitError(
-                    f"{tools.compiler} cannot compile {source.name} of the kit: {_first_error(finished)}"
-                )
-            objectcache.publish(place / "runtime.o", entry)
-    return entry
+        return place / "runtime.o"
+
+    return objectcache.kept(cache_root(), entry, make)
 
 
 def _first_error(finished: Finished) -> str:

@@ -216,10 +216,7 @@ def kit(cache: Path | None = None) -> Kit:
     """Return the kit's objects, cached for each compiler. Raises KitError if they cannot be compiled."""
     cache, tools = cache or cache_root(), toolchain()
     entry = cache / "objects" / f"{digest(repr(tools).encode(), *contents_of(INSIDE, SHIM))}.kit"
-    if not objectcache.touch(entry):
-        with objectcache.workplace(cache) as place:
-            _make_kit(tools, place)
-            objectcache.publish(place, entry)
+    objectcache.kept(cache, entry, lambda place: _make_kit(tools, place))
     return Kit(entry, (entry / "linkage").read_text(), _views(tools, cache))
 
 
@@ -238,7 +235,7 @@ def _views(tools: Toolchain, cache: Path) -> stages.Views:
     return made
 
 
-def _make_kit(tools: Toolchain, place: Path) -> None:
+def _make_kit(tools: Toolchain, place: Path) -> Path:
     compiler, openmp = str(tools.compiler), _openmp(tools)[0]
     ours = (f"-std={tools.cxx_standard}", "-O2", "-fPIE", f"-I{INSIDE}", f"-I{SHIM}", "-c")
     for name, flags in ((RUNNER, ()), ("trial.o", openmp)):
@@ -253,6 +250,7 @@ def _make_kit(tools: Toolchain, place: Path) -> None:
     static = ("-static",) if linkage.startswith("static") else ()
     launch = [str(INSIDE / "launch.cpp"), "-o", LAUNCH]
     _make([compiler, f"-std={tools.cxx_standard}", "-O2", *static, *launch], place)
+    return place
 
 
 def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
@@ -294,9 +292,8 @@ def reference_program(kernels: Callable[[], Path], key: str) -> Path:
     cache, tools = cache_root(), toolchain()
     known = kit(cache)
     entry = cache / "objects" / f"{digest(b'reference', key.encode(), known.folder.name.encode())}.program"
-    if objectcache.touch(entry):
-        return entry
-    with objectcache.workplace(cache) as place:
+
+    def make(place: Path) -> Path:
         adapter = [
             str(tools.compiler),
             f"-std={tools.cxx_standard}",
@@ -306,11 +303,16 @@ def reference_program(kernels: Callable[[], Path], key: str) -> Path:
             f"-I{SHIM}",
         ]
         _make([*adapter, "-c", str(INSIDE / "reference.cpp"), "-o", "reference.o"], place)
-        objects = [str(known.runner), "reference.o", str(kernels())]
-        _make(_link(tools, known.linkage, objects, PROGRAM), place)
-        _open_to_runners(place / PROGRAM)
-        objectcache.publish(place / PROGRAM, entry)
-    return entry
+        return _linked(known, tools, [str(known.runner), "reference.o", str(kernels())], place)
+
+    return objectcache.kept(cache, entry, make)
+
+
+def _linked(known: Kit, tools: Toolchain, objects: Sequence[str], place: Path) -> Path:
+    """Link a program that every user may start. Return its path."""
+    _make(_link(tools, known.linkage, objects, PROGRAM), place)
+    _open_to_runners(place / PROGRAM)
+    return place / PROGRAM
 
 
 def joined(kernels: Path, made: Path) -> None:
@@ -327,13 +329,8 @@ def linked(kernels: Path) -> Path:
     known = kit(cache)
     prepared = standin.prepare(OWN_FLAGS, (), cache)
     entry = cache / "objects" / f"{digest(kernels.read_bytes(), known.folder.name.encode())}.program"
-    if not objectcache.touch(entry):
-        with objectcache.workplace(cache) as place:
-            objects = [str(known.runner), str(kernels), *map(str, prepared.objects)]
-            _make(_link(tools, known.linkage, objects, PROGRAM), place)
-            _open_to_runners(place / PROGRAM)
-            objectcache.publish(place / PROGRAM, entry)
-    return entry
+    objects = [str(known.runner), str(kernels), *map(str, prepared.objects)]
+    return objectcache.kept(cache, entry, lambda place: _linked(known, tools, objects, place))
 
 
 # ---- one build
