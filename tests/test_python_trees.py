@@ -109,6 +109,7 @@ class TestVerdicts:
             ("ops/tiles.py", MATH, "\n1 / 0\n", "crash", "ops/tiles.py:9 raised ZeroDivision"),
             ("flash.py", "d = q.shape\n", "d = q.shape[:2]\n", "crash", "flash.py:58 raised ValueError: "),
             ("ops/tiles.py", "None] * k_column)", "None] * k_column + 99)", "wrong", ""),
+            ("ops/tiles.py", "(q, k) * scale", "(q, k)", "wrong", "ops/tiles.py:%: s = tl.dot(q, k)"),
         ],
     )
     def test_messages_name_the_file_and_the_line(
@@ -118,8 +119,10 @@ class TestVerdicts:
         assert old in PACKAGE[name]
         put(tmp_path, {**PACKAGE, name: PACKAGE[name].replace(old, new, 1)})
         found = judged(tmp_path / "tests" / "adapters.py")
-        line = PACKAGE[name].partition(old)[0].count("\n") + 1
-        says = says or f"Line cs336_systems/{file}:{line} loaded from outside of every tensor"
+        line = str(PACKAGE[name].partition(old)[0].count("\n") + 1)
+        says = (
+            says.replace("%", line) or f"Line cs336_systems/{file}:{line} loaded from outside of every tensor"
+        )
         assert found.verdict == verdict and says in words(found), words(found)
 
 
@@ -165,6 +168,17 @@ def test_the_reader_follows_names_between_files(main: str, other: str, named: st
     made = reads(tmp_path, {"kernels.py": main, "own.py": other}, "f")
     found = [*(f"calls {name}" for _, name in made.calls), *(f"reaches {name}" for _, name in made.reaches)]
     assert (made.files, found) == (("kernels.py", "own.py"), [named] * bool(named))
+
+
+@interpreted
+@pytest.mark.parametrize(("named", "counts"), [("F.TILE", False), ("F.backward(ctx, x)", True)])
+def test_a_backward_pass_counts_for_the_forward_pass_only_if_it_is_named(
+    named: str, counts: bool, tmp_path: Path
+) -> None:
+    text = "import torch\nclass F(torch.autograd.Function):\n    TILE = 16\n"
+    text += f"    def forward(ctx, x):\n        {named}\n    def backward(ctx, x):\n        torch.mm(x, x)\n"
+    made = reads(tmp_path, {"kernels.py": text}, "f=pytorch=forward")
+    assert [name for _, name in made.calls] == ["torch.mm (line 7)"] * counts
 
 
 def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:

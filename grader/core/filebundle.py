@@ -43,6 +43,14 @@ def split(data: bytes) -> dict[str, bytes]:
     return found
 
 
+def first_lines(data: bytes) -> Iterator[tuple[int, str]]:
+    """Yield (number of its first line in the bundle, name) for each file of a bundle; nothing for other data."""
+    line = 1
+    for name, content in split(data).items():
+        yield line + 1, name
+        line += content.count(b"\n") + 2
+
+
 def roots(main: str, top: str) -> Iterator[str]:
     """Yield the folders in which the top-level module or package `top` may lie, as prefixes of paths ("src/")."""
     folder = main.rpartition("/")[0]

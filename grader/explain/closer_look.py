@@ -627,10 +627,8 @@ class Closer:
             return ""
         if right != [True, False]:
             return ""
-        return (
-            "the first call of a process is right and the same call again is wrong: a static or global variable keeps "
-            "a value from call to call"
-        )
+        keeping = self.kernel.oracle.keeping
+        return f"the first call of a process is right and the same call again is wrong: {keeping}"
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
         """Return " (expected ..., got ...)" with all numbers of an output at these sizes; "" for a large output."""

@@ -210,14 +210,14 @@ def _workspaces(at: Reached, part: Part) -> list[str]:
 def in_words(shown: Sequence[Shown], body: Body, file_name: str) -> str:
     """Return text with the found lines, or with the function's place if none was found, to follow a diagnosis."""
     if not shown:
-        return f"{body.name} is {file_name}:{body.first} to {body.last}."
+        return f"{body.name} is {body.where(body.first, file_name)} to {body.last}."
     rows, within = list[str](), ""
     for each in shown:
         if each.within != within:
             within = each.within
             rows.append(f" In {within}:")
         words = f"   ({each.words})" if each.words else ""
-        rows.append(f"  {file_name}:{each.place.line}: {each.place.text}{words}")
+        rows.append(f"  {body.where(each.place.line, file_name)}: {each.place.text}{words}")
     if shown[0].within:
         return "\n".join([f"{HEADING}{rows[0][3:]}", *rows[1:]])
     return "\n".join([f"{HEADING} {body.name}:", *rows])

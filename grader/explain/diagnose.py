@@ -46,10 +46,6 @@ _FAR_SMALLER = 100
 #: C++ names of the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
 OTHER_RESULT = "A second call with the same inputs gives another result."
-ONE_THREAD = (
-    "Only one thread works here, so it is not a race. The function reads memory that was never written or lies outside "
-    "of an array, or a static or global variable keeps a value from the call before."
-)
 SAME_OUTPUT = "Another mistake gives the same output:"
 
 
@@ -160,7 +156,7 @@ def _unsteady(
             report = _report(outside[0].code, outside[0].words, place, seen)
             return Explained(**vars(report), suspects=tuple(outside))
     if not race:
-        return _report("unsteady", f"{OTHER_RESULT} {ONE_THREAD}", place, seen)
+        return _report("unsteady", f"{OTHER_RESULT} {oracle.unsteady_advice}", place, seen)
     words = f"{OTHER_RESULT} {oracle.race_advice}"
     report = _report("race", words, place, seen)
     return replace(report, message=f"{report.message} `{race}` names the variable and the line.")

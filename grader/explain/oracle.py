@@ -89,6 +89,13 @@ class Oracle(ABC):
         "Do threads share a variable or a row of the workspace (declare it inside the parallel loop)? Is memory read "
         "before it is written, or does a static or global variable keep a value from the call before?"
     )
+    unsteady_advice = (
+        "Only one thread works here, so it is not a race. The function reads memory that was never written or lies "
+        "outside of an array, or a static or global variable keeps a value from the call before."
+    )
+    """Causes of results that change from call to call, for a part without threads."""
+    keeping = "a static or global variable keeps a value from call to call"
+    """The cause if the first call of a process is right and the same call again is wrong."""
 
     @abstractmethod
     def expected(self, inputs: Inputs, shape: Shape) -> Expected | Mapping[str, Expected]:

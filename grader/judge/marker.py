@@ -12,7 +12,8 @@ from grader.assignment.records import Case, Part
 from grader.backends import binding, faults
 from grader.backends.faults import Broken
 from grader.backends.protocol import SampledRows
-from grader.core.errors import KitError
+from grader.core import filebundle, pythontree
+from grader.core.errors import KitError, UsageError
 from grader.core.results import CaseResult, Diagnosis
 from grader.explain.case_run import CaseRun, expectations
 from grader.explain.explanation_errors import UNEXPLAINED, attempt
@@ -256,10 +257,14 @@ class Marker:
 
     @functools.cached_property
     def source(self) -> str:
-        """The student's source; "" if it cannot be read."""
+        """The student's source, a bundle if it has several files; "" if it cannot be read."""
         try:
-            return self.bench.source.read_text(errors="replace")
-        except OSError:
+            whole = pythontree.whole(self.bench.source)
+            is_bundle = bool(filebundle.split(whole))
+            return (
+                whole.decode(errors="replace") if is_bundle else self.bench.source.read_text(errors="replace")
+            )
+        except (OSError, UsageError):
             return ""
 
     def overwritten(self, run: CaseRun) -> Diagnosis | None:

@@ -111,6 +111,13 @@ class Body:
     code: tuple[str, ...]
     text: str = ""
     """The function's body without comments and literals. Unlike in `code`, long lines are not cut."""
+    files: tuple[tuple[int, str], ...] = ()
+    """For a hand-in of several files in one text: the number of each file's first line, and its name."""
+
+    def where(self, line: int, file_name: str) -> str:
+        """Return "FILE:LINE" for a line of `rows`. `file_name` is the name of a hand-in of one file."""
+        first, name = max((each for each in self.files if each[0] <= line), default=(1, file_name))
+        return f"{name}:{line - first + 1}"
 
     def by_statements(self) -> Body:
         """Return the same function with one statement on each line; a long statement takes several lines.

@@ -130,13 +130,23 @@ def summed(terms: int) -> float:
 # ---- functions of single elements or rows
 
 
-class Rows(Oracle):
+class OnGpu(Oracle):
+    """Base of this lab's oracles."""
+
+    clues = CLUES
+    unsteady_advice = (
+        "Do programs of a kernel write to the same element, or add to it without an atomic operation? Is memory read "
+        "before it is written (torch.empty holds any values), or does a global variable keep a value?"
+    )
+    keeping = "memory of torch.empty is read or added to before it is set, or a global variable keeps a value"
+
+
+class Rows(OnGpu):
     """Oracle of a function from x to y, which have the same shape. `dims` names its two sizes."""
 
     dims = ("R", "C")
     axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
     output = "y"
-    clues = CLUES
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         return self.of(inputs["x"].astype(np.float64), shape)
@@ -203,10 +213,9 @@ class SoftmaxLong(Softmax):
 # ---- a product
 
 
-class Matmul(Oracle):
+class Matmul(OnGpu):
     axes = (Axis("row", "rows", "i", "rows"), Axis("column", "columns", "j", "columns"))
     output = "c"
-    clues = CLUES
     mistakes = tuple(elements.MISTAKES)
     relations = (simple.not_written, simple.partly_not_written, simple.transposed, simple.moved)
     weak_relations = (simple.constant_factor, elements.half_accumulator, simple.imprecise)
@@ -332,6 +341,8 @@ def gradients_of(
     if own:
         rounding = w + 2 * summed(p.shape["M"])
         delta_off += mean((p.weight_error + lse_off) * abs(dp - delta) + rounding * abs(dp) + dp_off)
+        # A kernel may also compute D as the row's sum of P dP. Then an error of L changes D as well.
+        delta_off = np.maximum(delta_off, mean((off + rounding) * abs(dp) + (1 + off) * dp_off))
     ds = weights * (dp - delta)
     ds_off = (
         weights * (off * abs(dp - delta) + (1 + off) * (dp_off + delta_off)) + w * abs(ds) + flushed(p.shape)
@@ -355,11 +366,10 @@ def gradients_of(
     return {name: product(*factors[name]) for name in wanted}
 
 
-class Flash(Oracle):
+class Flash(OnGpu):
     """Base of the oracles of attention's two passes. The predictions of its `mistakes` take a `Heads`."""
 
     output = "O"
-    clues = CLUES
     explains_not_finite = True
     relations = (simple.partly_not_written,)
     weak_relations = (elements.half_accumulator, simple.imprecise)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from grader.core import filebundle
 from grader.source.cpptext import PYTHON, PythonSpan, blanked, python_definitions
 from grader.source.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body
 
@@ -48,6 +49,7 @@ class _Text:
         text = source[:LARGEST_SOURCE]
         self.rows, self.lines = text.split("\n"), blanked(text, PYTHON).split("\n")
         self.spans = python_definitions(self.lines)
+        self.files = tuple(filebundle.first_lines(source.encode()))
 
     def launches(self, span: PythonSpan) -> bool:
         return any(_LAUNCH.search(line) for k in self._reached(span) for line in self.lines[k.first : k.end])
@@ -57,7 +59,7 @@ class _Text:
         code = tuple(line[:LONGEST_LINE] if k in kept else "" for k, line in enumerate(self.lines))
         rows = tuple(row[:LONGEST_LINE] for row in self.rows)
         # The Body covers the whole file: kernels may come before or after the function.
-        return Body(start.name, start.first + 1, 0, len(rows), (), rows, code)
+        return Body(start.name, start.first + 1, 0, len(rows), (), rows, code, files=self.files)
 
     def _reached(self, start: PythonSpan) -> list[PythonSpan]:
         """Return this definition and the module-level functions that it uses, directly or not."""

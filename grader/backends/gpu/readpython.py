@@ -647,7 +647,7 @@ class Files:
     def found(self, entry: str, chosen: str = "any", reached: str = "both") -> Places:
         """Return the names that are to be reported for an entry, in the order of their first places."""
         statements = [(reader, each) for reader in self.readers.values() for each in reader.statements]
-        found = self.walk([*statements, *self.start(entry, chosen, reached)])
+        found = self.walk([*statements, *self.start(entry, chosen, reached)], reached)
         # Code that runs at import does not compute results, but could look for the recorder of traces.
         at_import = self.walk([(r, each) for r in self.readers.values() for each in r.at_import])
         found.update(
@@ -655,18 +655,30 @@ class Files:
         )
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
-    def walk(self, pending: list[Definition]) -> Places:
-        """Return the names to be reported in these nodes, and in all definitions that they refer to."""
+    def walk(self, pending: list[Definition], reached: str = "both") -> Places:
+        """Return the names to be reported in these nodes, and in all definitions that they refer to.
+
+        If `reached` is "forward", a class's method `backward` counts only if a node names it: torch calls it later.
+        """
         found: dict[str, Found] = {file: {} for file in self.readers}
         done: set[int] = set()
         led: set[tuple[str, str, str]] = set()
+        later: list[Definition] = []
         while pending:
             reader, statement = pending.pop()
             if id(statement) in done:
                 continue
             done.add(id(statement))
+            if isinstance(statement, ast.ClassDef) and reached == "forward":
+                parts = [(reader, each) for each in ast.iter_child_nodes(statement)]
+                later += [each for each in parts if is_backward(each[1])]
+                pending += [each for each in parts if not is_backward(each[1])]
+                continue
             own = found[reader.file]
             for node, around, is_kernel in nodes(statement, reader):
+                if "backward" in (getattr(node, "attr", ""), getattr(node, "value", "")):
+                    pending, later = pending + later, []
+                    reached = "both"
                 reader.look(node, around, own, is_kernel=is_kernel)
                 if isinstance(node, ast.FunctionDef) and reader.is_kernel(node) and not is_kernel:
                     reader.read_kernel(node, around, own)
@@ -694,7 +706,7 @@ class Files:
         found = named[-1:] or (fitting if self.bundle is not None else fitting[-1:])
         if reached != "forward":
             return list(found)
-        return [(r, each) for r, c in found for each in c.body if getattr(each, "name", "") != "backward"]
+        return [(r, each) for r, c in found for each in c.body if not is_backward(each)]
 
     def adapted(self, language: str) -> list[tuple[Reader, ast.ClassDef]]:
         """Return the classes named in the file's adapter: CS336's function that returns the class to judge."""
@@ -722,6 +734,10 @@ class Files:
                 names = [n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute))]
                 pending += [each for name in names for each in self.newly(own, name, led)]
         return False
+
+
+def is_backward(node: ast.AST) -> bool:
+    return getattr(node, "name", "") == "backward"
 
 
 def is_function(reader: Reader, cls: ast.ClassDef) -> bool:

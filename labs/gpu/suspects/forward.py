@@ -13,6 +13,7 @@ from .scene import LOG2_E, TILES, Heads, in_blocks, last_tile, running_maxima, s
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
 Outputs = dict[str, Array]
+MASKED_AS_ZERO = "Masked scores are 0, and count exp(0): they have to be -inf."
 
 
 def _hidden(h: Heads, seen: Array) -> Outputs:
@@ -80,8 +81,11 @@ MISTAKES += [
         lambda h:
             None if not h.causal or h.queries == h.keys else
             _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + h.keys - h.queries)),
-    row("masked_as_zero", "mask_as_zero", "Masked scores are 0, and count exp(0): they have to be -inf.",
+    row("masked_as_zero", "mask_as_zero", MASKED_AS_ZERO,
         lambda h: softmax_of(np.where(h.seen[None], h.scaled, 0.0), h.v) if h.causal else None),
+    *in_blocks("masked as zero in tiles of {}", "mask_as_zero", MASKED_AS_ZERO,
+        lambda h, tile: None if (seen := diagonal_tiles(h, tile)) is None else
+            softmax_of(np.where(seen[None], np.where(h.seen[None], h.scaled, 0.0), -np.inf), h.v), TILES),
     row("masked_late", "mask_after_exp",
         "The mask hides values, not weights: the row's sum still contains the masked keys.", _masked_late),
     row("mask_not_asked", "mask_always", "The causal mask is applied although `causal` is False.",
