@@ -1,4 +1,4 @@
-"""Text for sizes in bytes, and whole numbers from untrusted text.
+"""Text for sizes in bytes and for lists of names, and whole numbers from untrusted text.
 
 Two modules format sizes in other ways on purpose. The profiler's table copies the format of torch
 (`grader.report.terminal`), and sizes of caches are written as on a command line, "32K" (`grader.study.helpers`).
@@ -6,8 +6,11 @@ Two modules format sizes in other ways on purpose. The profiler's table copies t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 MIB, GIB = 1 << 20, 1 << 30
 MOST_DIGITS = 19
+MOST_NAMES = 5
 
 
 def size_text(size_bytes: float) -> str:
@@ -24,3 +27,9 @@ def whole(text: str) -> int | None:
     """Convert a text of ASCII digits to a number. Return None for other text and for more than MOST_DIGITS digits."""
     plain = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
     return int(text) if plain else None
+
+
+def shortened(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """Return the first `most` names as text, and the number of the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -32,6 +32,7 @@ from itertools import islice
 from pathlib import Path
 
 from grader.core.places import ROOT
+from grader.core.quantities import shortened
 from grader.core.results import Flag
 from grader.integrity import elf, symbols
 from grader.sandbox import GIB, run_limited
@@ -263,9 +264,7 @@ def _loaded_names(data: bytes) -> set[str]:
 
 def listed(names: Iterable[str]) -> str:
     """Return a text with the first names in sorted order, each cut to LONGEST_NAME, and the number of the others."""
-    found = sorted(set(names))
-    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-    return ", ".join(shown(name) for name in found[:_MOST_NAMES]) + more
+    return shortened([shown(name) for name in sorted(set(names))], _MOST_NAMES)
 
 
 def shown(text: str, limit: int = LONGEST_NAME) -> str:

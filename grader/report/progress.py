@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 REFRESH_PER_S = 4
 NAME_COLUMNS = 32
 BAR_COLUMNS = 40
-MOST_NAMES = 5
 
 
 class Harmless:
@@ -200,12 +199,6 @@ def _name(text: str) -> Text:
 def counted(verdicts: Counter[str]) -> str:
     """Return counts of verdicts as text, most frequent first, such as "5 pass, 1 slow"."""
     return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-
-
-def shortened(names: Sequence[str]) -> str:
-    """Return the first MOST_NAMES names as text, and the number of the others."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def duration(seconds: float) -> str:

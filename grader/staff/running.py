@@ -24,8 +24,9 @@ from grader.assignment.records import Assignment
 from grader.core import machine, plainfile, version
 from grader.core.commandline import EXIT_INTERRUPTED
 from grader.core.errors import EXIT_KIT, EXIT_PASS, UsageError
+from grader.core.quantities import shortened
 from grader.report import words
-from grader.report.progress import Progress, counted, shortened
+from grader.report.progress import Progress, counted
 from grader.sandbox import Sandbox
 from grader.staff.classroom import byhand, changes, fingerprints, gradebook, ledger, planning
 from grader.staff.classroom.executor import LocalExecutor, silence_limits

@@ -22,8 +22,8 @@ from grader.core.commandline import Parser
 from grader.core.errors import EXIT_PASS, UsageError, explained
 from grader.core.harmless import harmless, one_line
 from grader.core.places import PUBLIC_CONFIG, WRITEUP_KEY
+from grader.core.quantities import shortened
 from grader.report.grades_csv import csv_line, safe_text
-from grader.report.progress import shortened
 from grader.staff.classroom import byhand, gradebook, ledger
 from grader.study import writeup
 from grader.study.writeup import NAME, Region, State, exported, template_of

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 
 from grader.core.errors import UsageError
 from grader.core.harmless import one_line
+from grader.core.quantities import shortened
 
 MAX_CHARS, MAX_BYTES = 48, 120
 MOST_NAMED = 5
@@ -78,10 +79,8 @@ def closest(wanted: str, known: Mapping[str, str]) -> str:
     if wanted in known or len(found) == 1:
         return wanted if wanted in known else found[0]
     if found:
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        raise UsageError(
-            f"'{one_line(wanted[:MAX_CHARS])}' fits several: {', '.join(found[:MOST_NAMED])}{more}; give one id"
-        )
+        several = shortened(found, MOST_NAMED)
+        raise UsageError(f"'{one_line(wanted[:MAX_CHARS])}' fits several: {several}; give one id")
     raise UsageError(no_such_submission(wanted, known))
 
 

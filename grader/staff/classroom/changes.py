@@ -15,9 +15,9 @@ from grader.core import plainfile
 from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
 from grader.core.places import GRADER_COMMAND
+from grader.core.quantities import shortened
 from grader.core.results import PartResult, SubmissionResult
 from grader.report.grades_csv import csv_line, safe_text
-from grader.report.progress import shortened
 from grader.report.words import number, ratio
 from grader.staff.classroom import byhand, ledger
 from grader.staff.classroom.ledger import Record
@@ -199,7 +199,7 @@ def _evidence(then: PartResult, now: PartResult) -> list[str]:
     wrong = {case.name: case for case in then.cases if not case.ok}
     later = {case.name: case for case in now.cases if not case.ok}
     cases = [
-        f"{word} {_named(names)}"
+        f"{word} {shortened(names, MOST_NAMED)}"
         for word, names in (
             (
                 "right now:",
@@ -228,11 +228,6 @@ def _evidence(then: PartResult, now: PartResult) -> list[str]:
 
 def _case(name: str, hidden: bool) -> str:
     return f"'{one_line(name, 40)}'" + (" (hidden)" if hidden else "")
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
 
 
 # ---- text

@@ -20,11 +20,11 @@ from grader.assignment.records import Assignment
 from grader.core import plainfile
 from grader.core.errors import UsageError, explained
 from grader.core.harmless import one_line
+from grader.core.quantities import shortened
 from grader.core.results import Score, SubmissionResult
 from grader.report import classbook, feedback, result_json
 from grader.report.grades_csv import csv_line, safe_text
 from grader.report.machines import MachineRow, Row, load_text
-from grader.report.progress import shortened
 from grader.report.tally import flags_of
 from grader.report.terminal import OPEN, Terminal
 from grader.report.words import moment, number, plural, zone_of

@@ -33,10 +33,10 @@ from grader.backends.torch.torchbuild import PYTHON_HEADERS
 from grader.core import machine
 from grader.core.commandline import assignment_file
 from grader.core.errors import UsageError
+from grader.core.quantities import shortened
 from grader.judge import regrade
 from grader.judge.regrade import Rest
 from grader.report import result_json
-from grader.report.progress import shortened
 from grader.sandbox import Sandbox
 from grader.staff.classroom import fingerprints, gradebook, ledger
 from grader.staff.classroom.fingerprints import Fingerprints

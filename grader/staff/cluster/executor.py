@@ -18,7 +18,7 @@ from typing import Any
 
 from grader.core.errors import KitError, UsageError
 from grader.core.harmless import one_line
-from grader.report.progress import shortened
+from grader.core.quantities import shortened
 from grader.staff.classroom.executor import Done, Event, Failed, Job, MachineMet, Phase
 from grader.staff.classroom.grading import light
 from grader.staff.classroom.worker import calibrated

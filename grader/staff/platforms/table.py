@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from grader.core.errors import UsageError
 from grader.core.harmless import one_line
+from grader.core.quantities import shortened
 from grader.report.classroom50 import LARGEST_BYTES as LARGEST_CLASSROOM50_BYTES
 from grader.report.prairielearn import LARGEST_BYTES
 from grader.staff.platforms import gradebook, gradescope, prairielearn
@@ -68,13 +69,10 @@ def chosen(table: Table, asked: Asked) -> int:
     if len(fitting) == 1:
         return fitting[0]
     names = [one_line(match[0], 60) for match in found.values()]
-    listed = ", ".join(names[:MOST_LISTED]) + (
-        f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    )
     what = "several columns are" if fitting else "no column is"
     raise UsageError(
         f"{table.at(header)}: {what} called '{one_line(asked.column or asked.title, 60)}': choose one with --column "
-        f"({listed or 'the file has no assignment'})"
+        f"({shortened(names, MOST_LISTED) or 'the file has no assignment'})"
     )
 
 
