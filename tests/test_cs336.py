@@ -259,6 +259,15 @@ def test_a_missing_backward_leaves_the_forward_parts_passing(tmp_path: Path) -> 
     assert forward.verdict == "missing" and "forward is not implemented" in words(forward)
 
 
+def test_a_backward_pass_after_a_wrong_forward_pass_names_it(tmp_path: Path) -> None:
+    unscaled = edited(MASTER, next(made for made in known.WRONG if made.name == "not scaled"))
+    found = judged(tmp_path, unscaled, ["forward_triton", "backward_triton"])
+    assert "not multiplied" in words(found["forward_triton"])
+    assert words(found["backward_triton"]).startswith(
+        "This pass uses O and L of forward_triton, which is wrong"
+    )
+
+
 def test_a_missing_package_or_gpu_is_not_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ASSIGNMENT", replace(ASSIGNMENT, packages=("einx_of_no_one",)))
     for line, verdict, says in (

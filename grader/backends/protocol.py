@@ -155,6 +155,10 @@ class Backend(ABC):
         """
         return None
 
+    def forward_of(self, part: Part, parts: Iterable[Part]) -> Part | None:
+        """Return the part with the forward pass of the class whose backward pass `part` is; None for other parts."""
+        return None
+
     @abstractmethod
     def function_in(self, part: Part, source: str) -> Body | None:
         """Return a part's function in the student's source; None if it is not found."""

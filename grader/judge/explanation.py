@@ -68,11 +68,20 @@ def _closer_look(
 ) -> list[Refinement]:
     """Return steps that may improve the diagnosis: name a helper that fails, too, or call the kernel again."""
     part, bench = results.part, results.bench
-    if part.table:
+    if part.table or verdict == "wrong":
         bench.helpers[part.id] = verdict in ("wrong", *BROKEN_OFF)
-    elif verdict in NOT_BUILT:
+    if verdict == "wrong" and (forward := _wrong_forward(results)) is not None:
+        lead = (
+            f"This pass uses {' and '.join(forward.outputs)} of {forward.id}, which is wrong: fix it first."
+        )
+        return [lambda known: replace(known, message=f"{lead} {known.message}")]
+    if verdict in NOT_BUILT and not part.table:
         return []
-    elif not diagnosis.hidden and (helper := attempt(lambda: failing_helper(results), None)) is not None:
+    if (
+        not part.table
+        and not diagnosis.hidden
+        and (helper := attempt(lambda: failing_helper(results), None)) is not None
+    ):
         return [lambda known: _helper_first(known, helper, verdict, results)]
     options = bench.options
     judged = JudgedPart(
@@ -111,6 +120,15 @@ def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Cor
         else []
     )
     return replace(known, message="\n".join([f"{first} {rest}", *shown]))
+
+
+def _wrong_forward(results: Correctness) -> Part | None:
+    """Return the part with the forward pass that this backward pass calls, if it is wrong; else None."""
+    part, bench = results.part, results.bench
+    forward = results.backend.forward_of(part, bench.assignment.parts)
+    if forward is None or results.marker.seen() is None:
+        return None
+    return forward if bench.helpers.get(forward.id) else None
 
 
 def failing_helper(results: Correctness) -> Part | None:

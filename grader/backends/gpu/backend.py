@@ -6,7 +6,7 @@ The messages are for a machine without a GPU, and for GPU files that crash, hang
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -86,6 +86,13 @@ class GpuBackend(Backend):
             return None
         # An autograd.Function gets only these tensors and allocates all others itself.
         return {*form.arguments, *([form.gradient] if form.gradient else [])}
+
+    def forward_of(self, part: Part, parts: Iterable[Part]) -> Part | None:
+        form = properties(part).autograd
+        if form is None or form.gradient is None:
+            return None
+        wanted = replace(form, gradient=None)
+        return next((each for each in parts if properties(each).autograd == wanted), None)
 
     def function_in(self, part: Part, source: str) -> Body | None:
         from grader.backends.gpu import kernelmarks
