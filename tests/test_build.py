@@ -481,6 +481,7 @@ def test_only_the_kits_probe_excludes_a_linker(tmp_path: Path, warm_cache: Path,
     assert len(list(warm_cache.glob("linkers/*"))) == 1
 
 
+@pytest.mark.full
 def test_the_compiler_has_a_fixed_date(tmp_path: Path, warm_cache: Path) -> None:
     clock = """
 constexpr bool same(const char* a, const char* b) { return *a == *b && (!*a || same(a + 1, b + 1)); }

@@ -50,6 +50,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
     assert not list(acting.temporary.iterdir()), "a scratch folder is left"
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_twice_costs_only_its_submission(acting: Class) -> None:
     acting.add_all({"ada": "", "bob": "die 1\nslow", "eve": "die 2\nslow", "zoe": "wrong"})
     assert "1 have no verdict because the kit or the machine failed: eve" in acting.grade(
@@ -234,6 +235,7 @@ def test_run_from_the_command_line_gives_every_submission_an_entry(real_class: C
     assert again.returncode == 2 and "--resume" in again.stderr
 
 
+@pytest.mark.full
 def test_one_grades_the_same_and_exits_like_a_student_s_run(
     real_class: Class, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

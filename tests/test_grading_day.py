@@ -25,6 +25,7 @@ POINTS = {"part1": 10, "part3": 20}
 FORMS = ("plain", "nested", "zip", "tar")
 
 
+@pytest.mark.full
 def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path) -> None:
     acting.add_all({"ada": "wrong", "bob": ""})
     table, moved = tmp_path / "points.csv", tmp_path / "moved.csv"
@@ -287,6 +288,7 @@ def hand_in(folder: Path, master: str, forms: int) -> dict[str, tuple[str, str] 
     return expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("forms", [1, pytest.param(len(FORMS), marks=pytest.mark.full)])
 def test_every_submission_gets_the_right_points_in_each_run(forms: int, master: str, tmp_path: Path) -> None:
     precompile()  # or else two workers could both make the header

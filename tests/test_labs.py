@@ -160,6 +160,7 @@ def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
         (lab / name).write_text(text)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("proved", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_lab_is_released(proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starter and solution are judged in both archives; in the fast tier (`proved` False) only in the handout."""
@@ -354,6 +355,7 @@ def test_cheating_attempts_end_as_listed(lab: str, tmp_path: Path) -> None:
         assert not each.code or (result.diagnosis and result.diagnosis.code == each.code), shown
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("lab", "part", "out"),
     one_of_each([("softmax", "online", "OTensor"), ("operators", "matmul", "O")], lambda _: "kept"),
@@ -375,6 +377,7 @@ def test_torchs_own_work_is_refused(tmp_path: Path) -> None:
         assert "torch's own work" in result.diagnosis.message, place
 
 
+@pytest.mark.full
 def test_a_broken_forward_function_only_removes_its_sentence(tmp_path: Path) -> None:
     """A diagnosis calls the student's own forward function. If that function is broken, only a sentence is missing."""
     assignment, text = course("operators")

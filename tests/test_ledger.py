@@ -343,6 +343,7 @@ def test_judging_only_new_cases_gives_the_same_result_as_judging_all(master: str
     assert [decided(part) for part in found.parts] == [decided(part) for part in whole.parts]
 
 
+@pytest.mark.full
 def test_a_changed_rubric_starts_no_worker_and_only_a_new_case_is_called(acting: Class) -> None:
     for name, directive in {"ada": "", "bob": "slow", "eve": "wrong"}.items():
         acting.add(name, directive)

@@ -158,6 +158,7 @@ def test_races_of_short_calls_show_on_one_core(tmp_path: Path) -> None:
     assert [result.verdict for _, result in found] == ["wrong"] * 24
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("made", in_files(kernels.RIGHT, part_of))
 def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
     for mutation, result in judged(made, tmp_path):
@@ -172,6 +173,7 @@ def test_every_part_of_the_starter_is_not_written_yet(tmp_path: Path) -> None:
         assert result.diagnosis is not None and "not written yet" in result.diagnosis.message, result.id
 
 
+@pytest.mark.full
 def test_a_wrong_gradient_is_compared_with_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
@@ -209,6 +211,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
     return {f"{each.name}: {each.part}": part.diagnosis for each, part in results if part.diagnosis}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", EXCHANGED)
 def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[str, Diagnosis]) -> None:
     """A kernel exchanges two gradients: the result is wrong if their sizes are equal, else it writes out of bounds."""
@@ -237,6 +240,7 @@ def test_cases_are_grouped_by_number_of_threads() -> None:
     assert sum(map(len, grouped.values())) == len(steps)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("most", [2, pytest.param(None, marks=pytest.mark.full)], ids=["two", "every case"])
 def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if most:

@@ -125,6 +125,7 @@ def train(start: operations.Start, data: Data) -> Iterator[Train]:
         yield run
 
 
+@pytest.mark.full
 def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
     made = train("mlp", images=1600, epochs=4, lockstep=30)
     agreement, last = made.agreement, made.epochs[-1]
@@ -181,6 +182,7 @@ def test_training_continues_after_a_deviation_with_the_option(train: Train) -> N
     assert len(made.epochs) == 1
 
 
+@pytest.mark.full
 def test_a_function_that_crashes_or_returns_a_wrong_shape_is_named(train: Train) -> None:
     crashed = r"step 1: sgdStep in update .sgd. crashed with SIGSEGV"
     refused(crashed, train, "mlp", "sgdStep=stepBeyond", of=Broken)

@@ -144,6 +144,7 @@ def test_the_validator_itself_finds_faults() -> None:
     assert not any(map(harmless, ("a\n  ::warning::x", "a ##[x]", "\x1b[1m")))
 
 
+@pytest.mark.full
 def test_too_many_parts_for_a_platform_are_the_kits_fault() -> None:
     many = replace(result((part(*PARTS[2]),)), parts=tuple(part(f"p{k}", "x", 1.0) for k in range(6000)))
     refused("too many parts", on_classroom50, many, rubric.score(assignment(), many), of=KitError)

@@ -41,6 +41,7 @@ def half_wrong(master: str) -> str:
     return keeping(master, "myNaiveAttention", "myFusedAttention").replace("/ rowSum", "/ (rowSum + i)", 1)
 
 
+@pytest.mark.full
 def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, master: str) -> None:
     """A submission contains forged results, prints them, and writes them while loading and at exit: none counts."""
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
@@ -145,6 +146,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.full
 def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: Path) -> None:
     late = "late: {due: 2026-11-14T23:59:00-08:00, per_day: {points: 5}}\n"
     acting.config.write_text(acting.config.read_text() + late)
@@ -318,6 +320,7 @@ def test_a_job_without_the_kit_is_not_gradable(tmp_path: Path) -> None:
     assert results_of(grade)["gradable"] is False and not (tmp_path / "results.json").exists()
 
 
+@pytest.mark.full
 def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
     flow = yaml.safe_load(products.PRODUCTS["github"].in_handout(MAIN.kit)[products.WORKFLOW].content)
     assert flow["permissions"] == {"contents": "read"}
@@ -367,6 +370,7 @@ def called(bundle: Path, checkout: Path) -> tuple[subprocess.CompletedProcess[st
     return ended, found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["forged", *OTHERS])
 def test_a_bundle_of_classroom_50_grades_all(kind: str, bundle: Path, tmp_path: Path, master: str) -> None:
     scores, status = GRADED.get(kind, [10, 20]), "fail" if kind in GRADED else "pass"
@@ -408,6 +412,7 @@ def test_a_bundle_of_classroom_50_grades_all(kind: str, bundle: Path, tmp_path: 
         assert "100 %" not in (checkout / "release-body.md").read_text()
 
 
+@pytest.mark.full
 def test_a_bundle_that_cannot_start_leaves_no_result(bundle: Path, tmp_path: Path) -> None:
     broken = put(tmp_path / "bundle", {"packages.txt": "numpy\n", "handout.zip": "not a zip"})
     (broken / bundle.name).write_bytes(bundle.read_bytes())
@@ -433,6 +438,7 @@ def test_a_github_file_that_cannot_be_written_is_reported_first(tmp_path: Path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "module.cpp"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("more", some(["", "*.h\n"], 2), ids=["as it is", "with a pattern too many"])
 def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -> None:
     """A pattern of .gitignore could match folders of the kit by mistake; clones would then lack these files."""

@@ -119,6 +119,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
     assert not any(f"\n    {name}" in said for name in ("run", "similar", "release", "selftest"))
 
 
+@pytest.mark.full
 def test_a_labs_handout_names_only_its_own_parts(tmp_path: Path) -> None:
     """In a lab's handout this lab is the main one. The handout has no commands of other labs, such as the demo."""
     release = release_of("operators")
@@ -505,6 +506,7 @@ def test_a_handout_has_no_staff_files_and_all_its_imports(two: Release, tmp_path
     refused(r"nothing was written.*README.md:\d+ holds the solution", making.refuse, leaky, two.kit)
 
 
+@pytest.mark.full
 def test_an_autograder_has_each_master_once(two: Release, tmp_path: Path) -> None:
     files = two.autograder
     assert files["kernels.cu"].content.decode() == CUDA and files["kernels.py"].content.decode() == PYTHON
@@ -519,6 +521,7 @@ def test_an_autograder_has_each_master_once(two: Release, tmp_path: Path) -> Non
     assert b"kThreads = 128" in contents.autograder(kit)["kernels.cu"].content
 
 
+@pytest.mark.full
 def test_a_question_and_a_workflow_name_both_files(two: Release) -> None:
     html = two.question["questions/gpu/question.html"].content.decode()
     # The second file is optional: if it is not handed in, the part of the first file is judged.

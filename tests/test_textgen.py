@@ -252,6 +252,7 @@ def test_training_is_reproducible_and_learns(tmp_path: Path, capsys: pytest.Capt
     assert trained_loss < 0.8 * first_loss
 
 
+@pytest.mark.full
 def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
     loaded = checkpoint.load()
     text = corpus.write(12_000, 77)
@@ -489,6 +490,7 @@ def inference(part: str, *arguments: str) -> int:
     return gpt149.run([part, "--inference", *arguments, "--module", str(ROOT / "module.cpp")])
 
 
+@pytest.mark.full
 def test_the_master_generates_text_from_the_command_line(capfd: pytest.CaptureFixture[str]) -> None:
     assert inference("part4", "-m", "shakes128", "--samples", "2", "--seed", "4") == 0
     text = capfd.readouterr().out

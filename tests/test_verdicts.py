@@ -129,6 +129,7 @@ def test_faults_have_their_own_verdicts(faults: list[Fault], master: str, tmp_pa
     assert not (Path("/") / "debug.txt").exists() and not (ROOT / "debug.txt").exists()
 
 
+@pytest.mark.full
 def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     kept, link, pipe = (tmp_path / f"{name}.json" for name in ("kept", "link", "pipe"))
     kept.write_text("old")

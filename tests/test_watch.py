@@ -385,6 +385,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
     assert "verdicts; the last: PASS 10 / 10" in one.said[-1] and "Traceback" not in "".join(one.said)
 
 
+@pytest.mark.full
 @needs_watchfiles
 def test_an_earlier_version_gets_its_stored_verdict(tmp_path: Path, right: str) -> None:
     source, wrong = tmp_path / "module.cpp", right.replace(*DOUBLED, 1)

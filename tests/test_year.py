@@ -78,6 +78,7 @@ def test_a_report_under_other_most_points_names_the_rubric() -> None:
     assert changes.between(old, new)[0].why == "rubric"
 
 
+@pytest.mark.full
 def test_a_regrade_and_a_report_print_changed_totals(acting: Class, tmp_path: Path) -> None:
     acting.add_all({"ada": "wrong", "bob": ""})
     assert "changed" not in acting.grade()

@@ -38,6 +38,7 @@ def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zyg
     assert [flag for flag in flags if flag.level != "note"] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("style", one_of_each([STYLES[0], *STYLES[-2:]], lambda _: None, attrgetter("name")))
 def test_an_honest_kernel_passes_by_its_time_ratio_alone(style: Style, path: Path, zygote: Zygote) -> None:
     """The time ratio alone must suffice. At this small size, the allowance of 15 ms would pass any style."""
