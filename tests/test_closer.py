@@ -28,7 +28,7 @@ from grader.judge.bench import Options, Watched
 from grader.judge.explanation import failing_helper
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
-from grader.source import dataflow, edited_source, edits, landmarks
+from grader.source import dataflow, edited_source, edits, landmarks, scopes
 from grader.source.landmarks import Body, Place
 from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
@@ -846,7 +846,7 @@ def test_whole_statements_and_terms_are_among_the_edits(line: int, words: str) -
 
 
 def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
-    closer: Any = SimpleNamespace(source=Path("module.cpp"))
+    closer: Any = SimpleNamespace(source=Path("module.cpp"), body=body(SOURCE))
     lead, lines = "The sum is wrong. Expected 1, got 2.", ["  module.cpp:7: s = 1;"]
     for known, edit, left in (
         (True, 8, "Expected 1, got 2."),
@@ -854,6 +854,9 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
         (False, 8, "Expected 1, got 2."),
     ):
         assert Closer._beside(closer, f"  module.cpp:{edit}: s;", lead, lines, known) == (left, [])
+    other = "  module.cpp:7: {   (after line 7 add a loop that sets all of O to 0)"
+    left = Closer._beside(closer, other, f"Q is not set to zero. {lead}", lines, True)
+    assert left == ("Expected 1, got 2.", [])
 
 
 TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
@@ -899,6 +902,16 @@ def test_no_edit_hides_a_mistake() -> None:
          "this line in a loop of its own after the loop of line 5"),
         ("t += exp(s);\nfor (int c = 0; c < d; c++) o[c] = p[c];", "p[c] / t in place of p[c]"),
         ("for (int c = 0; c < d; c++) {\nfloat e = 0;\ne += p[c];\n}", "this line before the loop of line 5"),
+        ("for (int c = 0; c < d; c++) o[c] += p[c];", "with o[c] * s in place of the old o[c]"),
+        ("s = std::accumulate(p, p + N, 0);", "with 0.0f as the first value"),
+        ("for (size_t j = N; j >= 0; j--) s += p[j];", "with a signed j"),
+        ("int a = N / d;\nint b = d / N;", "rounded up, like each quotient in lines 5 and 6"),
+        ("o[N * d] = 1;\no[N * d] = 2;", "d in place of N, in lines 5 and 6"),
+        ("EACH(i, N) s += p[i];\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) s += p[i * d + j];\n}",
+         "with this loop over j and the loop of line 7 over i"),
+        ("for (int i0 = 0; i0 < N; i0 += d) {\nfor (int i = 0; i < d; i++) o[i * d] = 0;\n}", "(i0 + i) in place of i"),
+        ("t += exp(s);", "without exp()"),
+        ("for (int i = 0; i < N; i++) {\nif (i > d) continue;\ns += p[i];\n}", "break; in place of continue;"),
     ],
 )  # fmt: skip
 def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str) -> None:
@@ -908,6 +921,18 @@ def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str)
         f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\n"
     )
     assert any(words in repair._words(each) for each in edits.candidates(source, ["kernel"]))
+
+
+def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
+    source = (
+        "void kernel(float *o, int N) {\nfloat s, t; int own;\n#pragma omp parallel for private(own)\n"
+        "for (int i = 0; i < N; i++) {\nfloat t = 0;\nown = i; s = own; t = s;\n}\ns = t = 0;\n}\n"
+    )
+    assert scopes.shared_numbers(source, 0, len(source)) == {2: ["s"]}
+    # An edit that sets a variable again names the line that sets it outside of the loop.
+    source = "void kernel(float *o, int N) {\nfloat s;\ns = 0;\nfor (int i = 0; i < N; i++) {\n o[i] = s += i;\n}\n}"
+    notes = {(each.declared, each.note) for each in edits.candidates(source, ["kernel"]) if each.line == 4}
+    assert (3, "set here, outside of that loop") in notes
 
 
 def test_edits_use_only_names_known_at_their_line() -> None:

@@ -33,7 +33,7 @@ from grader.explain.oracle import Dissected
 from grader.explain.relations import CLOSE, NOT_STORED
 from grader.explain.size_probe import Prober
 from grader.explain.suspect import FEWEST_PARTIAL
-from grader.source import dataflow
+from grader.source import dataflow, scopes
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -54,8 +54,15 @@ REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*
 MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
+INDEX_LEAD = "The indices depend on these lines:"
+INDEX_LINES = re.compile(rf"\n{INDEX_LEAD}(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all data races."
+#: Advice on a race that does not help if threads have their own parts, but too short ones.
+OWN_PART = re.compile(r"Give each thread its own part of it: index it by omp_get_thread_num\(\)[^\n]*")
+NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
+#: Names of variables that an edit sets again.
+SET_AGAIN = re.compile(r"add (?:`|a loop that sets all of )(\w+)")
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
 #: A function of at most this many lines is shown whole if no clue finds a line.
@@ -126,8 +133,10 @@ class Closer:
         is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception")
         near = _lines_in(self.source.name, placed.message)
         repairs = "" if is_explained else _sentence(lambda: self._repairs(near=near), "")
-        before = "" if diagnosis.hidden else _sentence(lambda: self._before(diagnosis), "")
-        return replace(placed, message="\n".join(filter(None, (placed.message, repairs, before))))
+        # Beside edits that correct the part, the cause of other outputs and the lines of the indices would distract.
+        before = "" if diagnosis.hidden or repairs else _sentence(lambda: self._before(diagnosis), "")
+        place = INDEX_LINES.sub("", placed.message) if repairs else placed.message
+        return replace(placed, message="\n".join(filter(None, (place, repairs, before))))
 
     def _before(self, diagnosis: Diagnosis) -> str:
         """Return the cause of wrong outputs on public cases before the crash; "" without such outputs or cause."""
@@ -267,7 +276,12 @@ class Closer:
         """
         named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join((lead, *shown))))
         numbers = NUMBERS.search(lead)
-        if numbers is not None and (not has_cause or not named & others):
+        # The suspected array may be another one than the edits set.
+        set_again = set(SET_AGAIN.findall(repairs))
+        text = self.body.all_code() if self.body is not None and set_again else ""
+        arrays = set(re.findall(r"\b[A-Z]\w*\b", lead)) & set(re.findall(r"\w+", text))
+        is_other = bool(set_again and arrays) and not set_again & arrays
+        if numbers is not None and (not has_cause or not named & others or is_other):
             return numbers[0], []
         return OTHER_CAUSE.sub("", lead), []
 
@@ -294,8 +308,35 @@ class Closer:
             f"  {self.source.name}:{place.line}: {place.text}   (nowait: threads go on before the others have finished)"
             for place in (body.find(r"#\s*pragma\s+omp\b.*\bnowait\b") if body is not None else ())
         ]
-        lines = [first, *early, *self._with_indices(races), command, seen]
+        rows = self._with_indices(races)
+        if "omp_get_thread_num" in "\n".join(rows[1:]):
+            rows[0] = OWN_PART.sub(
+                "The parts of the threads overlap: look at the beginning and the length.", rows[0]
+            )
+        lines = [first, *early, *rows, *_sentence(self._shared_out, []), command, seen]
         return replace(diagnosis, message="\n".join(lines))
+
+    def _shared_out(self) -> list[str]:
+        """Return the lines with a parallel region, with numbers that its threads share, and with an early number."""
+        body, name = self.body, self.source.name
+        regions = body.find(r"#\s*pragma\s+omp\s+parallel\b") if body is not None else []
+        if body is None or len(regions) != 1:
+            return []
+        code = "\n".join(body.code)
+        begin, end = (len("\n".join(body.code[: line - 1])) for line in (body.first, body.last + 1))
+        notes = {
+            line: f"declared outside of the parallel region: all threads share {' and '.join(names)}"
+            for line, names in scopes.shared_numbers(code, begin, end).items()
+        }
+        notes |= {
+            place.line: NUMBERED_EARLY
+            for place in body.find(r"\bomp_get_thread_num\s*\(")
+            if place.line < regions[0].line
+        }
+        notes[regions[0].line] = "the parallel region"
+        return [
+            f"  {name}:{line}: {body.place(line).text}   ({note})" for line, note in sorted(notes.items())
+        ]
 
     def _shared(self, found: _Findings) -> str:
         """Return a sentence with facts common to all inputs if the cause is unknown or depends on sizes, else ""."""
@@ -535,7 +576,7 @@ class Closer:
         repairs = _sentence(lambda: self._repairs(near=near), "")
         lines = [
             lead,
-            *shown,
+            *([places] if repairs else shown),
             *self._returned(places),
             repairs,
             numbers[0] if numbers else "",
@@ -571,7 +612,7 @@ class Closer:
             for place in made
             for rest in [REMAINDER.search(place.text)]
         ]
-        return [places, "These lines compute the index:", *lines] if lines else [places]
+        return [places, INDEX_LEAD, *lines] if lines else [places]
 
     def _zeros(self, checked: Checked | None) -> str:
         if checked is None or not checked.is_right:

@@ -109,7 +109,9 @@ def diagnose(
                 return explained
         bad = ~np.isfinite(seen.actual) & seen.wrong
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
-        return _report(*oracle.not_finite(seen, amount), _place_of(bad, seen), seen)
+        # The place of a part of the wrong elements would contradict their number.
+        bad_place = _place_of(bad, seen) if np.array_equal(bad, seen.wrong) else EVERYWHERE
+        return _report(*oracle.not_finite(seen, amount), bad_place, seen)
     found = None
     # If all errors are within a few tolerances, the predictions of many suspects would fit.
     if (abs(seen.actual - value) > 8 * seen.tolerance).any():

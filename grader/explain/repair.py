@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +26,8 @@ from grader.source.edited_source import Edit
 #: Limits: attempts at a build, edits in a build, lines in a message, and elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
 #: Limit on the work of one build, in calls; a new runner and a call without end cost as much as this number of calls.
-MOST_WORK, START, ENDLESS = 4000, 10, 50
+#: Edits in the ABOVE lines before a wrong access come first.
+MOST_WORK, START, ENDLESS, ABOVE = 4000, 4, 30, 12
 #: CPU seconds of a call at the smallest sizes, at other sizes, and of a call that is likely to be right. The build is
 #: not optimised.
 TINY_S, SMALL_S, LIKELY_S = 0.1, 0.4, 5.0
@@ -60,7 +62,10 @@ def repairs(
         words = "With brackets around the whole text of this macro, and around each parameter there, it is"
         return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
     tried, found, count = edits.candidates(source, names), dict[int, Edit](), len(cases)
-    tried.sort(key=lambda edit: edit.line not in near)
+    used = set(re.findall(r"\w+", " ".join(body.rows[line - 1] for line in near)))
+    likely = {line - k for line in near for k in range(ABOVE)}
+    likely |= {line for name, line in edited_source.macros(source) if name in used}
+    tried.sort(key=lambda edit: edit.line not in likely)
     for begin in range(0, len(tried), MOST_TOGETHER):
         if not found:
             found, count = _found(
@@ -70,10 +75,8 @@ def repairs(
     if not found:
         return ""
     shown = {line: _words(edit) for line, edit in found.items()}
-    # If an edit sets a variable again, also show the line of its declaration, the only line that sets it.
-    shown |= {
-        edit.declared: "only here until now" for edit in found.values() if edit.declared not in (0, *shown)
-    }
+    # If an edit sets a variable again, also show the line that sets it until now.
+    shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
     lines = [
         f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
     ]

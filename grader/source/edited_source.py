@@ -40,7 +40,9 @@ class Edit:
     words: str = ""
     """Description of the edit; "" if "`new` in place of `old`" describes it."""
     declared: int = 0
-    """Line of the declaration of the variable that the edit sets again; 0 for other edits."""
+    """Line outside of the loop that sets the variable that the edit sets in the loop; 0 if unknown or not needed."""
+    note: str = ""
+    """Description of the line `declared`."""
     is_weak: bool = False
     """True if the edit can hide a mistake elsewhere, like a block's length that makes one block of all."""
 
@@ -108,6 +110,12 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     return text + source[done:]
 
 
+def macros(source: str) -> list[tuple[str, int]]:
+    """Return the names of a source's function-like macros with their line numbers."""
+    code = blanked(source)
+    return [(macro[1], line_of(code, macro.start(1))) for macro in MACRO.finditer(code)]
+
+
 def bracketed(source: str) -> tuple[str, list[int]]:
     """Return the source with brackets around its macros' texts and parameters, and the numbers of the changed lines."""
     code, text, lines = blanked(source), source, list[int]()
@@ -142,12 +150,14 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
     return f"({CHOSEN} < {new[0][0]} || {CHOSEN} > {new[-1][0]} ? {old} : {chain}{old})"
 
 
-def _order(text: str) -> tuple[bool, bool, str]:
+def _order(text: str) -> tuple[int, str]:
     """Return the sort key of an insertion among those at the same place.
 
-    Whole statements come before the beginning of an expression, and factors before summands. Closing braces come first,
-    in the order of the comments before them.
+    Closing braces come first, in the order of the comments before them; then statements, the condition of the statement
+    that begins here, factors, and the rest.
     """
-    is_statement = text.rstrip().endswith((";", "}"))
-    closes = text.count("}") > text.count("{")
-    return not is_statement, not closes and text.lstrip()[:1] not in "*/", text[:7] if closes else ""
+    if text.count("}") > text.count("{"):
+        return 0, text[:7]
+    if text.rstrip().endswith((";", "}")):
+        return 1, ""
+    return 2 if text.startswith("if (!") else 3 if text.lstrip()[:1] in "*/" else 4, ""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, pairwise
 
 from grader.source.cpptext import Definition, blanked, definitions
 from grader.source.edited_source import EXTREME, Edit, insertion, ranked_edit
@@ -32,8 +33,8 @@ from grader.source.scopes import (
 )
 
 #: Limits on the edits, the characters of a source, its variables, the conditions of a function, and the uses of a
-#: hidden counter.
-MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN = 1600, 1 << 17, 1000, 12, 4
+#: hidden counter. One edit changes at most MOST_ALIKE places alike.
+MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN, MOST_ALIKE = 1600, 1 << 17, 1000, 12, 4, 4
 #: Limits on a move: statements or loops that are passed, levels of loops that are left, characters of a statement,
 #: and nested loops.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
@@ -43,6 +44,10 @@ _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]"
 _FOR = re.compile(
     r"\bfor\s*\(" r"[\w:\s]*?\b(\w+)\s*=([^;]*);\s*\1\s*<\s*([^;&|]+);(?:\s*\1\s*\+=\s*([^;)]+)|[^;)]*)"
 )
+#: The head of a lambda expression that names the variables it uses.
+_CAPTURES = re.compile(r"(?<![\w\])])\[[\w\s,]*\]\s*\([^()]*\)\s*\{")
+#: A piece of text that may be copied with its mistake: the head of a loop, an element, a call with a quotient.
+_PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
 #: A declaration of any type. Group 1 is the name.
 _LOCAL = re.compile(r"\b(?!return\b)[A-Za-z_][\w:]*(?:<[^;<>]*>)?[\s&*]+([A-Za-z_]\w*)\s*(?=[=;({:\[])")
 _FOR_HEAD = re.compile(r"\bfor\s*\(")
@@ -50,10 +55,11 @@ _FOR_HEAD = re.compile(r"\bfor\s*\(")
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
 _ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
-#: A statement that is not a declaration: an assignment, a call, `++` or `--`.
+#: A statement that is not a declaration: an assignment, a call, `++` or `--`. It prints nothing: strings are blanked.
 _ACTS = re.compile(
-    r"(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
+    r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
+_ACCUMULATED = re.compile(r"\b(?:std::)?accumulate\s*\((?:[^;()]|\([^;()]*\))*,\s*0\)")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*[;,)])")
 
 
@@ -86,6 +92,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             _statements,
             _moves,
             _own_loops,
+            _exchanged_loops,
             _kept,
             _conditions,
             _missing_conditions,
@@ -95,17 +102,68 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             values,
         ):
             found += kind(code, begin, end, scope)
+    found += list(_repeated(code, found))
     used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
     found += in_macros(code, used)
     # Some vector instructions require constant arguments, and a vector is not a single number.
     vectors = {line_of(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
     kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
     # The counter of a loop macro is declared by its use.
-    counters = {(each.begin - len(each.name), each.begin) for each in used}
-    counters = {span for span in counters if _IN_MACRO.search(row_before(code, span[0]))}
-    kept = [each for each in kept if not any(place[:2] in counters for place in each[1].places)]
+    by_macro = {(each.begin - len(each.name), each.begin) for each in used}
+    by_macro = {span for span in by_macro if _IN_MACRO.search(row_before(code, span[0]))}
+    kept = [each for each in kept if not any(place[:2] in by_macro for place in each[1].places)]
+    # A lambda expression knows only the variables that it names.
+    for one in _CAPTURES.finditer(code):
+        last = closed(code, one.end(), "{}")
+        others = {each.name for each in used} - set(WORD.findall(code[one.start() : last]))
+        kept = [
+            each
+            for each in kept
+            if not any(
+                one.end() <= at < last and others & set(WORD.findall(new)) for at, _, new in each[1].places
+            )
+        ]
+    # The bounds of loops that are shared out together may not depend on the counters of these loops.
+    for nest in [nest for begin, end in spans for nest in _collapsed(code, begin, end) if nest]:
+        counters = set(re.findall(r"(\w+)\s*=", " ".join(code[at : code.find(";", at)] for at, _ in nest)))
+        first, last = (statement_end(code, head[1]) for head in (nest[-1], nest[0]))
+        apart = [*((one[1], two[0]) for one, two in pairwise(nest)), (first, last - 1)]
+        kept = [each for each in kept if not _changes_nest(each[1], nest, counters, apart)]
     kept.sort(key=lambda each: each[0])
     return [edit for _, edit in kept[:MOST_EDITS]]
+
+
+def _changes_nest(
+    edit: Edit, heads: Sequence[tuple[int, int]], counters: set[str], apart: Sequence[tuple[int, int]]
+) -> bool:
+    """Return True if an edit is not allowed in loops that OpenMP shares out together.
+
+    It puts a statement between them (in a span of `apart`), or lets one of their `heads` depend on their `counters`.
+    """
+    for at, _, new in edit.places:
+        used = counters & set(WORD.findall(new))
+        if any(a <= at <= b for a, b in apart) or (used and any(a <= at < b for a, b in heads)):
+            return True
+    return False
+
+
+def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of all places with the same text, for a mistake that was copied."""
+    alike = dict[tuple[str, int, str], list[tuple[float, Edit]]]()
+    for rank, edit in found:
+        begin, end, new = edit.places[0]
+        if len(edit.places) == 1 and begin < end:
+            for piece in _PIECE.finditer(code, code.rfind("\n", 0, begin) + 1, code.find("\n", end)):
+                if piece.start() <= begin and end <= piece.end():
+                    alike.setdefault((piece[0], begin - piece.start(), new), []).append((rank, edit))
+                    break
+    for each in alike.values():
+        lines = list(dict.fromkeys(str(edit.line) for _, edit in each))
+        if 1 < len(each) <= MOST_ALIKE:
+            rank, first = each[0]
+            places = tuple(place for _, edit in each for place in edit.places)
+            words = f"{first.new} in place of {first.old}, in lines {' and '.join(lines)}"
+            yield rank + 0.6, replace(first, places=places, words=words)
 
 
 def _converts(code: str, one: Definition) -> bool:
@@ -126,6 +184,8 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if jump[0].startswith("return") and any(first < jump.start() < last for first, last in loops):
             place = (jump.start(), jump.end(), "continue;")
             yield 0, Edit(line_of(code, jump.start()), jump[0], place[2], (place,))
+        if jump[0].startswith("continue"):
+            yield 0.5, Edit(line_of(code, jump.start()), jump[0], "break;", ((*jump.span(), "break;"),))
     for pair in _TWO_INDICES.finditer(code, begin, end):
         if pair[1] != pair[2]:
             places = ((*pair.span(1), pair[2]), (*pair.span(2), pair[1]))
@@ -133,12 +193,32 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     for one in EXTREME.finditer(code, begin, end):
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield 0, Edit(line_of(code, one.start()), one[0], new, ((one.start(), one.end(), new),))
+    for one in _ACCUMULATED.finditer(code, begin, end):
+        whole, first = code[one.start() : one.end() - 2], one.end() - 2
+        cast = [insertion(one.start(), f"(@ ? {whole}0.0f) : "), insertion(one.end(), ")")]
+        words = "with 0.0f as the first value: from 0 each partial sum is cut to a whole number"
+        yield ranked_edit(code, 0, first, "0", "0.0f", cast, words)
+    for one in re.compile(r"(?<=;)\s*(\w+)\s*>=\s*0\s*(?=;)").finditer(code, begin, end):
+        if in_scope(known, one.start()).get(one[1], "").endswith(("size_t", "unsigned")):
+            shown, words = one[0].strip(), f"with a signed {one[1]}: an unsigned number is always >= 0"
+            cast = [insertion(one.start(1), f"@ ? (long){shown} : ")]
+            yield ranked_edit(code, 0, one.start(1), shown, "", cast, words)
+    rounded = list[Edit]()
     for part in _QUOTIENT.finditer(code, begin, end):
         scope = in_scope(known, part.start())
         if is_whole(scope.get(part[1], "")) and is_whole(scope.get(part[2], "int")):
             up = f" + (@ && {part[1]} % {part[2]} != 0)"
             new = f"({part[1]} + {part[2]} - 1) / {part[2]}"
-            yield 0, Edit(line_of(code, part.start()), part[0], new, ((part.end(), part.end(), up),))
+            rounded.append(Edit(line_of(code, part.start()), part[0], new, ((part.end(), part.end(), up),)))
+    yield from ((0, edit) for edit in rounded)
+    if 1 < len(rounded) <= MOST_ALIKE:
+        words = f"rounded up, like each quotient in lines {' and '.join(str(edit.line) for edit in rounded)}"
+        yield (
+            0.1,
+            replace(
+                rounded[0], places=tuple(place for edit in rounded for place in edit.places), words=words
+            ),
+        )
 
 
 def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -163,6 +243,11 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         inside = [
             at for at in inside if re.compile(rf"\b{each.name}\b").search(code, at, closed(code, at, "{}"))
         ]
+        again = re.compile(
+            rf"\bfill\w*\s*\(\s*{each.name}\b|\bmemset\s*\(\s*&?\s*{each.name}\b|\b{each.name}\.assign\("
+            rf"|{element}=\s*(?:{FLOAT}|0)\s*;|:\s*{each.name}\)\s*\w+\s*=\s*(?:{FLOAT}|0)\s*;"
+            rf"|\w*[wW]rite\w*\(\s*{each.name}\b[^;]*,\s*(?:{FLOAT}|0)\)"
+        )
         # Set anew in the loop that changes it step by step, a variable would always have its first value.
         steps = [
             one.begin for one in stated if re.match(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)", one.text)
@@ -174,7 +259,16 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             line = line_of(code, at)
             words, place = f"after line {line} add {shown}", (at, at, new)
             declared = line_of(code, each.begin)
-            edit = Edit(line, "", shown, (place,), words, declared if declared != line else 0, at in stepped)
+            note = "only here until now"
+            if earlier := [one.start() for one in again.finditer(code, each.begin, min(end, each.end))]:
+                is_outside = not any(at <= one < closed(code, at, "{}") for one in earlier)
+                declared, note = (
+                    line_of(code, earlier[0]) if is_outside else 0,
+                    "set here, outside of that loop",
+                )
+            edit = Edit(
+                line, "", shown, (place,), words, declared if declared != line else 0, note, at in stepped
+            )
             yield 0.9 + 0.05 * k, edit
 
 
@@ -259,13 +353,14 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
 def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that move a statement before or after a loop around it, alone or with copies of the loops' heads."""
     apart = {at for at, _, _ in _outer_loops(code, begin, end)}
+    collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest}
     heads = [(one.start(), closed(code, one.end(), "()")) for one in _FOR_HEAD.finditer(code, begin, end)]
     loops = [(at, body, statement_end(code, body)) for at, body in heads]
     for at, last in _units(code, loops):
         used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
         around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
         for level, (outer, body, ended) in enumerate(around):
-            if outer not in apart and "collapse" in code[begin:end]:
+            if outer in collapsed:
                 continue
             inner = [code[one[0] : one[1]] for one in around[level - 1 :: -1]] if level else []
             own = set(_LOCAL.findall(code, outer, body))
@@ -309,6 +404,34 @@ def _units(code: str, loops: Sequence[tuple[int, int, int]]) -> Iterator[tuple[i
             if is_moved and not re.search(r"#|\b(?:return|break|continue)\b", text):
                 yield at, ended
             at = max(ended, at + 1)
+
+
+def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange a loop with the loops directly in it, which have the same bounds."""
+    heads = [
+        (one, closed(code, code.find("(", one.start()) + 1, "()")) for one in _FOR.finditer(code, begin, end)
+    ]
+    loops = [(one.start(), body, statement_end(code, body), one[1]) for one, body in heads]
+    for at, body, last, name in loops:
+        inside = [loop for loop in loops if body <= loop[0] and loop[2] <= last]
+        direct = [loop for loop in inside if not any(one[1] <= loop[0] < one[2] for one in inside)]
+        begins, ends = [body, *(loop[2] for loop in direct)], [*(loop[0] for loop in direct), last]
+        rest = "".join(code[a:b] for a, b in zip(begins, ends, strict=True))
+        same = [re.sub(rf"\b{loop[3]}\b", name, code[loop[0] : loop[1]]) == code[at:body] for loop in direct]
+        if (
+            not direct
+            or not all(same)
+            or re.search(rf"\b{name}\b", rest)
+            or len({loop[3] for loop in direct}) > 1
+        ):
+            continue
+        other, places = direct[0][3], list[tuple[int, int, str]]()
+        for loop in direct:
+            kept = f" {{ const auto gpt149_a = {name}, gpt149_b = {other}; {{ "
+            new = f"auto {name} = @ ? gpt149_b : gpt149_a, {other} = @ ? gpt149_a : gpt149_b; "
+            places += [insertion(loop[1], kept + new), insertion(loop[2], " } }")]
+        words = f"with this loop over {other} and the loop of line {line_of(code, direct[0][0])} over {name}"
+        yield ranked_edit(code, 1.2, at, name, other, places, words)
 
 
 def _kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -421,9 +544,25 @@ def _operands(condition: str) -> list[str]:
     return parts if len(set(parts[1::2])) < 2 else []
 
 
+def _collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield the heads (begin, end) of the loops that an OpenMP pragma `for` shares out: several with `collapse`."""
+    for pragma in re.compile(r"#\s*pragma\s+omp\b[^\n]*\bfor\b([^\n]*)\n").finditer(code, begin, end):
+        count = re.search(r"\bcollapse\s*\(\s*(\d)\s*\)", pragma[1])
+        heads, at = list[tuple[int, int]](), pragma.end()
+        for _ in range(int(count[1]) if count else 1):
+            if (head := re.compile(r"\s*\{?\s*(for\s*\()").match(code, at)) is None:
+                break
+            at = closed(code, head.end(), "()")
+            heads.append((head.start(1), at))
+        yield heads
+
+
 def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (begin, body, end) of each loop that stands in braces, so that statements fit before and after it."""
+    collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest[1:]}
     for head in _FOR_HEAD.finditer(code, begin, end):
+        if head.start() in collapsed:
+            continue
         if re.search(r"[;{}]\s*$", code[max(begin, head.start() - 200) : head.start()]):
             body = closed(code, head.end(), "()")
             yield head.start(), body, statement_end(code, body)

@@ -20,7 +20,7 @@ _NO_CALLS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defi
 _SET = re.compile(r"\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)")
 #: An expression to which a term may be added: the first value of a declared integer, or an index.
 _SUM = re.compile(
-    r"\b(?:int|long|size_t)\s[^;()]*?=[^;,]*?(?=[;,])|\[[^][;&=]+(?=\])|,\s*\w+\s*=[^;,()]*(?=;)"
+    r"\b(?:int|long|size_t)\s[^;()]*?=[^;,]*?(?=[;,])|(?<=[\w\])])\[[^][;&=]+(?=\])|,\s*\w+\s*=[^;,()]*(?=;)"
 )
 #: The step NAME of a loop (`i += NAME`): usually the length of a tile.
 _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
@@ -69,6 +69,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     """Yield edits that replace a variable or a small number, each with its rank: the lowest is the likeliest."""
     steps, counters = set(_STEP.findall(code, begin, end)), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
+    tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
     for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
         # A longer tile would hide a mistake that shows only with several tiles.
         is_step = re.search(r"\b([A-Za-z_]\w*)\s*=\s*$", _before(code, word.start()) + " ")
@@ -124,10 +125,16 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             else 1.5 + 2 * (kind == "float" or old.isdigit())
         )
         head = re.search(r"\w+\s*[-+*/<>=]+\s*$", row) if old.isdigit() else None
+        if old in counters and not bound and not is_bare:
+            for k, tile in enumerate([name for name in tiles if name in scope and name not in clause][-3:]):
+                new = f"({tile} + {old})"
+                yield 1.2 + 0.1 * k, Edit(line_of(code, word.start()), old, new, ((*word.span(), new),))
         shown = head[0].lstrip() if head else ""
         for k, new in enumerate(others):
             place = (word.start(), word.end(), new)
             line, is_weak = line_of(code, word.start()), is_length and kind.endswith("int")
+            # A write to an array that nothing reads is a removed write.
+            is_weak |= not is_whole(kind) and len(re.findall(rf"\b{new}\b", code[begin:end])) <= 1
             yield rank + 0.1 * k, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 
 
@@ -169,6 +176,11 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         if declared is not None and declared[1] in steps:
             continue
         at, used = last.end(), set(WORD.findall(last[0]))
+        # A loop that begins at its end does nothing.
+        if re.search(r"\bfor\s*\($", row_before(code, last.start())):
+            used |= set(
+                WORD.findall(code[at : code.find(")", at)].split(";")[1] if ";" in code[at : at + 2] else "")
+            )
         # Leave out names of the same value: after `T = TILE_SIZE`, an edit to `T - TILE_SIZE` would give 0.
         used |= {one[2] for one in _ALIAS.finditer(code, begin, end) if one[1] in used}
         whole = [
@@ -217,8 +229,9 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     ):
         at, factor = tail.start(), tail[1].strip()
         before = row_before(code, at)
-        is_pointer = in_scope(known, at).get(re.findall(r"\w*$", before)[0], "").endswith("pointer")
-        if not is_pointer and not _POINTS.search(before):
+        name = re.findall(r"[A-Za-z_]?\w*$", before)[0]
+        is_number = not name or name.isdigit() or is_whole(in_scope(known, at).get(name, ""))
+        if is_number and not _POINTS.search(before):
             words = f"with brackets around the sum before {factor}"
             yield ranked_edit(code, 0.9, at, "", factor, [insertion(at, f" * (@ ? {factor[1:]} : 1)")], words)
     for factor in re.compile(r"\s*([*/])\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])").finditer(code, begin, end):
@@ -267,6 +280,19 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
                 place = insertion(at, f" {by} (@ ? {atom} : {neutral})")
                 yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", [place])
+        # A sum to which a term is added must first be scaled to a new maximum.
+        target = re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\+=", code[first:right])
+        scales = [atom for atom in fitting if "[" not in atom and atom in scope][:MOST_ATOMS]
+        for k, atom in enumerate(scales if target is not None else ()):
+            text = f"(@) ? (void)({target[1]} *= {atom}) : (void)0, " if target is not None else ""
+            words = f"with {target[1]} * {atom} in place of the old {target[1]}" if target is not None else ""
+            yield ranked_edit(code, 1.05 + 0.1 * k, first, atom, "", [insertion(first, text)], words)
+        for call in re.compile(r"\b(?:std::)?expf?\s*\(").finditer(code, right, last):
+            ended = closed(code, call.end(), "()")
+            places = [insertion(call.start(), f"(@ ? ({code[call.end() : ended]} : "), insertion(ended, ")")]
+            yield ranked_edit(
+                code, 1.8, call.start(), call[0], "", places, f"without {call[0].rstrip('( ')}()"
+            )
         # The last step of a softmax divides by a sum.
         value = code[right : last - 1].strip()
         divisors = [atom for atom in fitting if WORD.findall(atom)[0] in summed]

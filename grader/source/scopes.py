@@ -185,3 +185,27 @@ def loop_bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
     heads = re.compile(r"\b(?:for|while)\s*\(").finditer(code, begin, end)
     opened = [re.compile(r"\s*\{").match(code, closed(code, head.end(), "()")) for head in heads]
     return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
+
+
+_PARALLEL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp[ \t]+parallel\b((?:\\\n|[^\n])*)\n", re.MULTILINE)
+_OWN_CLAUSE = re.compile(
+    r"\b(?:(?:first|last)?private|linear)\s*\(([^()]*)\)|\breduction\s*\([^:()]*:([^()]*)\)"
+)
+
+
+def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
+    """Return the numbers that the threads of a parallel region set although they share them, by line of declaration."""
+    known, found = list(declared_names(code)), dict[int, list[str]]()
+    for pragma in _PARALLEL.finditer(code, begin, end):
+        last = statement_end(code, pragma.end())
+        own = {word for one in _OWN_CLAUSE.finditer(pragma[1]) for word in WORD.findall(one[1] or one[2])}
+        own |= {each.name for each in known if pragma.end() <= each.begin < last}
+        # The counters of the loops that are shared out are private.
+        own |= set(re.findall(r"\bfor\s*\(\s*(\w+)\s*=", code[pragma.end() : last])[:3])
+        for each in known:
+            is_number = is_whole(each.kind) or each.kind.endswith(("float", "double"))
+            is_outside = begin <= each.begin < pragma.start() < each.end and not each.kind.startswith("const")
+            is_set = re.compile(rf"(?<![\w.\]>]){each.name}\s*[-+*/]?=(?!=)")
+            if is_number and is_outside and each.name not in own and is_set.search(code, pragma.end(), last):
+                found.setdefault(line_of(code, each.begin), []).append(each.name)
+    return found
