@@ -516,7 +516,7 @@ def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
     (alone,) = diagnose.settled([explained(2, 8, 16)])
     assert alone is not None and "Of all lengths" not in alone.message
     for each in diagnose.settled([explained(2, 8, 16), explained(4, 16)]):
-        assert each is not None and "Only the length 16 fits every input." in each.message
+        assert each is not None and "Only blocks of the length 16 fit every input." in each.message
     # An output with few wrong elements excludes no mistake, because the part may have several outputs.
     few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
     (first, *_) = diagnose.settled([explained(16), explained(16), *few])
@@ -921,6 +921,20 @@ def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str)
         f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\n"
     )
     assert any(words in repair._words(each) for each in edits.candidates(source, ["kernel"]))
+
+
+def test_a_function_that_changes_only_a_copy_is_found() -> None:
+    text = SOURCE.replace("float other(float K) { return K; }", "")
+    for parameters, found in (
+        ("std::vector<float> K, int n", [1]),
+        ("std::vector<float> &K", []),
+        ("const float *K", []),
+    ):
+        helper = f"void scaled({parameters}) {{ for (int i = 0; i < 9; i++) K[i] *= 2; }}\n"
+        changed = dataflow.without_effect(body(helper + text.replace("float sum = 0;", "scaled(K, N);")))
+        assert [(place.line, name, array) for place, name, array in changed] == [
+            (n, "scaled", "K") for n in found
+        ]
 
 
 def test_a_variable_that_a_parallel_region_shares_is_found() -> None:

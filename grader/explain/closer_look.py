@@ -424,6 +424,12 @@ class Closer:
         elif diagnosis.code == "stale_sum" and (added := self.body.never_begun()):
             ((place, array), *_) = added
             words = f"{array} is added to in {name}:{place.line} and set to zero nowhere in this function."
+        elif copied := dataflow.without_effect(self.body):
+            ((place, function, array), *_) = copied
+            words = (
+                f"{function} in {name}:{place.line} gets {array} by value: it changes a copy, and the caller's array "
+                f"stays as it is. Write a reference, as in std::vector<float> &{array}."
+            )
         elif diagnosis.code not in PRECISE:
             for place, term, equal in self.body.unit_factors()[:1]:
                 words = (
@@ -600,6 +606,14 @@ class Closer:
         body = self.body
         if body is None:
             return [places]
+        lengths = [
+            f"  {self.source.name}:{place.line}: {place.text}   (the length of {array})"
+            for line in named[:2]
+            for array in dict.fromkeys(re.findall(r"\b(\w+)\s*\[", body.code[line - 1]))
+            for place in body.find(rf"\b(?:float|double|int)\b[^;()=]*\b{array}\s*\[")[:1]
+            if place.line not in named
+        ]
+        places = "\n".join([places, *dict.fromkeys(lengths)])
         # At most two places: the access itself, and the call of the function that contains it.
         made_of = [made for line in named if (made := dataflow.indices(body, line))][:2]
         indices = {place.line: place for made in reversed(made_of) for place in made}

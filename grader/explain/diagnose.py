@@ -220,7 +220,11 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
         if name in suspect.tiles and counts.get(name, 0) == most
     }
     # On a single output many lengths fit equally well.
-    return f" Only the length {lengths.pop()} fits every input." if len(lengths) == 1 and most > 1 else ""
+    return (
+        f" Only blocks of the length {lengths.pop()} fit every input."
+        if len(lengths) == 1 and most > 1
+        else ""
+    )
 
 
 def refuted(

@@ -96,6 +96,25 @@ def indices(body: Body, line: int) -> list[Place]:
     return min(around, key=lambda each: each.last - each.opened).indices(line) if around else []
 
 
+def without_effect(body: Body) -> list[tuple[Place, str, str]]:
+    """Return the functions that a part calls and that only change copies: their lines, names, and a parameter's name.
+
+    Such a function returns nothing, has no parameter that refers to the caller's memory, and sets elements of a vector
+    that it gets by value.
+    """
+    code, names = "\n".join(body.code), {at.body.name for at in reached(body)[1:]}
+    found = list[tuple[Place, str, str]]()
+    for one in definitions(code):
+        parameters = code[one.opened : one.closed]
+        is_void = re.search(r"\bvoid\s+$", code[: one.start][-40:]) is not None
+        refers = re.search(r"[&*]", re.sub(r"\bconst\b[^,]*", "", parameters)) is not None
+        for name in re.findall(r"\bvector\s*<\s*\w+\s*>\s+(\w+)\s*(?:,|$)", parameters):
+            sets = re.search(rf"\b{name}\s*\[[^][;]*\]\s*[-+*/]?=(?!=)", code[one.body : one.end])
+            if one.name in names and is_void and not refers and sets:
+                found.append((body.place(code.count("\n", 0, one.start) + 1), one.name, name))
+    return found
+
+
 def _called(caller: Reached, one: Definition, code: str, rows: tuple[str, ...]) -> Reached:
     first, opened, last = (code.count("\n", 0, at) + 1 for at in (one.start, one.body, one.end))
     parameters = parameter_names(code[one.opened : one.closed])

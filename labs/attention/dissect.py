@@ -264,21 +264,22 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
     first = worst // rows * rows
     same = np.flatnonzero(abs(sums[first : first + rows] / used[worst] - 1) < CLOSE)
     shown = f"is divided by {used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
+    whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05
     shown = (
         f"row {worst - first} {shown}; {used[worst]:.4g} is the sum of row {same[0]}"
         if len(same) == 1
-        else f"a row {shown}"
+        else f"a row {shown}, always a whole number"
+        if whole
+        else f"the weights of a row add up to {sums[worst] / used[worst]:.4g}, not to 1"
     )
     if (abs(used - 1) < CLOSE).all():
         return Dissected(
             f"The weights of a row are its exp(score), without division by their sum, {sums[worst]:.4g}",
             ("divisor", "divide", "call:exp"),
         )
-    whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05
-    kind = ", always a whole number" if whole else ""
     return Dissected(
         "The weights of a row have the right proportions: scores and exp() are right, but the row's sum is not "
-        f"({shown}{kind})",
+        f"({shown})",
         (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "divisor", "divide", "call:exp"),
     )
 

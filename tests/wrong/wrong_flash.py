@@ -55,7 +55,7 @@ FLASHED += [
         ("L read", (L_READ_AT_I,), "flash_l_tile_row", "L is read at the row"),
         ("O read", (O_READ_AT_I,), "flash_o_tile_row", "O is read at the row"),
         ("O stored", (O_STORED_AT_I,), "flash_o_tile_row", "O is written at the row"),
-        ("O", (O_READ_AT_I, O_STORED_AT_I), "flash_o_tile_row", "O is read and written at the row"),
+        ("O", (O_READ_AT_I, O_STORED_AT_I), "flash_o_tile_row", "O is written at the row within the tile, and"),
         ("L and O", (L_READ_AT_I, L_STORED_AT_I, O_READ_AT_I, O_STORED_AT_I), "flash_tile_row",
          "L and O are read and written at the row"),
         ("Q", (Q_AT_I,), "q_tile_row", "Q is read at the row"),

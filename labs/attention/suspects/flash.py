@@ -260,8 +260,8 @@ _AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "flash_o_tile_row",
-        "O is read and written at the row within the tile: all blocks of rows share its first Br rows. Use the row of "
-        "the matrix for both",
+        "O is written at the row within the tile, and read there if it is read at all: all blocks of rows share its "
+        "first Br rows. Use the row of the matrix",
         "oO",
     ),
     (
@@ -283,7 +283,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
             if not (rows_outside and at_tile == "lL"):
                 yield Suspect(
                     code,
-                    f"{words} (i0 + i in a block that begins at i0).",
+                    f"{words} (the first row of its block plus the row within the block).",
                     lambda s, at_tile=at_tile, rows_outside=rows_outside: _shared_rows(
                         s, at_tile, rows_outside
                     ),
@@ -293,7 +293,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
     yield Suspect(
         "q_tile_row",
         "Q is read at the row within the tile: every block of rows is computed from the queries of the first block. "
-        "Read it at the row of the matrix (i0 + i in a block that begins at i0).",
+        "Read it at the row of the matrix (the first row of the block plus the row within the block).",
         lambda s: s.truth_all[:, s.rows % s.shape["Br"]],
         ("Q at the row of the tile",),
     )
@@ -338,7 +338,7 @@ def _keys_of_tile() -> Iterator[Suspect]:
         yield Suspect(
             code,
             f"{names} read at the row within the tile: every block of keys is the first block again. Read at the row "
-            "of the matrix (j0 + j in a block that begins at j0).",
+            "of the matrix (the first row of the block plus the row within the block).",
             lambda s, of_k=of_k, of_v=of_v: _other_keys(s, of_k, of_v, 0),
             (f"{names} at the place in the tile",),
         )
