@@ -30,7 +30,7 @@ def commands(lab: Lab) -> dict[str, tuple[str, str]]:
 
 
 def watch_races(*call: Any) -> Watched:
-    """Call `race.words_of`. The module is imported only when needed, because most submissions use one thread."""
+    """Call `race.words_of`. Import its module only now, because most submissions use one thread and do not need it."""
     return cast("Watched", importlib.import_module("grader.study.race").words_of(*call))
 
 

@@ -17,7 +17,7 @@ Shape = Mapping[str, int]
 LONG = "long_"
 """Prefix of distributions whose rows have the sizes `lines` and `width`."""
 LARGEST = 1e4
-"""Largest absolute value, about, of the logits of `large` and `huge`."""
+"""Approximate largest absolute value of the logits of `large` and `huge`."""
 BELOW = 9000.0
 """The logits of the distribution `below` are about -BELOW: their exp() is 0, and a padded key's score, 0, is larger."""
 PEAK = 30.0

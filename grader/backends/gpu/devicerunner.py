@@ -58,7 +58,7 @@ asked: list[tuple[Any, Any]] = []
 tuned: dict[str, int] = {}
 """The choices of autotuners in timed calls, by kernel and key. The first timed runner passes them to later runners."""
 given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-"""Arguments of the calls of autotuners that are being made, in a builder; the last entry is the innermost call."""
+"""Arguments of the running autotuners' calls, in a builder. The last entry belongs to the innermost call."""
 builds = False
 """True in a builder: autotuners compile all configurations in parallel before they measure them."""
 blind = False

@@ -177,7 +177,7 @@ class DeviceRounds:
     def shared_trial_s(self, key: tuple[Any, ...], free_bytes: int) -> float:
         """Return the seconds for one set from the trial of any worker of this class, else from an own trial.
 
-        They only decide how many sets a call has. Every timing measures the reference anew in its rounds.
+        These seconds only decide how many sets a call has. Every timing measures the reference anew in its rounds.
         """
         if (folder := os.environ.get(SHARED_TRIALS)) is None:
             return self.trial_s(free_bytes)

@@ -113,7 +113,7 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a time, which never count as late; "" without any or without a due date."""
+    """Return a note on submissions without a time, which never count as late; "" without any, or if nothing is due."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:

@@ -1,6 +1,6 @@
-"""All threats and controls. This module has the threats A1 to B5 and E6.
+"""Collects all threats and controls. Defines the threats A1 to B5 and E6.
 
-`containment` has C1 to F1 except E6, `same_work` has F2.
+`containment` defines C1 to F1 except E6, `same_work` defines F2.
 """
 
 from __future__ import annotations
