@@ -129,8 +129,8 @@ class Lab(ABC):
     """Version of the input generator. With equal versions, equal seeds give equal bits on any machine."""
     oracles: ClassVar[Mapping[str, OracleFacts]]
     options: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Command-line options by the size that they set: the flag, and a description of the size. A size that is missing
-    here has a flag of its own name."""
+    """Command-line options by the size that they set: the flag, and a description of the size. For a size that is
+    missing here, the flag is its name."""
 
     claim = "result == expected result"
     """Text that is printed above the profiler's table of a call, followed by "True" or "False"."""

@@ -363,7 +363,7 @@ def reduced(event: Deviated) -> Picture:
 
 
 def _cell(part: object) -> float:
-    """Return the largest error / allowed error of a cell's elements, or NOT_FINITE."""
+    """Return the largest ratio of error to allowed error in a cell, or NOT_FINITE."""
     from grader.core.arrays import np
 
     largest = float(np.max(part))
