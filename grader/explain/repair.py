@@ -25,12 +25,14 @@ from grader.source.edited_source import Edit
 
 #: Limits: attempts at a build, edits in a build, lines in a message, and elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
-#: Limit on the work of one build, in calls; a new runner and a call without end cost as much as this number of calls.
-#: Edits in the ABOVE lines before a wrong access come first.
-MOST_WORK, START, ENDLESS, ABOVE = 4000, 4, 30, 12
-#: CPU seconds of a call at the smallest sizes, at other sizes, and of a call that is likely to be right. The build is
-#: not optimised.
-TINY_S, SMALL_S, LIKELY_S = 0.1, 0.4, 5.0
+#: Limit on the work of one build, in calls. The others are the work of a new runner, of a CPU second in an endless
+#: call, and of a call that waits without end.
+MOST_WORK, START, ENDLESS, WAITING = 4000, 4, 500, 800
+#: Edits from ABOVE lines before a wrong access to BELOW lines after it come first.
+ABOVE, BELOW = 12, 3
+#: CPU seconds of a call with at most TINY elements in its output, with more, and of a call that is likely to be right.
+#: The build is not optimised.
+TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
 #: Limits on further inputs for the found edits: proposed inputs, called inputs, and elements of an output.
 MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
 
@@ -63,7 +65,7 @@ def repairs(
         return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
     tried, found, count = edits.candidates(source, names), dict[int, Edit](), len(cases)
     used = set(re.findall(r"\w+", " ".join(body.rows[line - 1] for line in near)))
-    likely = {line - k for line in near for k in range(ABOVE)}
+    likely = {line - k for line in near for k in range(-BELOW, ABOVE)}
     likely |= {line for name, line in edited_source.macros(source) if name in used}
     tried.sort(key=lambda edit: edit.line not in likely)
     for begin in range(0, len(tried), MOST_TOGETHER):
@@ -112,16 +114,18 @@ def _found(
     tiny = [replace(case, shape={**case.shape, **smallest}) for case in wrong[:1] if smallest]
     # A call with a single number cannot choose an edit and returns None. No edit has this number.
     runs = [(case, built.call(case, len(numbered) + 1, fresh=True)) for case in tiny]
-    tiny = [case for case, run in runs if run is not None and not run.is_right]
-    wrong = [*tiny, *wrong]
+    wrong = [*(case for case, run in runs if run is not None and not run.is_right), *wrong]
     cases = [*wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}
     found, further = dict[int, Edit](), list[Case]()
+    shape = {**judged.kernel.shape, **cases[0].shape}
+    is_tiny = math.prod(binding.output_shape(judged.kernel.part, shape)) <= TINY
+    search.work = 0
     for edit in tried:
         if search.work > MOST_WORK or len(found) > MOST_LINES:
             break
         number = numbers[edit]
-        if edit.line in found or not search.is_right(cases[0], number, cpu_s=TINY_S if tiny else SMALL_S):
+        if edit.line in found or not search.is_right(cases[0], number, cpu_s=TINY_S if is_tiny else SMALL_S):
             continue
         if search.all_right(cases, number):
             further = further or search.by_rightness(_further(judged.kernel, wrong))[:MOST_FURTHER]
@@ -142,7 +146,9 @@ class _Search:
     def is_right(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = SMALL_S) -> bool:
         run = self.built.call(case, number, fresh=fresh, cpu_s=cpu_s)
         status, signal_name = ("", "") if run is None else (run.call.status, run.call.signal_name)
-        self.work += 1 + START * (fresh or self._starts) + ENDLESS * (status == "timeout")
+        waited = run is not None and run.call.has_waited
+        self.work += 1 + START * (fresh or self._starts) + WAITING * waited
+        self.work += int(ENDLESS * cpu_s) if status == "timeout" and not waited else 0
         self._starts = status != "ok"
         if signal_name == "SIGABRT" and not fresh:
             return self.is_right(case, number, fresh=True, cpu_s=cpu_s)

@@ -214,7 +214,7 @@ class Edited:
 def _limit(session: Session, cpu_s: float) -> float:
     """Limit the CPU time of a session's calls. Return the limit on their wall time, for calls that only wait."""
     session.call_cpu_s = cpu_s
-    return WAIT_S + 4 * cpu_s
+    return WAIT_S + 2 * cpu_s
 
 
 class SecondBuild:

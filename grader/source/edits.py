@@ -185,7 +185,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             place = (jump.start(), jump.end(), "continue;")
             yield 0, Edit(line_of(code, jump.start()), jump[0], place[2], (place,))
         if jump[0].startswith("continue"):
-            yield 0.5, Edit(line_of(code, jump.start()), jump[0], "break;", ((*jump.span(), "break;"),))
+            yield 0, Edit(line_of(code, jump.start()), jump[0], "break;", ((*jump.span(), "break;"),))
     for pair in _TWO_INDICES.finditer(code, begin, end):
         if pair[1] != pair[2]:
             places = ((*pair.span(1), pair[2]), (*pair.span(2), pair[1]))
