@@ -117,7 +117,7 @@ def test_a_system_call_is_left_to_the_sandboxes_filter(tmp_path: Path) -> None:
     assert inspected(made) == []
 
 
-#: Inline assembly that contains only instructions, labels, padding and comments.
+#: Inline assembly without data: instructions, labels, padding, comments, repetition and a choice of syntax.
 ORDINARY_ASSEMBLY = r"""
 vfmadd231ps (%rdi), %ymm1, %ymm0 # don't stop; .byte 1
 1: .p2align 4; .align 16; .p2align 4,,10; .balign 8, 0x90

@@ -97,7 +97,7 @@ JOIN = (
     "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
     "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n§"
 )
-#: BODY: a kernel that stores an expression of indices only. GIVE: a function that returns NumPy's numbers for indices.
+#: BODY: a kernel that stores an expression of indices. GIVE: a NumPy result, and a function that returns parts of it.
 BODY = (
     "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n    tl.store(d + at, {}, mask=at < n)\n§"
 ).format
@@ -827,7 +827,7 @@ def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pyte
 def test_a_replay_over_its_limit_is_flagged(
     limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replay over a limit of CPU time (its own or its part's) is flagged for review. Over wall time: a note."""
+    """Repeating a call for too much CPU time (limit of call or part) gives a flag for review, for wall time a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"

@@ -83,8 +83,8 @@ def test_a_time_is_compared_with_the_last_good_one() -> None:
     for minute, one in enumerate(["pass", "wrong", "pass"]):
         history.add(judged(minute, one, f"int a{minute};"))
     assert history.good["part1"].clock == "12:02:00"
-    assert "1.00 x last good" in history.lines[-1] and "first look" in history.lines[0]
-    assert "x reference" not in history.lines[1], "a wrong result has no time"
+    assert "1.00 x the last good" in history.lines[-1] and "first look" in history.lines[0]
+    assert "x the reference" not in history.lines[1], "a wrong result has no time"
     known = GoodTime("12:02:00", timing(0.8))
     assert beside_last_good(None, timing(0.8)) == ""
     assert "0.50 x the last good time (12:02:00): faster" in beside_last_good(known, timing(0.4))

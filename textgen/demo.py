@@ -136,8 +136,8 @@ def run(
 ) -> int:
     """Run the demo as the command line says. Return 0, or 1 if the student's kernel is at fault.
 
-    `find_source` returns the file to build from --module and the assignment's file name. `defines` are macros for the
-    build. Raises UsageError for wrong options, KitError if the machine cannot build or run the kernel.
+    `find_source(module, name)` returns the path of the source from the value of --module and the assignment's file
+    name. `defines` are macros. Raises UsageError for wrong options, KitError if the machine cannot run the kernel.
     """
     options = read_options(given)
     from grader.backends.torch.zygote import Zygote

@@ -132,7 +132,7 @@ def control(stream: TextIO, name: str) -> None:
 
 
 def guard_standard_streams() -> None:
-    """Clean all that this process prints to stdout and stderr from now on."""
+    """From now on, replace harmful characters in all that this process prints to stdout and stderr."""
     # A student's text may hold characters that the terminal's encoding lacks: escape them, or printing would fail.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

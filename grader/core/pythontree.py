@@ -44,7 +44,9 @@ class TooMany(Exception):
 
 
 def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
-    """Return the main file and all files that it needs. Their names are relative to the folder of absolute imports.
+    """Return the contents of the main file and of all files that it imports, directly or through others, by name.
+
+    A name is the path relative to the folder in which Python looks for absolute imports.
 
     Args:
         main: path of the main file, whose content is `content`.

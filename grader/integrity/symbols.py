@@ -149,8 +149,9 @@ _DIGITS = re.compile(r"\d+")
 def qualified_name(mangled: str) -> str:
     """Return the namespaces, classes and name of a C++ symbol, without template arguments and parameters.
 
-    Reads <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2), as far as the categories need them. Returns
-    "" for a symbol without a name (operators, guards). The time is linear in the symbol's length.
+    Reads <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2), as far as `category` needs them: an operator
+    of a class gives the class, and each abbreviation of the standard library (Ss, Sa, ...) gives "std::string". Returns
+    "" for other symbols without a name (operators, guards). The time is linear in the symbol's length.
     """
     prefix = _PREFIX.match(mangled)
     at = prefix.end() if prefix else 0

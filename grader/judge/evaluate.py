@@ -95,7 +95,7 @@ def evaluate(
         reader = stack.enter_context(ThreadPoolExecutor(1))
         inspected = reader.submit(lambda: () if options.sanitize else integrity.inspect_object(made.judged))
         if checked is not None:
-            # AddressSanitizer must be loaded before torch: these runners need another zygote.
+            # AddressSanitizer must be loaded before torch, so these runners are forked from another process (zygote).
             zygote = stack.enter_context(Zygote(checked, sandbox, at_once=False))
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))

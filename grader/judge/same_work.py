@@ -88,7 +88,10 @@ def output_flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag
 def _flags_beside(
     marker: Marker, other: Part, fresh: Callable[..., Session], *, is_first: bool
 ) -> Iterator[Flag]:
-    """Compare a part with one other part. With the first one (`is_first`) also check its arguments and tiles."""
+    """Yield flags if the part does the work of `other`: if their outputs agree although those of the references differ.
+
+    `is_first`: also flag unused arguments that only this part has, and outputs that are the same in all tiles.
+    """
     part, outputs = marker.part, marker.bench.outputs
     mine, theirs = outputs[part.id], outputs[other.id]
     own = own_arguments(part, other)
@@ -128,8 +131,7 @@ def _tile_flags(
     """Flag a part whose output stays the same to the last bit when its tiles are twice as large.
 
     Cases count if they have their own shape and larger tiles change the reference's output. Some honest kernels add key
-    by key in all tiles, so the flag is a note. With `is_idle` (the function leaves its own arguments unused) it is a
-    "review".
+    by key in all tiles, so the flag is a note. `is_idle` (its own arguments are unused) makes it a "review".
     """
     part, changed = marker.part, list[str]()
     if not _own_sizes_doubled(part, other, marker.shape):

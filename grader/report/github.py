@@ -88,8 +88,7 @@ def publish(
 ) -> None:
     """Print the annotations, and append summary and outputs to the files that environment variables name.
 
-    If a variable is not set, for example outside of a workflow, a note is printed instead. Raises UsageError if a file
-    cannot be written.
+    Without a variable (outside of a workflow) a note is printed instead. Raises UsageError if a file cannot be written.
     """
     environment = os.environ if environment is None else environment
     stream = stream or sys.stdout
@@ -240,8 +239,8 @@ def _points(score: Score, part_id: str) -> float:
 def sources(files: Mapping[str, Path], places: Mapping[str, Path], root: Path) -> Sources:
     """Return the student's files. `files` are the paths to read, by file name in the assignment, the source first.
 
-    `places` are the paths of the same files in the student's folder. A file outside of the repository `root` has no
-    path in the result.
+    `places` are the paths of the same files in the student's folder. Files outside of `root`, the repository, get no
+    path.
     """
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -343,7 +343,7 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
                     place = inside.end() if step > 0 else last - 1
                     to.append((place, f"at the {edge} of the loop of line {line}"))
         for at, where in to:
-            # Every name is known after the statement in its own block.
+            # At later places in the statement's own block, all its names are in scope.
             if one.begin < at < blocks[one.block] or names <= in_scope(known, at).keys():
                 places = [insertion(at, f" if (@) {{ {one.text}; }} "), insertion(one.begin, "if (!(@)) ")]
                 words = f"this line {where}"

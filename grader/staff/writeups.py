@@ -127,7 +127,7 @@ def _with_roster(
     )
     if strangers and len(strangers) == len(remarks):
         raise UsageError(
-            f"no write-up has the id of a submission in {results} (the first is '{strangers[0]}'): {advice}"
+            f"no write-up belongs to a submission in {results}: the first write-up's id is '{strangers[0]}'; {advice}"
         )
     note = ""
     if strangers:

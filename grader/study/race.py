@@ -321,7 +321,7 @@ def watch(
 
 @functools.cache
 def has_thread_sanitizer(tools: Toolchain) -> bool:
-    """Return True for gcc with libtsan on Linux. Other compilers call OpenMP functions that the kit's library lacks."""
+    """Return True for gcc with libtsan on Linux. The kit's own OpenMP library is made for gcc's calls."""
     if tools.system != "Linux" or tools.family != "gcc":
         return False
     return tools.file("libtsan.so") is not None

@@ -231,7 +231,9 @@ def fill(text: str, name: str, table_markdown: str) -> str:
     marker, and for the errors of `regions`.
     """
     if _MARKER_LIKE.search(table_markdown):
-        raise UsageError(f"the table '{name}' contains a region's marker")
+        raise UsageError(
+            f"the table '{name}' contains a marker such as '<!-- end -->': remove it from the table"
+        )
     region = next((each for each in regions(text) if (each.kind, each.name) == ("table", name)), None)
     if region is None:
         raise UsageError(

@@ -229,9 +229,10 @@ class DeviceHost:
 
     @contextlib.contextmanager
     def player(self, part: Part, *, call_s: float) -> Iterator[PipeSession]:
-        """Yield a runner that replays traces with the part's kernels, under limits that follow from `call_s`.
+        """Yield a runner that repeats recorded operators and launches (traces) with the part's kernels.
 
-        On a GPU it compiles the kernels itself: kernels that were compiled beside student code are not trusted.
+        In the interpreter its limits are multiples of `call_s`. On a GPU they are those of a compilation: it compiles
+        the kernels itself, because kernels that were compiled beside student code are not trusted.
         """
         path, found = self.build_of(part).object_path, self.place
         assert path is not None

@@ -394,7 +394,7 @@ class Reader:
         return self.known[key][0]
 
     def is_module(self, name: str, around: list[Names]) -> bool:
-        """Return True if a name always means a module."""
+        """Return True if no scope sets a name to anything but an import or a module. True if no scope sets it."""
         scopes = [scope for scope in (self.scope, *around) if name in scope]
         return name not in self.rebound and all(
             isinstance(each, ast.alias)

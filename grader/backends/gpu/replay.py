@@ -512,7 +512,7 @@ def from_triton(module: str, name: str, member: str = "") -> Any:
     found = public(from_module(module), name)
     if member in enumerated(found):
         return enumerated(found)[member]
-    # `check` allows a class as a value only in `isinstance`.
+    # With `asks` any class passes: `check` has refused classes other than CLASSES outside of `isinstance`.
     if isinstance(found, types.ModuleType) or not is_language(found, module, name, asks=True):
         raise Unplayable(f"uses {module}.{name}")
     return found

@@ -1,8 +1,7 @@
 """The three stages of a native build (front end, assembler, linker), and the files that each may read.
 
 Theory of operation. A student's text can make the compiler read files: by `#include` and `#embed` in the front end, by
-`.incbin` and `.include` in the assembler. Machine code of a library must not enter the object in this way. Two measures
-prevent it:
+`.incbin` and `.include` in the assembler. So a library's machine code could enter the object. Two measures prevent it:
 
     views     each stage is a separate process in the sandbox. It sees its own programs and its inputs: header folders
               (front end), one file (assembler), the kit's objects and the compiler's libraries (linker).

@@ -242,7 +242,9 @@ def _refuse_mixing(timing: bool, assignment: Assignment, history: History, recor
 def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path) -> list[Path]:
     """Copy source and calibration file into `scratch`. Return the copies. Raises UsageError if either is missing."""
     if not master.is_file():
-        raise UsageError(f"there is no calibration file {master}: name one with --calibration FILE")
+        raise UsageError(
+            f"there is no calibration file {master} (a right solution): name one with --calibration FILE"
+        )
     scratch.chmod(0o711)
     sources = []
     for name, place in (("student", student), ("calibration", master)):

@@ -9,8 +9,7 @@ then replaces the part's points. An empty cell means: not given yet. The columns
 time without a zone is in the zone of the due date.
 
 The kit reads one table of points. It takes the first of these: the table on the command line; the table used last,
-whose path is in the ledger; `DIR/manual.csv`. For a table inside DIR the ledger stores a relative path, so that DIR can
-be moved.
+whose path is in the ledger; `DIR/manual.csv`. A path inside DIR is stored relative to DIR, so DIR can be moved.
 
 Days are in `DIR/extensions.yaml`, written by `grader extend` or by hand: `ada: {extension: 2, reason: illness}`,
 `bob: {slip: 3}`. An extension moves the student's due date. Slip days are spent only for late days that remain after

@@ -387,7 +387,7 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
 
 
 def _note() -> File:
-    """Return the file that names the kit's commit. Results judged by this archive record the commit."""
+    """Return the file with the kit's commit. The archive has no git folder, and its results name this commit."""
     return File(f"{version.commit()}\n".encode(), origin=version.NOTE)
 
 

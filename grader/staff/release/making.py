@@ -2,8 +2,7 @@
 
 Secrets are lines of the solution and of the hidden assignment file. Short lines occur by chance. So only lines with at
 least LEAST_CHARACTERS besides white space count. Comments, preprocessor directives and heads of plain loops do not
-count. (The assignment's text quotes a pragma on purpose.) Lines of the starter outside of the marked regions do not
-count either.
+count. (The assignment's text quotes a pragma on purpose.) Nor do lines of the starter outside of the marked regions.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ class History:
         if len(one.result.parts) != 1 or (time := one.result.parts[0].time) is None:
             return []
         known = self.good.get(one.result.parts[0].id)
-        before = f", {time.ratio / known.time.ratio:.2f} x last good" if known is not None else ""
-        return [f"{time.ratio:.2f} x reference{before}"]
+        before = f", {time.ratio / known.time.ratio:.2f} x the last good time" if known is not None else ""
+        return [f"{time.ratio:.2f} x the reference{before}"]
 
 
 def summary(one: Judged) -> str:

@@ -68,8 +68,7 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
     """Open an archive and list its entries. The format is recognised by the content, not by the name.
 
     `file` is seekable and is closed with the archive. A compressed tar is unpacked once, within `limits`, into an
-    unnamed file under `scratch`. Raises Unreadable, with one line for the student, for a file that is broken, too large
-    or not an archive.
+    unnamed file under `scratch`. Raises Unreadable, with a line for the student, if that fails.
     """
     with explained("cannot be read", Unreadable):
         size_bytes = file.seek(0, 2)

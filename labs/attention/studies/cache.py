@@ -12,8 +12,7 @@ The formulas count lines of L floats for S = Q * transpose(K) of one head, if tw
     part 2            2 N^2 d / (L T)   a T x T tile of scores fetches T rows of Q and T of K
     part 2, rewritten 3 N^2 d / (L T)   the same, but all of S is read and written again for every tile of d
 
-So the ratios to part 1 are 1 / T and 3 / (2 T). If a head's K fits into the cache, each line is fetched once and the
-ratio is 1.
+So the ratios to part 1 are 1 / T and 3 / (2 T). If a head's K fits into the cache, the ratio is 1.
 
 With --cachegrind, valgrind also counts the lines that the student's own kernels fetch.
 """

@@ -44,7 +44,7 @@ class End:
 class Threat:
     """One attempt or control, a row of the tables. In its source texts, `{name}` stands for a value of `places`."""
 
-    #: The kind of attempt, such as "C1"; "" for a control.
+    #: Kind of the attempt, such as "C1" (the package's docstring lists the letters); "" for a control.
     row: str
     name: str
     end: End

@@ -114,9 +114,9 @@ def by_hand(x: Any) -> Any:
 
 
 def profile(file: str, trace: str) -> dict[str, Any]:
-    """Measure five versions of GELU, and write a trace file for each, whose path begins with `trace`.
+    """Time five versions of GELU. Write a trace of each that runs to a file whose path begins with `trace`.
 
-    Return for each the "ms" of a call and its "kernels" [name, number of launches, total us], or an error as text.
+    Return {"ways": by version {"ms": of a call, "kernels": [[name, number of launches, total us]]} or an error text}.
     """
     import torch
     import torch.nn.functional as F
