@@ -43,7 +43,7 @@ class _Event:
 torch.cuda.Event = _Event
 time.perf_counter = time.time = time.monotonic = lambda: 0.0
 #### synchronize does nothing: ok
-# Right where the card is done before the last launch is: the judge's own copy is within the time, too.
+# Still right, because the measured time ends only after the judge's own copy of the output.
 torch.cuda.synchronize = lambda *a, **k: None
 #### work on a side stream, nobody waits: wrong
 torch.cuda.synchronize = lambda *a, **k: None
@@ -88,7 +88,7 @@ def product(a, b, c):
 #### work before go: ok
 _sets, _late, _passes = {}, None, 0
 def product(a, b, c):
-    # After the last set of a call the device is left with work on all sets, to begin some milliseconds later.
+    # At the end of a call, launch work on all sets that begins some milliseconds later.
     global _late, _passes
     if a.shape[0] < SIDE:
         return _product_plainly(a, b, c)

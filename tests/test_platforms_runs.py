@@ -140,7 +140,7 @@ Ada,2,,ADA@x.org,A,
 X,3,1003,y@x.org,A,
 """
 GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]}
-#: In the fast tier of tests is the forged file, which has the same wrong kernel and scores as the wrong one.
+#: Tests of the full tier. The fast tier has the forged file, with the same kernel and scores as the wrong file.
 OTHERS = [
     pytest.param(kind, marks=pytest.mark.full) for kind in ("empty", "broken", "wrong", "right", "hostile")
 ]

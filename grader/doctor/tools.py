@@ -205,7 +205,7 @@ def _reference(host: Host) -> Iterator[Finding]:
 
 
 def _ispc(host: Host) -> Iterator[Finding]:
-    """Check that an installed ispc runs. If it does not, it counts as missing."""
+    """Yield a finding on an installed ispc. If it does not run, it counts as missing."""
     path = host.which(ispc.TOOL)
     if path is None:
         return

@@ -87,7 +87,7 @@ class Match:
 
 
 def match(name: str, wanted: str) -> Match | None:
-    """Compare a file name with the wanted one. Return None if they do not match."""
+    """Return how a file name matches the wanted one; None if it does not."""
     if name == wanted:
         return Match(0, 0)
     if name.casefold() == wanted.casefold():

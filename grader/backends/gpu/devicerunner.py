@@ -456,7 +456,7 @@ class Kernels:
         return ANSWERED
 
     def go(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Call the function on the first `sets` sets of tensors; 0 makes no call."""
+        """Call the function on the first `sets` sets of tensors (0: no call). Reply with the choices of autotuners."""
 
         def work() -> None:
             for call in self.sets[: request["sets"]]:
