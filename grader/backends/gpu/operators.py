@@ -403,7 +403,7 @@ def _computing(played: Replay, allowed: Collection[str]) -> list[str]:
 
 
 def _much(played: Replay, allowed: Collection[str]) -> list[str]:
-    """Return a text in a list if plain operators compute more numbers than the inputs and outputs hold; else []."""
+    """Return [text] if plain operators compute over MOST_COMPUTED numbers for each one that the call's tensors hold."""
     numbers, given = played.numbers(allowed), played.given()
     total = sum(
         count * WEIGHTS.get(name, 1)

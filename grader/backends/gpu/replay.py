@@ -342,7 +342,7 @@ def refuse_tensors(recorded: Any, *, is_constant: bool) -> None:
 
 @functools.cache
 def methods() -> frozenset[str]:
-    """Return the names of all attributes that values of Triton's language have."""
+    """Return the names of the public attributes of Triton's values that a kernel may use."""
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     kinds = (
         core.tensor,

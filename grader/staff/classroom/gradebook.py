@@ -196,7 +196,7 @@ def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_
 
 
 def late_s(assignment: Assignment, entry: Entry) -> float | None:
-    """Return the seconds from the due date to the submission; None if the submission time is unknown."""
+    """Return the seconds after the due date, 0 if in time; None without a due date or a submission time."""
     at = submitted_at(entry)
     return score.lateness_s(assignment, at) if at else None
 
