@@ -253,7 +253,7 @@ class SecondBuild:
         return self.checked is not None
 
     def edited(self, part: Part, text: str) -> Edited | None:
-        """Build this text in place of the file. Return it with the lines that have errors; None if it fails otherwise."""
+        """Build this text in place of the file. Return it with the lines that have errors; None after other errors."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None
