@@ -48,7 +48,7 @@ def open_file(
     """Open the plain file at `path`, relative to the folder descriptor `inside` if given. Return its descriptor.
 
     With O_CREAT a missing file is created. A file with a hard link elsewhere is not opened for writing, because the
-    bytes would change that other file too. Raises OSError.
+    bytes would change that other file too. Raises OSError for these, and for links, pipes and folders.
     """
     try:
         descriptor = os.open(path, flags | _FILE, mode, dir_fd=inside)
@@ -81,7 +81,7 @@ def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = Tru
     """Write a file `name` in the folder descriptor `inside`; after a failure the old file is still there.
 
     Unless `sync` is False, the content is on the disk when this returns. An existing file or link is replaced, a folder
-    is not. Raises OSError.
+    is not: this and other failures raise OSError.
     """
     partial = f".{name}.partial"
     try:

@@ -37,7 +37,7 @@ class Excess:
 
 
 def text(path: str, most_bytes: int = PIECE_BYTES) -> str:
-    """Read a short file, at most `most_bytes` of it. Raises OSError."""
+    """Return at most `most_bytes` of a short file as text. Raises OSError if it cannot be read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(_pieces(descriptor, most_bytes)).decode(errors="replace")
@@ -49,7 +49,7 @@ def lines(path: str, excess: Excess, most_bytes: int = MOST_BYTES) -> Iterator[s
     """Yield the lines of a file without line ends, each cut to LONGEST_LINE bytes.
 
     If the file is longer than `most_bytes`, reading ends there: `excess` records it, and the last, incomplete line is
-    left out. Raises OSError.
+    left out. Raises OSError if the file cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

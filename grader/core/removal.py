@@ -104,7 +104,7 @@ def _moved_up(inner: int, name: str, top: int, fresh: Iterator[int]) -> str:
 
 
 def _open(outer: int, name: str) -> int:
-    """Open a folder, even without permission to read it, and make it writable. Return a descriptor. Raises OSError."""
+    """Open a folder, even an unreadable one, and make it writable. Return a descriptor. Raises OSError for a file."""
     try:
         opened = os.open(name, _FOLDER, dir_fd=outer)
     except PermissionError:

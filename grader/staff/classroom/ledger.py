@@ -366,7 +366,7 @@ def hold(folder: Path) -> Iterator[Ledger]:
 
 
 def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
-    """Lock `folder` and return its ledger. `stack` undoes this. Raises UsageError, KitError and OSError."""
+    """Lock `folder` and return its ledger. `stack` undoes this. A failure raises UsageError, KitError or OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
     stack.callback(os.close, lock)
