@@ -31,7 +31,7 @@ from grader.backends.torch.zygote import Zygote
 from grader.core.places import SHARED_TRIALS
 from grader.core.precision import encoded
 from grader.core.results import PartResult, Timing
-from grader.judge.bench import Exclusive, Options, unshared
+from grader.judge.bench import Bench, Exclusive, Options, unshared
 from grader.judge.evaluate import evaluate
 from grader.judge.timing import measure
 from grader.runner.calls import Call, Round, Sample
@@ -310,15 +310,21 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
     assert "no kernels.cu" in lacking.diagnosis.message
 
 
-def test_a_part_without_memory_is_judged_again_alone(judge: Judge, card: Card, tmp_path: Path) -> None:
-    """While other submissions fill the GPU's memory, even a small call of an honest kernel can fail."""
+@pytest.mark.parametrize(
+    ("fails", "fault"), [('raise MemoryError("CUDA out of memory")', "crash"), ("time.sleep(9)", "timeout")]
+)
+def test_a_part_that_others_disturb_is_judged_again_alone(
+    fails: str, fault: str, judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other submissions may fill the GPU's memory or slow the GPU, so that an honest kernel's call fails."""
     full, alone = tmp_path / "full", []
+    monkeypatch.setattr(Bench, "call_timeout_s", lambda self, shape: 2.0)
     hungry = f"""{RIGHT}
-import os
+import os, time
 _softmax = softmax
 def softmax(x, y):
     if os.path.exists("{full}") or os.path.exists("{full} always"):
-        raise MemoryError("CUDA out of memory")
+        {fails}
     _softmax(x, y)
 """
 
@@ -327,7 +333,7 @@ def softmax(x, y):
         full.unlink(missing_ok=True)
         yield alone.append(part.id)
 
-    for always, verdict in (("", "pass"), (" always", "crash")):
+    for always, verdict in (("", "pass"), (" always", fault)):
         Path(f"{full}{always}").touch()
         part = judge(hungry, "softmax", on=card, cases=2, timing=False, exclusive=exclusive)["softmax"]
         assert part.verdict == verdict, part.diagnosis

@@ -190,8 +190,8 @@ class Backend(ABC):
         """Return the fault (verdict `unjudged`) if this machine lacks a device for a step; else None."""
         return None
 
-    def lacked_room(self, diagnosis: Diagnosis) -> bool:
-        """Return True if the call of this diagnosis failed because other submissions had filled shared memory."""
+    def is_disturbed(self, diagnosis: Diagnosis) -> bool:
+        """Return True if the call of this diagnosis may have failed because of other submissions on the machine."""
         return False
 
     @abstractmethod

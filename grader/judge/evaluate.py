@@ -157,24 +157,24 @@ def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
     results: dict[str, PartResult] = {}
     for part in parts:
         bench.emit(PartStarted(part, bench.shape))
-        judges.append(_with_room(bench, part, PartJudge(bench, part), PartJudge.judge_public))
+        judges.append(_undisturbed(bench, part, PartJudge(bench, part), PartJudge.judge_public))
         if not judges[-1].has_hidden_cases():
             results[part.id] = _done(bench, judges[-1])
     for judge in judges:
         if judge.part.id not in results:
             bench.emit(HiddenStarted(judge.part))
-            judged = _with_room(bench, judge.part, judge, PartJudge.judge_hidden)
+            judged = _undisturbed(bench, judge.part, judge, PartJudge.judge_hidden)
             results[judge.part.id] = _done(bench, judged)
     return tuple(results[part.id] for part in parts)
 
 
-def _with_room(bench: Bench, part: Part, judge: PartJudge, step: Callable[[PartJudge], None]) -> PartJudge:
+def _undisturbed(bench: Bench, part: Part, judge: PartJudge, step: Callable[[PartJudge], None]) -> PartJudge:
     """Run one step of a part's judge. Return the judge, or a new one if the part had to be judged again.
 
-    A part is judged again, alone, if other submissions had filled the memory that the step needed.
+    A part is judged again, alone, if other submissions may have made the step fail: they may fill or slow a GPU.
     """
     step(judge)
-    if bench.exclusive is unshared or not judge.lacked_room():
+    if bench.exclusive is unshared or not judge.is_disturbed():
         return judge
     with bench.exclusive(part):
         again = PartJudge(replace(bench, exclusive=unshared), part)

@@ -124,10 +124,10 @@ class PartJudge:
         self.explain()
         self.flags += explanation_errors.flags()
 
-    def lacked_room(self) -> bool:
-        """Return True if the part crashed because other submissions had filled the memory that they share with it."""
-        found = self.diagnosis if self.verdict == "crash" else None
-        return found is not None and self.backend.lacked_room(found)
+    def is_disturbed(self) -> bool:
+        """Return True if the part may have crashed or timed out because of other submissions on the machine."""
+        found = self.diagnosis if self.verdict in ("crash", "timeout") else None
+        return found is not None and self.backend.is_disturbed(found)
 
     def has_hidden_cases(self) -> bool:
         """Return True if hidden cases are still to be called."""

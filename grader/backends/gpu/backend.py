@@ -133,8 +133,10 @@ class GpuBackend(Backend):
             return lacks_gpu("Its results are right in Triton's interpreter. Its time is not judged")
         return None
 
-    def lacked_room(self, diagnosis: Diagnosis) -> bool:
-        return self.host.card is not None and NO_ROOM.search(diagnosis.message) is not None
+    def is_disturbed(self, diagnosis: Diagnosis) -> bool:
+        # Others may fill the GPU's memory. A call of many small operators waits for the GPU after each of them.
+        may_be = diagnosis.code == "timeout" or NO_ROOM.search(diagnosis.message) is not None
+        return self.host.card is not None and may_be
 
     def fault(self, broken: Broken) -> Faulty:
         return call_fault(broken, self.host.assignment.packages)
