@@ -282,7 +282,8 @@ class Closer:
         arrays = set(re.findall(r"\b[A-Z]\w*\b", lead)) & set(re.findall(r"\w+", text))
         is_other = bool(set_again and arrays) and not set_again & arrays
         if numbers is not None and (not has_cause or not named & others or is_other):
-            return numbers[0], []
+            # Later sentences are about causes, too.
+            return re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0], []
         return OTHER_CAUSE.sub("", lead), []
 
     def _repairs(

@@ -35,6 +35,8 @@ from grader.source.scopes import (
 #: Limits on the edits, the characters of a source, its variables, the conditions of a function, and the uses of a
 #: hidden counter. One edit changes at most MOST_ALIKE places alike.
 MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN, MOST_ALIKE = 1600, 1 << 17, 1000, 12, 4, 4
+#: Limits on the statements of one variable, on statements of a function that move, and on loops that are exchanged.
+MOST_STATED, MOST_UNITS, MOST_LOOPS = 40, 400, 64
 #: Limits on a move: statements or loops that are passed, levels of loops that are left, characters of a statement,
 #: and nested loops.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
@@ -224,7 +226,11 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that set a variable to its first value after its declaration, or at the start of a loop."""
     loops = loop_bodies(code, begin, end)
-    stated = [one for one in simple_statements(code, begin, end) if not one.is_bare]
+    stated = dict[str, list[tuple[int, str]]]()
+    """Places and texts of statements by their first word."""
+    for one in simple_statements(code, begin, end):
+        if not one.is_bare:
+            stated.setdefault(re.findall(r"\w*", one.text)[0], []).append((one.begin, one.text))
     for each in known:
         if not each.kind.endswith(("float", "double", "vector", "array")) or each.kind.startswith("const"):
             continue
@@ -249,10 +255,11 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             rf"|\w*[wW]rite\w*\(\s*{each.name}\b[^;]*,\s*(?:{FLOAT}|0)\)"
         )
         # Set anew in the loop that changes it step by step, a variable would always have its first value.
-        steps = [
-            one.begin for one in stated if re.match(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)", one.text)
-        ]
-        stepped = {max([body for body, last in loops if body <= at < last], default=0) for at in steps}
+        last = min(end, each.end)
+        others = [one.start() for one in islice(again.finditer(code, each.begin, last), MOST_STATED)]
+        is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")
+        steps = [at for at, text in stated.get(each.name, ())[:MOST_STATED] if is_step.match(text)]
+        stepped = {max([body for body, ended in loops if body <= at < ended], default=0) for at in steps}
         own = code.find(";", each.begin) + 1
         is_alone = each.begin >= begin and "(" not in code[code.rfind("\n", 0, own) : own].split(each.name)[0]
         for k, at in enumerate([*([own] if is_alone else ()), *reversed(inside)]):
@@ -260,15 +267,12 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             words, place = f"after line {line} add {shown}", (at, at, new)
             declared = line_of(code, each.begin)
             note = "only here until now"
-            if earlier := [one.start() for one in again.finditer(code, each.begin, min(end, each.end))]:
-                is_outside = not any(at <= one < closed(code, at, "{}") for one in earlier)
-                declared, note = (
-                    line_of(code, earlier[0]) if is_outside else 0,
-                    "set here, outside of that loop",
-                )
-            edit = Edit(
-                line, "", shown, (place,), words, declared if declared != line else 0, note, at in stepped
-            )
+            if others:
+                is_outside = not any(at <= one < closed(code, at, "{}") for one in others)
+                nearest = max((one for one in others if one < at), default=others[0])
+                declared, note = line_of(code, nearest) if is_outside else 0, "set here, outside of that loop"
+            declared = declared if declared != line else 0
+            edit = Edit(line, "", shown, (place,), words, declared, note, at in stepped)
             yield 0.9 + 0.05 * k, edit
 
 
@@ -323,7 +327,7 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
     for at, body, last in loops:
         if around := [block for block, ended in blocks.items() if block <= at < ended]:
             beside[max(around)].append((at, last, body))
-    for one in statements:
+    for one in statements[:MOST_UNITS]:
         if one.is_bare or not _ACTS.match(one.text):
             continue
         # A variable of an unknown type may not be known at the other place.
@@ -356,7 +360,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest}
     heads = [(one.start(), closed(code, one.end(), "()")) for one in _FOR_HEAD.finditer(code, begin, end)]
     loops = [(at, body, statement_end(code, body)) for at, body in heads]
-    for at, last in _units(code, loops):
+    for at, last in islice(_units(code, loops), MOST_UNITS):
         used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
         around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
         for level, (outer, body, ended) in enumerate(around):
@@ -411,7 +415,7 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
     heads = [
         (one, closed(code, code.find("(", one.start()) + 1, "()")) for one in _FOR.finditer(code, begin, end)
     ]
-    loops = [(one.start(), body, statement_end(code, body), one[1]) for one, body in heads]
+    loops = [(one.start(), body, statement_end(code, body), one[1]) for one, body in heads[:MOST_LOOPS]]
     for at, body, last, name in loops:
         inside = [loop for loop in loops if body <= loop[0] and loop[2] <= last]
         direct = [loop for loop in inside if not any(one[1] <= loop[0] < one[2] for one in inside)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
@@ -69,6 +70,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     """Yield edits that replace a variable or a small number, each with its rank: the lowest is the likeliest."""
     steps, counters = set(_STEP.findall(code, begin, end)), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
+    defined = set(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]", code, re.MULTILINE))
+    lengths = defined | set(re.findall(r"\bconst(?:expr)?\b[^;=]*\b(\w+)\s*=\s*\d+\s*;", code))
+    uses = Counter(re.findall(r"\w+", code[begin:end]))
     tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
     for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
         # A longer tile would hide a mistake that shows only with several tiles.
@@ -112,10 +116,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             if code[word.start() - 2] == "=":
                 others += [f"{name} - 1" for name in others if re.fullmatch(r"[A-Z]|d|n", name)]
         row = code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
-        is_constant = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{old}[ \t]", code, re.MULTILINE) is not None
-        is_length = (
-            is_constant or re.search(rf"\bconst(?:expr)?\b[^;=]*\b{old}\s*=\s*\d+\s*;", code) is not None
-        )
+        is_constant = old in defined
         is_offset = old == "1" and _before(code, word.start()).endswith(("+", "-"))
         rank = (
             1.4
@@ -132,9 +133,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         shown = head[0].lstrip() if head else ""
         for k, new in enumerate(others):
             place = (word.start(), word.end(), new)
-            line, is_weak = line_of(code, word.start()), is_length and kind.endswith("int")
+            line, is_weak = line_of(code, word.start()), old in lengths and kind.endswith("int")
             # A write to an array that nothing reads is a removed write.
-            is_weak |= not is_whole(kind) and len(re.findall(rf"\b{new}\b", code[begin:end])) <= 1
+            is_weak |= not is_whole(kind) and uses[new] <= 1
             yield rank + 0.1 * k, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 
 
