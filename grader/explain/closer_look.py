@@ -309,12 +309,13 @@ class Closer:
             f"  {self.source.name}:{place.line}: {place.text}   (nowait: threads go on before the others have finished)"
             for place in (body.find(r"#\s*pragma\s+omp\b.*\bnowait\b") if body is not None else ())
         ]
-        rows = self._with_indices(races)
-        if "omp_get_thread_num" in "\n".join(rows[1:]):
-            rows[0] = OWN_PART.sub(
-                "The parts of the threads overlap: look at the beginning and the length.", rows[0]
-            )
-        lines = [first, *early, *rows, *_sentence(self._shared_out, []), command, seen]
+        rows, regions = self._with_indices(races), _sentence(self._shared_out, [])
+        if NUMBERED_EARLY in "\n".join(regions):
+            rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
+        elif "omp_get_thread_num" in "\n".join(rows[1:]):
+            overlap = "The parts of the threads overlap: look at the beginning and the length."
+            rows[0] = OWN_PART.sub(overlap, rows[0])
+        lines = [first, *early, *regions, *rows, command, seen]
         return replace(diagnosis, message="\n".join(lines))
 
     def _shared_out(self) -> list[str]:
