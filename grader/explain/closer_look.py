@@ -61,8 +61,8 @@ RACE = "`{}` shows all data races."
 #: Advice on a race that does not help if threads have their own parts, but too short ones.
 OWN_PART = re.compile(r"Give each thread its own part of it: index it by omp_get_thread_num\(\)[^\n]*")
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
-#: Names of variables that an edit sets again.
-SET_AGAIN = re.compile(r"add (?:`|a loop that sets all of )(\w+)")
+#: Names of arrays that an edit sets again.
+SET_AGAIN = re.compile(r"add a loop that sets all of (\w+)")
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
 #: A function of at most this many lines is shown whole if no clue finds a line.
