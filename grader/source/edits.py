@@ -51,7 +51,10 @@ _CAPTURES = re.compile(r"(?<![\w\])])\[[\w\s,]*\]\s*\([^()]*\)\s*\{")
 #: A piece of text that may be copied with its mistake: the head of a loop, an element, a call with a quotient.
 _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
 #: A declaration of any type. Group 1 is the name.
-_LOCAL = re.compile(r"\b(?!return\b)[A-Za-z_][\w:]*(?:<[^;<>]*>)?[\s&*]+([A-Za-z_]\w*)\s*(?=[=;({:\[])")
+_LOCAL = re.compile(
+    r"\b(?:(?:auto|float|double|int|long|bool)\b[\s&*]*|(?!(?:return|else)\b)[A-Za-z_][\w:]*(?:<[^;<>]*>[\s&*]*|\s+|\s*&\s*))"
+    r"([A-Za-z_]\w*)\s*(?=[=;({:\[])"
+)
 _FOR_HEAD = re.compile(r"\bfor\s*\(")
 #: A declaration of one number with a first value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
