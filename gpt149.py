@@ -72,7 +72,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     )
     parse.flag("--watch", "judge the file at each save, until Ctrl-C")
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
-    parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
+    parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result as JSON")
     parse.path("--html", "also write a page with the verdict, pictures of wrong elements, and times")
     parse.flag("--github", "for a workflow of GitHub: write annotations, a summary and outputs")
     parse.path("--classroom50", "for Classroom 50's runner: write its result files into this folder", "DIR")

@@ -179,7 +179,7 @@ def _one_command(commands: Any) -> Parser:
     """Add the command `one` to `commands` and return its parser. In a handout it judges like `gpt149.py all`."""
     one = commands.add_parser("one", help="judge one submission, and show its result")
     one.add_argument("path", metavar="PATH", type=Path, help="a source file, a folder or a zip of one")
-    one.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
+    one.add_argument("--json", metavar="FILE", type=Path, help="also write the result as JSON")
     one.flag("--github", "for a workflow of GitHub: write annotations, a summary and outputs")
     _judging_options(one)
     return one

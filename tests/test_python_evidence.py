@@ -688,7 +688,7 @@ def test_the_reader_limits_names_and_prints_one_in_a_line(read: Read) -> None:
     assert read(many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
 
 
-#: Words of a refusal, and the body of a kernel that is refused with them.
+#: Pairs "refusal <- body of a kernel that gets it", separated by " | ".
 KERNEL_LINES = """
 .mro <- tl.PropagateNan.mro() | the class Nan as a value <- n = (Nan,) | .__globals__ <- p.__globals__
 np: <- tl.store(p, np) | triton.language.core.wraps <- tl.core.wraps(tl.core) | triton.jit <- triton.jit(p)

@@ -354,7 +354,7 @@ def smaller(files: Files) -> Files:
 
 @pytest.mark.full
 def test_a_handout_judges_with_the_object_that_it_holds(tmp_path: Path) -> None:
-    """`proofs.handout` reports: the starter is not written, the solution is right on every part and fast enough."""
+    """`proofs.handout` succeeds: the starter is judged as not written yet, the solution passes every part."""
     files = smaller(contents.handout(MAIN.kit, {OBJECT: library.object_path().read_bytes()}))
     assert not [name for name in files if re.match(r"module_ref_stub/.*\.(cpp|h)$", name)]
     bench, said = proof_setup(MAIN.kit, tmp_path)

@@ -231,4 +231,4 @@ def _token_bytes(path: Path, text: str) -> bytes:
     try:
         return bytes(_BYTE_OF[character] for character in text)
     except KeyError:
-        raise UsageError(f"{path}: {text!r} is not written as GPT-2's vocab.json writes bytes") from None
+        raise UsageError(f"{path}: {text!r} has a character that a vocab.json of GPT-2 lacks") from None

@@ -53,7 +53,7 @@ def tier() -> Finding:
         return fail(
             f"sandbox tier {box.tier} works for kernels, but not for the compiler: {broken}",
             "no submission can be built",
-            "let all users read the compiler's files, and give the sandbox the folders that it needs",
+            "use the system's own compiler (in /usr), and let all users read its files",
         )
     what = f"sandbox tier {box.tier} works: {', '.join(box.applied)}"
     if box.tier == "A":

@@ -61,7 +61,7 @@ def _cores(host: Host) -> Finding:
     if count == 1:
         return warn(
             "one core",
-            "the judge and the timed kernel share this core: parallel parts cannot be timed, and serial ones wait",
+            "the judge and the kernel share it: parallel parts cannot be timed, and each timing stops all other work",
             "grade on a machine with two cores or more",
         )
     return warn(

@@ -128,9 +128,9 @@ def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
 
 
 def _without_comments(lexeme: re.Match[str]) -> str:
-    """Return the replacement of a string, character or comment, for splitting the assembly into statements.
+    """Return the text that replaces a string, character or comment before the assembly is split into statements.
 
-    A string loses the characters that separate statements. A comment stays only if it names a line of the source.
+    In a string, separators of statements become commas. A comment is kept only if it names a line of the source.
     """
     found = lexeme[0]
     if found[0] == "#":

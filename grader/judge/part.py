@@ -59,7 +59,7 @@ class PartJudge:
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
-        """Replace the part's diagnosis by the result of each step. `in_cases`: also in the case with this diagnosis."""
+        """Pass the diagnosis through each step. `in_cases`: also replace it in the cases that have this diagnosis."""
         for step in steps:
             if (diagnosis := self.diagnosis) is None:
                 return

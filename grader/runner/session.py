@@ -354,7 +354,7 @@ class PipeSession(Session):
             self.close()
             said = one_line(self.printed.strip() or ended.message or ended.signal_name or ended.status, 300)
             raise KitError(
-                f"a runner did not become ready: {said}; the command `doctor` checks this machine"
+                f"a runner did not become ready: {said}; run `python -m grader doctor` to check this machine"
             ) from end
         self._freezes = freezes
 

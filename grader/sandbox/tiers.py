@@ -237,7 +237,7 @@ class Sandbox:
         if self.bwrap is None:
             return list(command)
         known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
-        # bwrap cannot make a link in a folder that is visible already.
+        # Drop paths inside other visible folders: bwrap could not make their symbolic links there.
         seen = view.outermost([*known, *read])
         prefix = bubblewrapped(
             self.bwrap,

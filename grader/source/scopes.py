@@ -156,7 +156,7 @@ def row_before(code: str, at: int) -> str:
 
 
 def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
-    """Return the simple statements in a span, without those below an `if` or `else` without braces."""
+    """Return the simple statements in a span. The body of an `if` or `else` counts only if it has braces."""
     found, blocks, depth, start = list[Statement](), list[int](), 0, begin
     for one in re.compile(r"[(){};]|^[ \t]*#[^\n]*", re.MULTILINE).finditer(code, begin, end):
         depth += (one[0] == "(") - (one[0] == ")")

@@ -7,8 +7,8 @@ with the kit's small OpenMP library (native/openmp_tsan.cpp), which reports to T
 synchronisation that OpenMP promises.
 
 This needs gcc, ThreadSanitizer, and a file that uses only those parts of torch and OpenMP that the kit replaces.
-Otherwise `compare` repeats the call on several numbers of threads, and compares the results bit by bit. That shows only
-races that happen in these runs; random delays make them more likely (`torch.delays`).
+Otherwise the function `compare` repeats the call on several numbers of threads, and compares the results bit by bit.
+That shows only races that happen in these runs; random delays make them more likely (`Session.call(delays=True)`).
 
 A correct kernel that divides its rows among threads gives the same bits on any number of threads. A kernel that sums
 over threads (`reduction`) adds in another order each time, so the last bits may differ. A difference within the
@@ -202,9 +202,9 @@ def main(arguments: list[str]) -> int:
 
 
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
-    """Return the sizes of a call under ThreadSanitizer: the lab's, else the sizes of the part's largest public case.
+    """Return the sizes of a call under ThreadSanitizer, which makes each access about 50 times slower.
 
-    They are small, because ThreadSanitizer makes each access about 50 times slower.
+    A lab may state small sizes for it. Without these, the part's largest public case gives the sizes.
     """
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})

@@ -211,7 +211,7 @@ def imprecise(seen: Deviation) -> simple.Found | None:
 class Operator(Oracle):
     """Oracle of a forward or backward function. `of`: settings of finite differences for a backward function."""
 
-    #: Values to try for the sizes on which no other size depends.
+    #: Values to try for each size that can be changed alone, because no other size depends on it.
     probes: ClassVar = dict.fromkeys(
         ("n", "M", "K", "N", "batch", "I", "O", "classes", "images", "channels", "filters", "maps", "planes"),
         _TRIED,

@@ -56,7 +56,7 @@ def before(place: str, lines: str) -> Edit:
     return place, f"{lines}\n{place}"
 
 
-# Texts of the master that edits replace.
+# Texts in the master, which edits replace.
 READ_Q = "fourDimRead(Q, b, h, i, k, H, N, d)"
 READ_K = "fourDimRead(K, b, h, j, k, H, N, d)"
 READ_V = "fourDimRead(V, b, h, j, k, H, N, d)"

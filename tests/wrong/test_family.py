@@ -27,7 +27,7 @@ WITHOUT_LINES = {
 #: Number of wrong outputs of a kernel on which all suspects are tried. The first inputs distinguish mistakes best.
 MOST_TRIED = 2
 Group = list[Mutation]
-#: FIRST has one kernel for each code. These share sources, which come before all others.
+#: FIRST has one kernel for each code. Its groups come first, because the fast tier tests the first groups.
 FIRST, SOME_RIGHT = first_of_each_code(WRONG), RIGHT[::10]
 QUICK = groups(FIRST)
 GROUPS = [*QUICK, *groups([mutation for mutation in WRONG if mutation not in FIRST])]

@@ -369,7 +369,7 @@ class Reader:
             note(f".{used.attr}", node)
 
     def names_module(self, node: ast.AST, own: set[str]) -> bool:
-        """Return True for a dotted name that begins with a name in `meant`, unless a kernel's `own` name hides it."""
+        """Return True for a name such as `tl.load` whose first part is in `meant` and not one of the kernel's `own`."""
         root = root_of(node)
         return isinstance(root, ast.Name) and root.id not in own and root.id in self.meant
 

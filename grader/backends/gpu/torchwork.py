@@ -94,7 +94,7 @@ def player_class(replay: Any) -> Any:
             tensors = tensors_in([*arguments.values()])
             free = is_free(name, schema, tensors, results, lambda: given == [*map(digest, tensors)])
             if not name.startswith(("new_", "empty")) and not name.endswith("_like"):
-                # Operators with these names return a tensor as large as an argument without reading its numbers.
+                # The excluded operators only allocate a tensor: they read no numbers of their arguments.
                 changed = [
                     each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write
                 ]

@@ -175,7 +175,7 @@ class Prepared:
         """Return the commands to try in this order, until one succeeds, for a student's file with this text.
 
         If a pragma above the headers affects them, the first command does not use the precompiled header. Builds with
-        sanitizers always use it, because their checks must precede all headers.
+        sanitizers always use it: it includes `plain_checked.h`, which must come before all headers.
         """
         is_checked = any(flag.startswith("-fsanitize") for flag in self.flags)
         own_order = () if is_checked or not steers_headers(text) else (self._command(()),)

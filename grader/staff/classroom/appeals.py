@@ -197,7 +197,7 @@ def run(
         master = calibration or labs.master(assignment.lab_folder, assignment.source)
         sources = _sources(assignment, folder / entry.submission_id, master, book.scratch)
         judge = Judge(assignment, *sources, history.runs[-1].timing and timing, box)
-        print(f"appeal of {entry.submission_id}: {rounds} rounds beside {master.name}")
+        print(f"appeal of {entry.submission_id}: {rounds} rounds, each with calibration by {master.name}")
         made = []
         for k in range(rounds):
             made.append(judge.round(entry.submission_id))

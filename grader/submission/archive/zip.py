@@ -142,7 +142,7 @@ class ZipArchive:
     # ---- content
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """Yield the member's content. Raises Unreadable if length or CRC-32 differ from the listing's."""
+        """Yield the member's content. Raises Unreadable if it is encrypted, damaged or in an unusual compression."""
         where = member.where
         assert isinstance(where, _Where)
         if where.flags & _ENCRYPTED:

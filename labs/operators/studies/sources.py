@@ -1,7 +1,7 @@
-"""Programs with which the ladder compares a part: their sources or builds, and the counted work of each part.
+"""Programs with which the ladder compares a part, and the least work (operations, bytes) of each part.
 
-One program has PyTorch's operators in the form of a student's file, the other a plain copy of memory. Their sources are
-strings in this module, because a handout has no C++ file besides the starter.
+One program has PyTorch's operators in the form of a student's file. The other copies or adds arrays, to measure the
+speed of memory. Their sources are strings here, because a handout has no C++ file besides the starter.
 """
 
 from __future__ import annotations

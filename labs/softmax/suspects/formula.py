@@ -148,7 +148,7 @@ def _of_row_before(start: float) -> Callable[[Scene], Array]:
 
 _BEFORE = "The maximum of the previous row is subtracted: it is used before the maximum of this row is known."
 MAXIMUM += [
-    Suspect("maximum_of_row_before", _BEFORE, _of_row_before(start), (f"row before, begun at {start}",))
+    Suspect("maximum_of_row_before", _BEFORE, _of_row_before(start), (f"row before, {start} for row 0",))
     for start in (0.0, -np.inf, -np.finfo(np.float32).max)
 ]
 
