@@ -1,5 +1,5 @@
-// The compiled code of the stand-in for torch, linked with every student's object: the list of the student's functions
-// and their calls, errors and single numbers, memory, tensors (views, then elements and copies), and new tensors.
+// The compiled code of the stand-in for torch, linked with every student's object: errors, element types and single
+// numbers, memory, and tensors (views, indices, elements and copies, new tensors, printing).
 #include "plain_torch.h"
 
 #include "gpt149_glue.h"
