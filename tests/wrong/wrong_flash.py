@@ -48,14 +48,14 @@ O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LO
 Q_AT_I = ("fourDimRead(Q, b, h, row,", "fourDimRead(Q, b, h, i,")
 K_AT_J, V_AT_J = ((f"fourDimRead({t}, b, h, column,", f"fourDimRead({t}, b, h, j,") for t in "KV")
 FLASHED += [
-    p4(f"{name} at the row of the tile", code, *edits, says=f"{says} within")
+    p4(f"{name} at the row of the tile", code, *edits, says=says.replace("the row", "the row within the tile"))
     for name, edits, code, says in (
         ("L", (L_READ_AT_I, L_STORED_AT_I), "flash_l_tile_row", "L is read and written at the row"),
         ("L stored", (L_STORED_AT_I,), "flash_l_tile_row", "L is written at the row"),
         ("L read", (L_READ_AT_I,), "flash_l_tile_row", "L is read at the row"),
         ("O read", (O_READ_AT_I,), "flash_o_tile_row", "O is read at the row"),
         ("O stored", (O_STORED_AT_I,), "flash_o_tile_row", "O is written at the row"),
-        ("O", (O_READ_AT_I, O_STORED_AT_I), "flash_o_tile_row", "O is written at the row within the tile, and"),
+        ("O", (O_READ_AT_I, O_STORED_AT_I), "flash_o_tile_row", "O is written at the row, and read there"),
         ("L and O", (L_READ_AT_I, L_STORED_AT_I, O_READ_AT_I, O_STORED_AT_I), "flash_tile_row",
          "L and O are read and written at the row"),
         ("Q", (Q_AT_I,), "q_tile_row", "Q is read at the row"),
