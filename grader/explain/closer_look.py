@@ -54,7 +54,7 @@ REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*
 MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
-INDEX_LEAD = "The indices depend on these lines:"
+INDEX_LEAD = "The index depends on these lines:"
 INDEX_LINES = re.compile(rf"\n{INDEX_LEAD}(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all data races."
