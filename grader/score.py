@@ -1,15 +1,15 @@
 """Points for verdicts, by the assignment's rubric alone. Pure: the same arguments give the same score.
 
-A part that passes earns its points. A part that is right but slow earns the share of the first time band that includes
-its time ratio. The lower bound of the measured interval decides, so doubt favours the student. A part that is wrong on
-some cases earns up to `case_credit` of its points:
+A part that passes earns its points. For slow parts the rubric has time bands: a largest time ratio and a share of the
+points each. The first band that includes the part's ratio counts. The ratio is the lower bound of the measured
+interval, so doubt favours the student. A part that is wrong on some cases earns up to `case_credit` of its points:
 
     points x case_credit x (weight of the right cases / weight of all cases)
 
 The fraction is computed for the public and for the hidden cases, and the smaller one counts. So a kernel that is right
-on published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. From the exact fraction,
-students could learn the sizes of hidden cases by kernels that are wrong on purpose. A single public or hidden case
-would decide alone: then the fraction is computed as if a second, right case of its weight existed.
+on published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. Otherwise students
+could learn hidden sizes from it, with kernels that are wrong on purpose. If there is only one public (or hidden)
+case, its fraction is computed as if a second case of the same weight were right.
 
 Crashes, hangs and missing functions earn nothing. A kernel whose result changed from call to call earns nothing either,
 because its right results are luck. Points are rounded to hundredths.
@@ -29,11 +29,11 @@ from grader.core.results import CaseResult, Diagnosis, PartResult, Score, ScoreL
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
-"""Weight of an extra, wrong public case, which a part gets if it is right on all cases and wrong when called again."""
+"""Weight of an imaginary wrong case. It counts if all public cases are right, but a repeated (timed) call was wrong."""
 HIDDEN_STEPS = 2
 """The hidden fraction is rounded down to a multiple of 1/2, so that a grade shows little about hidden cases."""
 UNSTEADY = frozenset({"race", "unsteady"})
-"""Codes of diagnoses for a kernel whose equal calls give different results (`grader.explain.diagnose`)."""
+"""Diagnosis codes of kernels that return different results for the same inputs (`grader.explain.diagnose`)."""
 REASONS = {
     "crash": "crashed",
     "timeout": "did not end",
@@ -202,7 +202,7 @@ def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
 
 
 def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
-    """Return the seconds after the due date, 0 if in time; None without a due date.
+    """Return how many seconds the submission is late, 0 if it is in time; None without a due date.
 
     If `submitted_at` has no time zone, it is taken to be in the due date's zone.
     """
@@ -215,7 +215,7 @@ def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
 
 
 def late_days(rule: LateRule | None, late_s: float | None) -> int:
-    """Return the number of late days to charge: every day that has begun since the end of the grace time."""
+    """Return the number of late days to charge. Each day that has begun after the grace time counts."""
     if rule is None or late_s is None:
         return 0
     return max(0, math.ceil((late_s - rule.grace_s) / DAY_S))

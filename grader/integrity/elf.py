@@ -5,7 +5,7 @@ binutils. Objects are compiled from untrusted text, which can name sections, cho
 them. So the symbols of a linked object are read where the loader will read them: in the tables to which the dynamic
 segment points. The section table gives the number of symbols and must agree with that segment. Sections must not
 overlap. An object that is not linked yet has no segments: its only symbol table is read, as the linker will read it.
-An object that is damaged or not wholly understood raises an error. The time is linear in the object's size.
+Reading raises an error if an object is damaged or not wholly understood. The time is linear in the object's size.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
 
 
 def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
-    """Yield a flag if a part's runners went on working after many of the stops. `late` counts such stops.
+    """Yield a flag if a part's runners went on working after many of the judge's requests to stop (`Evidence.late`).
 
     One or two late stops come from a slow system. A hidden thread that works on a busy machine makes a third of the
     stops late (measured with three busy processes on two cores).

@@ -6,11 +6,11 @@ so a failure there does not stop the judge. An object that is not wholly underst
 and is judged like any other. The child prints one JSON list of flags. It reads the assembly only if that lies beside
 the object, as module.s beside module.o.
 
-Theory of operation, assembly. It is searched for machine code that a file smuggles in as data. Compilers write
-instructions into executable sections and data into all others. But compilers copy inline assembly, names of sections
-and names of symbols from the source unchanged. These can place bytes where instructions belong. `#APP` and `#NO_APP`
-mark inline assembly, but a source can contain these marks too. So the whole assembly is read, and all statements that
-compilers do not make are reported. Expected are:
+Theory of operation, assembly. The assembly is searched for machine code that a file smuggles in as data. Compilers
+write instructions into executable sections and data into all others. But compilers copy inline assembly, names of
+sections and names of symbols from the source unchanged. These can place bytes where instructions belong. `#APP` and
+`#NO_APP` mark inline assembly, but a source can contain these marks, too. So the whole assembly is read, and all
+statements that compilers do not make are reported. Expected are:
 
     executable sections   instructions, labels and directives that place no bytes (SILENT).
     other sections        also directives that place data (DATA).
@@ -102,6 +102,7 @@ def foreign_statements(text: str) -> Iterator[str]:
 
 
 def _is_expected(name: str, rest: str, executable: bool) -> bool:
+    """Return True if compilers write `.name rest` in a section of code (`executable`), or of data."""
     if name in SILENT or name.startswith("cfi_"):
         return True
     if executable:

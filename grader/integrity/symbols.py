@@ -1,7 +1,7 @@
 """Categories of the functions that a kernel imports, by their symbols. `grader.integrity.inspection` flags them.
 
-A student's own kernel needs memory, tensors, mathematical functions of the C library and threads. Functions have a
-category here if they compute with torch in place of the student, or affect more than the kernel's own work.
+A student's own kernel needs memory, tensors, mathematical functions of the C library and threads. Other functions have
+a category here if they let torch compute in place of the student, or affect more than the kernel's own work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ may be the student's task.
 """
 
 LONGEST_OPERATOR = 200
-"""Longest name of an operator that is looked up, overload included. The longest of torch has 67 letters."""
+"""Longest name of an operator that is looked up, with its overload. The longest name in torch has 67 letters."""
 
 _INNER = """
     _to_copy _local_scalar_dense _reshape_alias _unsafe_view _efficientzerotensor _index_put_impl_ _cat _aminmax

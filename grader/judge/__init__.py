@@ -1,5 +1,5 @@
 """The evaluator: it calls a submission on all cases, compares the outputs, measures times and reaches verdicts.
 
-Offers `evaluate.evaluate`, which students, classes and platforms use alike. `timing` judges times. May import
-`explain` and all packages before it.
+Offers `evaluate.evaluate`, which a student's run, a class's run and platforms (Gradescope) call. `timing` judges times.
+May import `explain` and all packages before it.
 """

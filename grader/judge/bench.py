@@ -51,8 +51,8 @@ class Options:
     """Options of one run.
 
     `shape` overrides the assignment's default sizes. `defines` are macros for the compiler. `seed` makes timed inputs
-    repeatable; by default each run draws a new seed. `timing`: time the parts that are right. `time_ungraded`: also
-    time parts whose time earns no points. `time_budget_s` limits the seconds of a part's timed calls
+    repeatable; by default each run draws a new seed. `timing`: time the parts that are right. `time_ungraded`: time
+    also those parts whose time earns no points. `time_budget_s` limits the seconds of a part's timed calls
     (`grader.judge.timing.measure`). `profile`: repeat one call of each part under torch's profiler, for its table.
     `sanitize`: build the file with sanitizers, which find wrong accesses to memory.
     """
@@ -75,7 +75,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Bench:
-    """One submission, with everything that judging its parts needs. At the end, `stack` closes the open runners."""
+    """One submission, with everything that judging its parts needs.
+
+    `emit` receives the events, `made` holds the builds, `zygote` forks runners with torch. `stack` closes all runners.
+    """
 
     assignment: Assignment
     source: Path
@@ -85,10 +88,9 @@ class Bench:
     zygote: Zygote
     stack: ExitStack
     exclusive: Exclusive = unshared
-    """Context manager that reserves cores for timing a part. It yields the cores for the runners, None for the
-    default."""
+    """Context manager that reserves cores for timing a part. It yields the runners' cores; None for the default."""
     give_way: Callable[[], None] = lambda: None
-    """Function called before the student's code starts, while no runner is alive: other evaluations may time then."""
+    """Function called before a runner starts while none is alive. Other evaluations can use this moment for timing."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
@@ -97,11 +99,11 @@ class Bench:
     """Right outputs on public cases, by part and case, only for parts that `grader.judge.same_work` compares."""
 
     opened: list[Session] = field(default_factory=list)
-    """The student's runners so far."""
+    """The student's runners. The list is cleared when a runner starts after all others have ended."""
     helpers: dict[str, bool] = field(default_factory=dict)
-    """Parts whose functions other parts call (`Part.table`), by id: True if the function fails its own test."""
+    """Judged parts whose functions other parts may call, by id: True if the part is wrong or its call failed."""
     budgets: dict[str, Budget] = field(default_factory=dict)
-    """Time that the calls of each part have used, by the part's id."""
+    """Time that the calls of each part may use and have used, by the part's id."""
 
     @property
     def build(self) -> Build:
@@ -131,7 +133,7 @@ class Bench:
         return sandbox.Limits(memory_bytes=None if self.options.sanitize else memory_bytes)
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float:
-        """Return the limit on a call in seconds. It grows with the work of a shape larger than the default sizes."""
+        """Return the time limit of a call in seconds. A shape with more work than the default sizes gets more time."""
 
         stretch = max((self.growth(part, shape) for part in self.assignment.parts), default=1.0)
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
@@ -146,17 +148,17 @@ class Bench:
         return max(1.0, now / max(1, usual))
 
     def backend(self, part: Part, *, with_torch: bool = False) -> Backend:
-        """Return the backend that judges a part; `with_torch` the one for its C++ in a process with torch."""
+        """Return the backend that judges a part. `with_torch`: the backend that runs its C++ in a torch process."""
         return self.made.backend(part, self.assignment.lab, self.zygote, None if with_torch else self.host)
 
     def of_file(self, *, with_torch: bool = False) -> Backend:
-        """Return the backend for the student's C++ file; `with_torch` for its object in a process with torch."""
+        """Return the backend for the student's C++ file. `with_torch`: for a process with torch."""
         return self.made.of_file(self.assignment.lab, self.zygote, None if with_torch else self.host)
 
     def student(
         self, part: Part, *, threads: int, freeze: bool = True, with_torch: bool = False, **how: Any
     ) -> Session:
-        """Start a runner with the student's code, of the judged kind or `with_torch`. `freeze`: stop it between calls.
+        """Start a runner with the student's code. `freeze`: stop it between calls. `with_torch`: use a torch process.
 
         `how` are further fields of an Opening (`grader.backends.protocol`). Raises Faulty if the code cannot be loaded.
         """
@@ -174,7 +176,7 @@ class Bench:
         return session
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
-        """Start a runner with the reference, native or `with_torch`. Raises KitError if it cannot be loaded."""
+        """Start a runner with the reference. `with_torch`: in a torch process. Raises KitError if it does not load."""
         opening = Opening(threads, self.call_timeout_s(self.shape), cpus)
         session = self.of_file(with_torch=with_torch).open(None, opening, reference=True)
         self.stack.enter_context(session)

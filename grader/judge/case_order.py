@@ -27,8 +27,8 @@ Side = Literal["REFERENCE", "STUDENT"]
 class Step:
     """One call of a case.
 
-    `peak`: its memory is measured. `shown`: it is repeated under the profiler. `held_up`: its threads are delayed at
-    random moments, if several threads work.
+    `peak`: measure its peak memory. `shown`: repeat it later under the profiler. `held_up`: delay its threads at random
+    moments, if several threads work.
     """
 
     case: Case
@@ -39,8 +39,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Shown:
-    """The student's call that will be repeated under the profiler. `ok`: its outputs were right. `peak_bytes` is the
-    peak memory of an earlier call."""
+    """The student's call `run`, which will be repeated under the profiler. `ok`: its outputs were right.
+
+    `peak_bytes` is the peak memory of an earlier call.
+    """
 
     peak_bytes: int | None
     run: CaseRun
@@ -55,7 +57,7 @@ def profiled(part: Part, side: Side) -> dict[str, Any]:
 
 
 def profiler_bytes(part: Part, side: Side, call: Call) -> int | None:
-    """Return the bytes of memory that the profiler reports for the part's scope ("mem usage"); None if it has none."""
+    """Return the bytes of memory in the profiler's row for the part (its `scope`); None without this row."""
     rows = [row for row in call.profile if row.name == scope(part, side)[:60]]
     return rows[0].cpu_bytes if rows else None
 
@@ -65,7 +67,7 @@ def scope(part: Part, side: Side) -> str:
 
 
 def steps(part: Part, *, look: bool) -> list[Step]:
-    """Return the calls of a part's public cases in order. `look`: choose one to measure memory, and one to profile."""
+    """Return the calls of a part's public cases in order. `look`: mark one to measure memory, and one to profile."""
     public = [case for case in part.cases if not case.hidden]
     sized = [case for case in public if not case.shape]
     fixed = [case for case in public if case.shape]
@@ -101,8 +103,8 @@ def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
 
 
 def reference_steps(part: Part) -> list[Step]:
-    """Return the calls up to the one whose memory is measured. The reference makes the same calls, so that its heap is
-    comparable."""
+    """Return the calls up to the one whose memory is measured. The reference repeats these calls: then both heaps have
+    the same history."""
     return [step for step in steps(part, look=True) if step.peak or step.case.shape]
 
 

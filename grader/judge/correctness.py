@@ -1,4 +1,4 @@
-"""Verdict on a part's results: the student's outputs on every case, with the causes of wrong outputs.
+"""Check of a part's results: it compares the outputs of every case, and finds the causes of wrong outputs.
 
 A finding that decides the verdict at once (a crash, a hang, a missing function) is raised as `Faulty`.
 """
@@ -32,8 +32,8 @@ from grader.runner.session import Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Limits on explaining wrong cases, which takes time. It stops after MOST_DIAGNOSED cases, or if ENOUGH_AGREEING cases
-name the same bug. While several bugs fit all cases, up to MOST_UNDECIDED cases are explained. This is fast, because
-only these bugs are tried.
+name the same bug. While several bugs fit all cases, up to MOST_UNDECIDED cases are explained. These further cases are
+explained fast, because only these bugs are tried.
 """
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Limits on calls with delayed threads, which reveal data races. Results count as right after SHAKEN_S seconds of such
@@ -51,7 +51,7 @@ NEEDS_NO_INQUIRY = frozenset(
 
 
 class Runners:
-    """Starter of the runners for one part. It keeps all sessions, because their evidence is needed at the end."""
+    """Starter of the runners for one part. It keeps all sessions: the search for cheats needs them at the end."""
 
     def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
         self.bench, self.part = bench, part
@@ -118,7 +118,7 @@ class Correctness:
             self.diagnosis = concluded(self.cases, self.marker.oracle.axes)
 
     def refuted(self) -> frozenset[str]:
-        """Return the names of the suspects that small right public cases refute."""
+        """Return the names of the suspects (known mistakes) that small, right public cases refute."""
         from grader.explain.diagnose import refuted
 
         ok = {case.name for case in self.cases if case.ok}
@@ -132,7 +132,7 @@ class Correctness:
         return refuted(self.marker.oracle, [case.diagnosis for case in self.cases], right)
 
     def check_hidden(self) -> None:
-        """Call the hidden cases, after all public calls. Wrong results get no further calls. A crash raises Faulty."""
+        """Call the hidden cases, after all public calls, and add their results. A crash raises Faulty."""
         from grader.explain.diagnose import concluded, settled_together
 
         if self.stand_in is not None:
@@ -181,7 +181,7 @@ class Correctness:
                     self.call_cases(session, steps)
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
-        """Call and judge the cases of these steps. Keep the memory and the call for the profiler if a step says so."""
+        """Call and judge the cases of these steps. Keep the memory of a `peak` step, and the call of a `shown` step."""
         results = {case.name: case for case in self.cases}
         peak_bytes = held_bytes = None
         for step in steps:
@@ -211,7 +211,7 @@ class Correctness:
         placement.spread(session.pid, machine.usable_cpus())
         # Alternate calls with and without delays: with many cores, races show more often without delays.
         calls = itertools.product([step.case for step in largest[: -MOST_SHAKEN - 1 : -1]], (True, False))
-        # `shares_work` may be True for idle threads, whose calls add little to the time: limit the total time.
+        # `shares_work` may be True although threads are idle. Then `shaken_s` hardly grows: limit the total time, too.
         ends_s = time.monotonic() + session.call_timeout_s
         for case, held_up in itertools.islice(itertools.cycle(calls), MOST_REPEATS):
             is_over = self.shaken_s >= SHAKEN_S or time.monotonic() >= ends_s
@@ -220,7 +220,7 @@ class Correctness:
             self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
-        """Judge a function that the file does not export (as in the starter): another part, which calls it, decides."""
+        """Judge a function that the file does not export (as in the starter) by another part, which calls it."""
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()
@@ -238,7 +238,7 @@ class Correctness:
             )
 
     def check_case(self, session: Session, step: Step) -> tuple[CaseRun, CaseResult]:
-        """Call one case and compare the output. Return the call and the result. Raises Faulty if the call broke off."""
+        """Call one case and compare the output. Return the call and the result. Raises Faulty if the call failed."""
         again = any(case.name == step.case.name and case.ok for case in self.cases)
         shared = self.delays and session.shares_work
         run = self.marker.call_case(
@@ -269,8 +269,8 @@ class Correctness:
     def outputs_again(self, session: Session, run: CaseRun, *, was_right: bool) -> list[dict[str, Any]]:
         """Return the outputs of repeated calls with the same inputs, to be compared with a wrong result.
 
-        If several threads work, several calls are made: a race may damage the same element twice. `was_right`: the
-        result was right before. Then the expected values are returned in place of repeated outputs.
+        If several threads work, several calls are made: a race may damage the same element twice. `was_right`: a call
+        of this case was right before. Then no call is made, and the expected values are returned.
         """
         if was_right:
             return [{name: known.value for name, known in run.expected.items()}]
@@ -319,9 +319,9 @@ def met_s(call: Call) -> float:
 
 
 def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis) -> str:
-    """Repeat a wrong call and make the oracle's further calls. Return the oracle's sentence; "" if it has none.
+    """Repeat a wrong call and make the further calls that the oracle proposes. Return the oracle's sentence on them.
 
-    Returns "" also if a call fails.
+    Returns "" if the oracle proposes no calls or has no sentence, or if a call fails.
     """
     from grader.core.arrays import np
 

@@ -60,7 +60,7 @@ def evaluate(
 
     Args:
         zygote: zygote that many evaluations share; by default this evaluation starts its own.
-        exclusive: context manager around each timing, by which evaluations on one machine take turns. It may yield the
+        exclusive: context manager around each timing. It lets evaluations on one machine take turns, and may yield the
             cores to use.
         give_way: function that is called between runners, so that timings of other evaluations can have their turn.
         sandbox: confinement of compiler and runners; by default the zygote's, or `sandbox.of_file`.
@@ -169,9 +169,10 @@ def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
 
 
 def _undisturbed(bench: Bench, part: Part, judge: PartJudge, step: Callable[[PartJudge], None]) -> PartJudge:
-    """Run one step of a part's judge. Return the judge, or a new one if the part had to be judged again.
+    """Run one step of a part's judge. Return the judge, or a new judge if the part had to be judged again.
 
-    A part is judged again, alone, if other submissions may have made the step fail: they may fill or slow a GPU.
+    A part is judged again, alone on the machine, if other submissions may have caused its failure: they may fill or
+    slow a shared GPU.
     """
     step(judge)
     if bench.exclusive is unshared or not judge.is_disturbed():

@@ -73,7 +73,7 @@ class Corrected:
 
 @dataclass(frozen=True)
 class RoundTimed:
-    """Round number `rounds` has been timed. `ratio` is its student time / reference time; the verdict comes later."""
+    """One more round has been timed, `rounds` so far. `ratio` is this round's student time / reference time."""
 
     part: Part
     rounds: int
@@ -90,7 +90,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result of a right part, sent before its profiled calls. PartDone follows, rarely with another verdict."""
+    """The result of a part, sent before its profiled calls. PartDone follows, rarely with another verdict."""
 
     part: Part
     result: PartResult

@@ -1,8 +1,8 @@
 """Steps that extend a part's diagnosis for the student. They do not change verdicts, points or codes.
 
 The checked build (`SecondBuild`) is a second build with sanitizers, to find the line of a bad memory access. It is made
-only in a student's own run, in the sandbox of the judged build. The program also gets the lock of all programs with
-sanitizers (`native.nativehost`), so a checked build needs a Linux with Landlock.
+only in a student's own run, in the sandbox of the judged build. Programs with sanitizers are also locked by Landlock
+(`native.nativehost`), so a checked build needs a Linux with Landlock.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _is_plain(results: Correctness) -> bool:
 def _closer_look(
     results: Correctness, verdict: Verdict, diagnosis: Diagnosis, stack: ExitStack
 ) -> list[Refinement]:
-    """Return steps that may improve the diagnosis: name a helper that fails, too, or call the kernel again."""
+    """Return steps that may improve the diagnosis: name a helper function that fails, or call the kernel again."""
     part, bench = results.part, results.bench
     if part.table or verdict == "wrong":
         bench.helpers[part.id] = verdict in ("wrong", *BROKEN_OFF)
@@ -106,7 +106,7 @@ def _races_in(bench: Bench) -> Callable[[Part], str]:
 
 
 def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Correctness) -> Diagnosis:
-    """Return the diagnosis with the advice to mend `helper` first, and the place of this function in the source."""
+    """Return the diagnosis with the advice to fix the function of the part `helper` first, and with its source line."""
     first = (
         f"Your {helper.function} fails its own test ({results.bench.command} {helper.command}): fix it first."
     )
@@ -132,7 +132,7 @@ def _wrong_forward(results: Correctness) -> Part | None:
 
 
 def failing_helper(results: Correctness) -> Part | None:
-    """Return the part of the first function that this part calls and whose own test fails; None if all pass."""
+    """Return the first part whose function this part calls and whose own test fails; None if all pass."""
     bench, body = results.bench, results.marker.body
     for part in bench.assignment.parts:
         if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):
@@ -167,19 +167,19 @@ def _with_files(known: Diagnosis, results: Correctness) -> Diagnosis:
 
 
 BUDGET_S, CALL_S, WAIT_S = 6.0, 5.0, 2.0
-"""Limits in CPU seconds on a search with the checked build and on each of its calls. WAIT_S limits the seconds of a
-call that only waits."""
+"""Limits in CPU seconds on a search with the checked build and on each of its calls. A call that only waits may take
+WAIT_S seconds longer."""
 
 
 class Edited:
-    """A build of a source with numbered edits (see `EditedBuild`). A runner that fails is replaced by a new one."""
+    """A build of a source with numbered edits (see `EditedBuild`). `bad` are the lines that do not compile."""
 
     def __init__(self, marker: Marker, stack: ExitStack, bad: Collection[int]) -> None:
         self.marker, self.stack, self.bad = marker, stack, bad
         self.session: Session | None = None
 
     def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
-        """Call the function with edit `number` on the inputs of a case; None if the runner fails.
+        """Call the function with edit `number` on the inputs of a case; None if the runner fails. `cpu_s` limits it.
 
         `fresh`: use a new runner, because an earlier edit may have damaged the last runner's memory.
         """
@@ -189,7 +189,7 @@ class Edited:
             self.session = None
         inputs = marker.inputs_of(case)
         first = binding.tensor_names(marker.part, inputs)[0]
-        # A tensor of one number has no room for the edit's number: the edit of the call before stays active.
+        # A tensor of one number has no room for the edit's number: the edit of the previous call stays active.
         chosen = inputs.starting(first, (edited_source.MAGIC, number))
         if chosen is None and self.session is None and number:
             return None
@@ -225,7 +225,7 @@ class SecondBuild:
 
     @property
     def is_allowed(self) -> bool:
-        """Return True if the compiler's warnings may be used: the file needs no torch and needs no sandbox."""
+        """Return True if the compiler may be run for warnings: the file needs neither torch nor a sandbox."""
         return self._is_program and not of_file(self.bench.source).locks
 
     @property
@@ -253,7 +253,7 @@ class SecondBuild:
         return self.checked is not None
 
     def edited(self, part: Part, text: str) -> Edited | None:
-        """Build this text in place of the file. Return it with the lines that have errors; None after other errors."""
+        """Build `text` in place of the student's file. Return the build, also if some lines have errors; else None."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None

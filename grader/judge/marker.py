@@ -48,7 +48,7 @@ class Marker:
         """Functions that the student's file exports; None until it is loaded."""
         self.seen_outputs: set[str] = set()
         self.wrong_outputs: set[str] = set()
-        """Names of the outputs so far, and of those that were wrong on any case."""
+        """Names of all outputs so far (`seen_outputs`), and of the outputs that were wrong on any case."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:
@@ -119,8 +119,8 @@ class Marker:
     def is_used(self) -> bool:
         """Return True if the source defines the part's function and the stand-in part calls this function.
 
-        The stand-in (key `stands_in`) is a part that can be judged in this part's place. If its function is not found
-        in the source, it counts as calling every function.
+        The stand-in (key `stands_in`) is a part that can be judged in this part's place. If the stand-in's function is
+        not found in the source, it counts as calling every function.
         """
         graph, user = callgraph.of_source(self.source), self.bench.assignment.part(self.part.stands_in or "")
         reached = graph.reached(user.function) or graph.known
@@ -180,7 +180,10 @@ class Marker:
         *,
         explain: bool,
     ) -> Diagnosis | None:
-        """Return the diagnosis of the wrong output `name`; None if `explain` is False. Other arguments: see `mark`."""
+        """Return the diagnosis of the wrong output `name`. Arguments such as `shared`: see `mark`.
+
+        `explain`: find a cause. Otherwise return None, or the diagnosis of an output that was not written.
+        """
         from grader.explain import diagnose
 
         assert run.outputs is not None

@@ -81,7 +81,7 @@ def held(marker: Marker, mine: Shown) -> Held:
 
 
 def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, int]) -> Held:
-    """Measure the memory held by student and reference at other `sizes`, in new runners after the same smaller calls.
+    """Measure the memory held by student and reference at other `sizes`, each in a new runner after the smaller calls.
 
     If the student's output is not right, its memory is None. Raises KitError if the reference fails.
     """
@@ -93,7 +93,7 @@ def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, i
 
 
 def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
-    """Return the reference's measured call. Cached by shape: all submissions have the same reference."""
+    """Return the reference's measured call. It is cached by shape, because all submissions have the same reference."""
     key = (
         marker.backend.kind,
         marker.bench.assignment.lab_folder,
@@ -114,7 +114,7 @@ _KNOWN_CALLS: dict[tuple[Any, ...], Call] = {}
 def _large_call(
     marker: Marker, session: Session, sizes: Mapping[str, int], *, reference: bool
 ) -> Call | None:
-    """Make the call whose peak memory is measured, after the smaller calls. `sizes` replace some of its sizes.
+    """Make the smaller calls, then the call whose peak memory is measured. `sizes` replace some sizes of this call.
 
     `reference`: call the reference, not the student. Returns None if a student's output is not right.
     """

@@ -59,7 +59,7 @@ class PartJudge:
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
-        """Pass the diagnosis through each step. `in_cases`: also replace it in the cases that have this diagnosis."""
+        """Replace the diagnosis by each step's result in turn. `in_cases`: also in the cases with this diagnosis."""
         for step in steps:
             if (diagnosis := self.diagnosis) is None:
                 return
@@ -110,7 +110,7 @@ class PartJudge:
         return ladder.standing(self.part, self.shape, self.time.ratio) if ladder else None
 
     def judge_public(self) -> None:
-        """Judge everything except the hidden cases. Faults of the submission set the verdict and do not raise."""
+        """Judge everything except the hidden cases. Faults of the submission become the verdict and are not raised."""
         try:
             self.judge()
         except faults.Faulty as fault:
@@ -137,7 +137,7 @@ class PartJudge:
         return case_order.has_hidden(self.part if judged_by is None else judged_by.part)
 
     def judge_hidden(self) -> None:
-        """Call the hidden cases. A part that is wrong on one of them loses its time, like any wrong part."""
+        """Call the hidden cases. If one is wrong, the part's time is dropped, as for any wrong part."""
         try:
             self.results.check_hidden()
             if self.results.diagnosis is not None and self.verdict != "wrong":
@@ -172,7 +172,7 @@ class PartJudge:
         self.memory = memory.peaks(self.marker, shown)
 
     def flag_library_work(self) -> None:
-        """Flag a GPU part whose work was done by libraries in place of a kernel, from all right calls so far."""
+        """Flag a GPU part if libraries did its work in place of the student's kernel, in any right call so far."""
         # Replaying calls takes as long as making them, so it is left out for a part that earns no points.
         is_paid = self.results.diagnosis is None or self.part.case_credit > 0
         try:
@@ -238,8 +238,8 @@ class PartJudge:
     def look_with_torch(self) -> None:
         """Profile the part if requested. Report its result before that: the student need not wait for the profiler."""
         bench, shown, options = self.bench, self.results.shown, self.bench.options
-        # In a class a wrong part may earn points, so it is profiled as evidence. In a student's own run only the cause
-        # of a wrong result matters.
+        # When a class is graded, a wrong part may earn points, so it is profiled, too. In a student's own run only the
+        # cause of a wrong result matters.
         wanted = ("pass", "slow") if options.second_look else ("pass", "slow", "wrong")
         if not options.profile or shown is None or self.held is None or self.verdict not in wanted:
             return
@@ -300,7 +300,7 @@ class PartJudge:
             self.settle(cheat)
 
     def look_for_other_work(self) -> None:
-        """Add flags for signs that the part does another part's work. They do not change the verdict."""
+        """Add flags for signs that the part does the same work as another part. They do not change the verdict."""
         if self.is_trusted() or self.verdict not in ("pass", "slow"):
             return
         self.add_flags(same_work.flags(self.marker, self.runners.fresh))

@@ -43,14 +43,14 @@ agreed in up to 0.38. A copy that multiplies by a reciprocal in place of a divis
 NEAR_ULPS = 2
 """Outputs whose elements all differ by at most this many units in the last place are the same sums, rounded again."""
 LEAST_USED = 2
-"""If a function uses fewer of the arguments that other parts lack, it does not implement its part's algorithm."""
+"""A part's own arguments are those that the other part lacks. A function must use at least this many of them."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
 """Share of the avoided tensor (see HELD_SHARE) above which the kernel is called at other sizes, which then decide."""
 HELD_SHARE = 0.6
 """The avoided tensor counts as held if a kernel holds more memory than the reference by this share of the tensor's
 bytes. Honest kernels of parts 3 and 4 reached 0.26. With copies in double they reached 0.8, but only at the judged
-size: such copies grow like the inputs, and the avoided tensor like their square.
+size: such copies grow like the inputs, but the avoided tensor grows like the square of the inputs.
 """
 FLOAT_BYTES = 4
 LIBRARIES = ("at::", "torch::", "std::")
@@ -64,9 +64,9 @@ def is_compared(assignment: Assignment, part: Part) -> bool:
 
 
 def flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
-    """Yield flags from the source, then from the outputs, mostly one of each code. `fresh` starts runners of the part.
+    """Yield flags from the source, then from the outputs. `fresh` starts runners of the part.
 
-    Raises KitError if a reference fails.
+    A second flag with the same code is yielded only if it is for review. Raises KitError if a reference fails.
     """
     known = set[str]()
     for flag in itertools.chain(source_flags(marker), output_flags(marker, fresh)):
@@ -172,7 +172,7 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
     """Flag a part whose memory is large enough for the tensor that it should avoid.
 
     At one size, honest copies of the inputs may be as large as that tensor. So `others` decide: calls at other sizes
-    (`sizes_beside`), which are made one by one, and only if the judged call is suspicious. None if they are impossible.
+    (`sizes_beside`), made one by one, and only if the judged call is suspicious. None: such calls are impossible.
     """
     if not part.avoids_tensor:
         return
@@ -196,8 +196,8 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
 def sizes_beside(marker: Marker) -> list[dict[str, int]]:
     """Return the sizes of two further calls, to see if memory grows with the tensor of `avoids_tensor`.
 
-    In both calls, each leading dimension of the inputs that this tensor lacks has its least size. In the first call the
-    tensor's own dimensions are doubled, or halved if doubling exceeds the assignment's limits.
+    Leading dimensions of the inputs that this tensor lacks (batch, heads) get their least size in both calls. The first
+    call also doubles the tensor's own dimensions, or halves them if doubling exceeds the assignment's limits.
     """
     part, assignment, shape = marker.part, marker.bench.assignment, marker.shape
     named = {name for dim in part.avoids_tensor for name in names_in(dim)}
@@ -263,7 +263,7 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
 
     Such a part has no loops of its own. Honest parts also share functions (reads and writes, the softmax of a row, the
     product of two tiles), but call them in their own loops. If each part passes other constants or template arguments
-    to the shared function, it may do different work for each: only a note. A copy counts as shared.
+    to the shared function, it may do different work for each: only a note. A copied function counts as shared.
     """
     part, source = marker.part, marker.source
     kind = kind_of(part)

@@ -1,8 +1,8 @@
-"""Pictures of the reports, as inline SVG of a few kilobytes each, made without a library.
+"""Charts of the reports, drawn as inline SVG without a library. Each has a few kilobytes.
 
-Each function returns SVG text. Charts are 360 units wide, like a phone's screen: their text stays readable there, and a
-desktop shows several in a row. Colours come from the page's style sheet, with variants for dark mode and print. All
-pictures can be read without colours.
+Each drawing function returns SVG text. Charts are 360 units wide, like a phone's screen: their text stays readable
+there, and a desktop shows several charts in a row. The page's style sheet sets the colours, with variants for dark mode
+and print. All charts can be read without colours.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ Scale = Callable[[float], float]
 
 WIDTH = 360
 _LEFT, _RIGHT = 12, 348
-#: Range of the axis in the small pictures of `interval`. The text beside a picture gives the exact numbers.
+#: Range of time ratios on the axis of the small pictures of `interval`. The text beside them gives the exact numbers.
 INTERVAL_RANGE = (0.5, 2.0)
-#: Maximum number of slow students' marks in a chart that are links to the students' sections.
+#: Maximum number of marks of slow students that are links in a chart. Further marks are drawn without a link.
 _MOST_LINKS = 60
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One student's value in a chart. `slow`: the part is too slow. `anchor` is the id of the student's section."""
+    """One student's value in a chart: a time ratio, or for `ladder` a share in per cent.
+
+    `slow`: True if the part is too slow. `anchor` is the HTML id of the student's section.
+    """
 
     ratio: float
     slow: bool
@@ -38,7 +41,7 @@ class Dot:
 
 
 def histogram(totals: Sequence[float], max_points: float) -> str:
-    """Draw a histogram of the students' points, with the median. The axis ends at `max_points` or the largest total."""
+    """Draw a histogram of the students' points, with the median. The axis ends at `max_points` or a larger total."""
     top = max([max_points, *totals, 1.0])
     width = _bin_width(top)
     bins = [0] * max(1, math.ceil(top / width - 1e-9))
@@ -75,8 +78,8 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
 def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float, float]) -> str:
     """Draw student time divided by reference time: one dot for each student, on a logarithmic axis over `limits`.
 
-    Ratios beyond `limits` are drawn at the ends of the axis. `allowances` are the students' maximum ratios, or empty if
-    times are not graded. Allowances differ a little, because they depend on the measured reference time.
+    Ratios beyond `limits` are drawn at the ends of the axis. `allowances` holds the largest allowed ratio of each
+    student. They differ a little, because they depend on the measured reference time. Empty: times are not graded.
     """
     base, height = 138, 112
     scale = _log_scale(limits)
@@ -107,7 +110,7 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
 
 
 def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
-    """Draw shares of the machine's peak in per cent: one dot for each student, on a logarithmic axis up to 100 %.
+    """Draw shares of the machine's peak speed in per cent: one dot for each student, on a logarithmic axis up to 100 %.
 
     A dot's `ratio` is its share. `rungs` maps names of comparison kernels to their shares, drawn as labelled lines.
     """
@@ -158,7 +161,7 @@ def verdict_bar(counts: Mapping[str, int]) -> str:
 
 
 def share(count: int, most: int) -> str:
-    """Draw a bar whose length is `count` relative to the largest count, `most`."""
+    """Draw a small bar for `count`. The bar of the largest count, `most`, has the full length."""
     return (
         f'<svg class="share" viewBox="0 0 60 8" aria-hidden="true">'
         f'<rect class="bar" width="{_n(max(1.0, 60 * count / max(1, most)))}" height="8" rx="1.5"/></svg>'
@@ -166,7 +169,7 @@ def share(count: int, most: int) -> str:
 
 
 def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
-    """Draw one student's time ratio, its interval `bounds` and the allowance, small enough for a line of text."""
+    """Draw a time ratio, its interval `bounds` and the allowance, in the height of a line of text."""
     scale = _log_scale(INTERVAL_RANGE, 3, 117)
     if not all(value > 0 and math.isfinite(value) for value in (ratio, *bounds)):
         return ""
@@ -222,7 +225,7 @@ def _dots(size: float, base: float, places: Sequence[tuple[Dot, float, float]]) 
 
 
 def _diamond(dot: Dot, x: float, y: float, r: float, *, linked: bool) -> str:
-    """Draw the mark of a slow student. `linked`: as a link to the student's section."""
+    """Draw a slow student's mark, a diamond of radius `r`. `linked`: make it a link to the student's section."""
     shape = (
         f'<path class="slow" d="M{_n(x)} {_n(y - r)}l{_n(r)} {_n(r)} {_n(-r)} {_n(r)} {_n(-r)} {_n(-r)}z">'
         f"<title>{escape(dot.name)}: {dot.ratio:.2f}</title></path>"
@@ -242,7 +245,7 @@ def _log_scale(limits: tuple[float, float], left: float = _LEFT, right: float = 
 
 
 def _octaves(limits: tuple[float, float]) -> list[float]:
-    """Return the powers of two between the limits, both rounded to a power of two."""
+    """Return all powers of two from the lower to the upper limit. Each limit is first rounded to a power of two."""
     low, high = round(math.log2(limits[0])), round(math.log2(limits[1]))
     return [2.0**k for k in range(low, high + 1)]
 
@@ -272,7 +275,7 @@ def _stacked(
 
 
 def _bin_width(top: float) -> float:
-    """Return a round width of bins with which at most 20 bins cover 0 to `top`."""
+    """Return a round number as width of the bins, such that at most 20 bins cover 0 to `top`."""
     power = 10.0 ** math.floor(math.log10(top / 20))
     return next(power * factor for factor in (1, 2, 2.5, 5, 10) if top / (power * factor) <= 20 + 1e-9)
 
@@ -294,7 +297,7 @@ NOT_FINITE = -1.0
 
 @dataclass(frozen=True)
 class Block:
-    """Tiling of an axis into tiles of `length` elements. `name` is the size or macro that gives the length."""
+    """Tiling of an axis into tiles of `length` elements. `name` is the size (Br) or macro that sets the length."""
 
     name: str
     length: int
@@ -302,9 +305,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Picture:
-    """Error map of one slice of an output: its last two axes, or its only axis as one row.
+    """Error map of one slice of an output. A slice spans the last two axes; an output with one axis is one row.
 
-    The slice has the most wrong elements of all slices; `place` gives its indices. `cells` are rows of cells. A cell's
+    Of all slices this one has the most wrong elements; `place` gives its indices. `cells` holds rows of cells. A cell's
     value is the largest error / allowed error of its elements: at most 1 if all are right, NOT_FINITE for NaN and
     infinity. In the whole output, `wrong` of `total` elements and `wrong_slices` of `slices` slices are wrong.
     """
@@ -324,7 +327,7 @@ class Picture:
 
 
 def reduced(event: Deviated) -> Picture:
-    """Return the error map of a wrong output. It has at most MOST_CELLS rows and columns."""
+    """Return the error map of a wrong output. It has at most MOST_CELLS rows and columns of cells."""
     from grader.core.arrays import np
 
     wrong = event.wrong if event.wrong.ndim >= 2 else event.wrong.reshape(1, -1)
@@ -363,7 +366,7 @@ def reduced(event: Deviated) -> Picture:
 
 
 def _cell(part: object) -> float:
-    """Return the largest ratio of error to allowed error in a cell, or NOT_FINITE."""
+    """Return the largest value of an array (one cell's errors / allowed errors); NOT_FINITE if it is not finite."""
     from grader.core.arrays import np
 
     largest = float(np.max(part))
@@ -438,7 +441,7 @@ def _lines(block: Block | None, length: int, path: Callable[[int], str]) -> list
     if block is None or not 0 < block.length < length or length / block.length > MOST_LINES:
         return []
     drawn = "".join(path(k) for k in range(block.length, length, block.length))
-    # Below each thin line is a wide light line, which makes it visible on every colour.
+    # Draw a wide light line below each thin line. So the thin line is visible on every colour.
     return [_path("under", drawn) + _path("block", drawn)]
 
 
@@ -463,7 +466,7 @@ def caption(picture: Picture) -> list[str]:
 
 
 def rounds(time: Timing) -> str:
-    """Draw each timed call as a dot at its round and its milliseconds, or return "" if calls were not recorded."""
+    """Draw each timed call as a dot: rounds from left to right, ms upwards. Return "" if no calls were recorded."""
     sides = {
         side: getattr(time, f"{side}_{time.clock}_ms") or getattr(time, f"{side}_wall_ms")
         for side in ("reference", "student")
@@ -474,7 +477,7 @@ def rounds(time: Timing) -> str:
     allowed = time.allowance * time.reference_ms if "not_graded" not in time.flags else 0.0
     highest = 1.08 * max([*sides["reference"], *sides["student"], allowed, 1e-6])
     count = max(len(calls) for calls in sides.values()) / 2
-    # Leave room for the label of the limit, at the right of the last call.
+    # Leave room at the right of the last call for the label of the limit.
     last = right - 48 if allowed else right
 
     def y(ms: float) -> float:

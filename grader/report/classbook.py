@@ -62,7 +62,7 @@ def _put(write: Callable[[Path], None], path: Path) -> None:
 
 
 def _give_feedback(assignment: Assignment, row: Row, out_dir: Path) -> list[str]:
-    """Write one student's feedback file. Return [], or [note] if its folder cannot be written."""
+    """Write one student's feedback file. Return [], or a list of one note if it cannot be written."""
     from grader.report import feedback, words
 
     if Path(row.submission_id).name != row.submission_id:

@@ -1,11 +1,11 @@
-"""Classroom 50's `result.json` (classroom50/result/v1) and the text of the GitHub release that it makes.
+"""Classroom 50's `result.json` (classroom50/result/v1) and the text of the GitHub release that Classroom 50 makes.
 
 Classroom 50 accepts only whole numbers as scores. So points are multiplied by `scale`: 1, 2, 4 or 10 if that makes the
 points of all parts whole. If a wrong part can earn a share of its points, `scale` is 100, because shares are rounded to
 hundredths. The release's text and the key `points` of each test give the points without the factor.
 
-Names and addresses come from environment variables that Classroom 50's runner sets. (It overwrites `owner` and
-`assignment_type` afterwards.) Files of the repository are not read, because a student could change them.
+Names and addresses come from environment variables that Classroom 50's runner sets. (Classroom 50 overwrites `owner`
+and `assignment_type` afterwards.) Files of the repository are not read, because a student could change them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGEST_BYTES = 1_000_000
 RESULT, BODY = "result.json", "release-body.md"
 SCALES = (1, 2, 4, 10)
 HUNDREDTHS = 100
-#: Environment variable with the value of each of these keys of result.json.
+#: Keys of result.json, each with the environment variable that holds its value.
 VARIABLES = {
     "classroom": "CLASSROOM",
     "assignment": "ASSIGNMENT",
@@ -55,7 +55,7 @@ def named(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def scale(assignment: Assignment) -> int:
-    """Return the factor by which all numbers of points that a part can earn become whole numbers."""
+    """Return the factor that makes every number of points which a part can earn a whole number."""
     parts = [part for part in assignment.parts if part.points > 0]
     attainable = [float(points) for part in parts for points in (part.points, part.points_if_slow)]
     attainable += [round(part.points * band.share, 2) for part in parts for band in part.time_bands]

@@ -1,6 +1,6 @@
 """Feedback for one student, as `feedback.txt` or as an HTML page.
 
-It does not mention other students. About hidden cases it says only if one failed.
+It does not mention other students. About hidden cases it says only that one failed or that none did.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def html(assignment: Assignment, row: Row) -> str:
 
 
 def summary(assignment: Assignment, row: Row) -> list[str]:
-    """Return the first sentences: the reason for a missing verdict, or the number of parts that passed, and notes."""
+    """Return the first sentences: the number of passed parts and notes, or the reason for a missing verdict."""
     if row.trouble:
         kind = "" if row.result is not None else "There is no verdict on this submission. "
         return [f"{kind}{words.block(row.trouble, 1000)}"]
@@ -135,7 +135,8 @@ def score_line(score: Score | None, part_id: str) -> ScoreLine | None:
 def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, waits: bool) -> list[str]:
     """Return the lines on one part: the verdict, then labelled paragraphs.
 
-    `shown` are the messages printed above. `waits`: the part could not be judged yet, so its points are open.
+    `shown` are the messages printed so far; this part's messages are added. `waits`: the part could not be judged yet,
+    so its points are open.
     """
     part = view.part
     points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
@@ -204,7 +205,7 @@ def diagnosis_text(diagnosis: Diagnosis | None) -> str:
 
 
 def memory_text(part: PartResult) -> str:
-    """Return a text with the peak memory, to two significant digits. They suffice to notice an N x N matrix.
+    """Return a text with the peak memory, to two significant digits, which suffice to notice an N x N matrix.
 
     With more digits, a kernel could reveal hidden inputs by the size of its allocations.
     """

@@ -9,8 +9,8 @@
 - The outputs `status` (pass, fail, or error if a part could not be judged) and `summary` (one line), in the file that
   GITHUB_OUTPUT names.
 
-All other output is printed between two lines with a random word. The runner ignores commands between them, so a
-kernel's output has no effect. Hidden cases are treated as in feedback.txt.
+All other output is printed between two lines with a random word. The runner ignores commands between these lines, so a
+kernel cannot give commands by printing them. Hidden cases are treated as in feedback.txt.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STATUS = {"pass": "pass", "unjudged": "error"}
 
 @dataclass(frozen=True)
 class Sources:
-    """The student's files: their texts and their paths in the repository, both by the file names in the assignment."""
+    """The student's files: texts, and paths in the repository. The keys of both are the assignment's file names."""
 
     texts: Mapping[str, str]
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -114,8 +114,8 @@ def publish(
 def annotations(assignment: Assignment, views: Sequence[StudentView], sources: Sources) -> list[str]:
     """Return one annotation for each part that did not pass.
 
-    Its line is the line that the part's message names, else the start of the part's function. Equal annotations of
-    several parts are merged. At most MOST_ANNOTATIONS of each kind are returned.
+    It is placed at the line that the part's message names, else at the start of the part's function. Equal annotations
+    of several parts are merged. At most MOST_ANNOTATIONS of each kind are returned.
     """
     functions = {part.id: part.function for part in assignment.parts}
     found: dict[tuple[str, str, int, str], list[str]] = {}
@@ -143,7 +143,7 @@ def _cause(diagnosis: Diagnosis | None) -> str:
 
 
 def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
-    """Return (file name, line from 1) that a message names, else of the function's definition, else line 1.
+    """Return (file name, line number from 1): the place in a message, else the function's definition, else line 1.
 
     Only existing files and lines count, because a message may contain untrusted text.
     """

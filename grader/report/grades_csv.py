@@ -1,9 +1,9 @@
 """`grades.csv`: one row per student, for spreadsheets and for import elsewhere.
 
 Columns: id, name, email, submitted_at (in the due date's zone); the points of each part; the points of each item that
-people grade (extra credit, write-up); late_days, late_penalty, total, max_points; the verdict of each part; flags,
-pending, trouble. If the class has extensions, extension_days and slip_days follow late_days.
-An empty cell means that a number is missing (not judged, not given yet). It never means zero.
+people grade (extra credit, write-up); late_days, late_penalty, total, max_points; the verdict of each part; flags (for
+review), pending (ids without points yet), trouble (the reason for a missing verdict). If the class has extensions,
+extension_days and slip_days follow late_days. An empty cell is a missing number (not judged, not given yet), never 0.
 
 The encoding is UTF-8 with a byte order mark ("utf-8-sig" in Python). Without the mark, spreadsheets assume a local
 encoding. Text that a spreadsheet would take for a formula gets an apostrophe, even in the middle of a cell: many
@@ -100,7 +100,7 @@ class GradesCsv:
         yield csv_line(names)
         for values in self._rows:
             cells = self._cells(values)
-            assert len(cells) == len(names), "a column without a value moves all behind it"
+            assert len(cells) == len(names), "a missing value would shift all values after it"
             yield csv_line(map(_cell, cells))
 
     def _cells(self, values: dict[str, Any]) -> list[Cell]:

@@ -3,8 +3,8 @@
 A visible test shows only results that a student may see (`student`). If a hidden case failed, the visible test fails
 and says so, even if all public cases passed. The hidden test has the details; the staff can choose its visibility.
 
-Tests have the points of the parts. The total at the top level is reduced by the late penalty. Points given by people
-appear once they are given (extra credit as a test whose max_score is 0). Gradescope requires a score in each test, so a
+A part's visible test has its points. The total at the top level is reduced by the late penalty. Points given by people
+appear once they are given, as tests whose max_score is 0. Gradescope requires a score in each test, so a
 part that the machine could not judge gets 0. The test's name, its text and the text at the top say that this is not a
 grade.
 
@@ -48,7 +48,10 @@ def results(
     seconds: float,
     hidden_visibility: Visibility = "hidden",
 ) -> dict[str, Any]:
-    """Return the content of results.json for a submission that was judged. `seconds` is the duration of grading."""
+    """Return the content of results.json for a judged submission. `seconds` is the duration of grading.
+
+    `hidden_visibility` is the visibility of the tests with the details of hidden cases.
+    """
     views = student.views(assignment, result)
     tests = [_part_test(view, score) for view in views if view.part.max_points > 0]
     tests += [
@@ -119,7 +122,7 @@ def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
 
 
 def _given_items(assignment: Assignment, score: Score) -> list[Any]:
-    """Return the lines of the score for items, not parts, for which people have given points."""
+    """Return the score's lines of items other than parts, for which people have given points."""
     parts = {part.id for part in assignment.parts}
     return [
         line for line in score.lines if line.id not in parts and line.points and line.id not in score.pending
@@ -127,7 +130,7 @@ def _given_items(assignment: Assignment, score: Score) -> list[Any]:
 
 
 def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
-    """Return a test with the details of one part's hidden cases, which only readers with permission see.
+    """Return a test with the details of one part's hidden cases. Only readers with permission see it.
 
     It has no points, because the part's visible test has them.
     """

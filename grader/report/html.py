@@ -37,7 +37,7 @@ _COPY_CHARACTERS = 1 << 13
 
 
 def missing_library() -> str | None:
-    """Return the name of the package that HTML pages need if it is not installed, else None."""
+    """Return "jinja2" if this package, which HTML pages need, is not installed; else None."""
     return None if importlib.util.find_spec("jinja2") else "jinja2"
 
 
@@ -116,7 +116,7 @@ class Report:
         plainfile.write(path, pieces)
 
     def _cards(self, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
-        """Return columns of the parts' cards. A timed part has its own column; three untimed parts share one."""
+        """Return columns of cards with a part's figures. A timed part fills a column; three untimed parts share one."""
         cards = [self._card(part, limits) for part in self.tally.parts.values()]
         small = [card for card in cards if not card["ratios"]]
         columns = [small[k : k + 3] for k in range(0, len(small), 3)]
@@ -139,7 +139,7 @@ class Report:
 
 
 def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
-    """Return the jinja2 environment for the templates in a folder. It escapes texts and removes harmful characters."""
+    """Return a jinja2 environment for the templates in a folder, which escapes texts and removes harmful characters."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     pages = Environment(

@@ -57,7 +57,7 @@ class Row:
 
 
 APART = 0.05
-"""A machine counts as apart if its whole interval differs by more than this share from the median of all machines."""
+"""A machine is apart if the whole interval of its time ratio is more than this share from the machines' median."""
 
 Ratios = Mapping[str, tuple[float, float, float]]
 

@@ -1,4 +1,4 @@
-"""HTML page about one submission's verdicts (`--html FILE`), without network access and scripts.
+"""HTML page about one submission's verdicts (`--html FILE`). It needs no network and has no scripts.
 
 All untrusted text is escaped. The page's Content-Security-Policy allows only its style sheet, by digest. Pictures are
 inline SVG. Their text comes only from the kit and the assignment, and is escaped, too.
@@ -32,12 +32,12 @@ __all__ = ["Collector", "missing_library", "write"]
 LEGEND = ("right", "to 10 x", "to 100 x", "to 1000 x", "to 10 000 x", "more", "no number")
 """Meaning of a cell's colour in an error map: its error as a multiple of the allowed error."""
 _SOURCE = re.compile(r"( *\d* \|)(.*)")
-"""Line of a compiler's message that quotes a source line or contains the mark (^) below one."""
+"""Line of a compiler's message: a quoted source line, or the line below it with the mark (^)."""
 
 
 @dataclass
 class Collector:
-    """Listener that keeps a small picture of each wrong output, and passes every event on to `listener`."""
+    """Listener that keeps an error map of each wrong output, and passes every event on to `listener`."""
 
     listener: Callable[[Event], None] = lambda event: None
     pictures: dict[str, dict[str, Picture]] = field(default_factory=dict)

@@ -43,7 +43,7 @@ def results(
         return ungradable(feedback.not_judged(result, score.waiting))
     if views and all(view.part.verdict == "compile_error" for view in views):
         message = next((view.part.diagnosis.message for view in views if view.part.diagnosis), "")
-        return ungradable(message or "it does not compile")
+        return ungradable(message or "Your file does not compile.")
     return words.fitted(lambda characters: _graded(views, score, characters), LARGEST_BYTES)
 
 
@@ -96,7 +96,7 @@ def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
 
 
 def images(view: StudentView) -> list[dict[str, str]]:
-    """Return [{label, url}], the error map of the case that the diagnosis is about, else of the first wrong case."""
+    """Return [{label, url}] with the error map of the diagnosed, else of the first wrong case; [] without a map."""
     wrong = [case for case in view.part.cases if case.error_map]
     case = next((case for case in wrong if case.diagnosis == view.part.diagnosis), next(iter(wrong), None))
     if case is None:

@@ -35,7 +35,7 @@ class Harmless:
 
 
 def console(stream: TextIO) -> Console:
-    """Return a rich console that writes past the stream's filter. The caller must wrap untrusted text in `Harmless`."""
+    """Return a rich console that bypasses the stream's filter. The caller must wrap untrusted text in `Harmless`."""
     from rich.console import Console
 
     return Console(file=unguarded(stream))
@@ -107,7 +107,7 @@ class Progress:
             self.places[submission_id] = machine
 
     def machine(self, name: str, refused: str, lost: str = "") -> None:
-        """Print that a machine of the cluster passed its test, was refused, or was lost."""
+        """Print that a cluster machine passed its test, was refused or was lost. `refused` and `lost` are reasons."""
         shown = self.machines.setdefault(name, MachineShown())
         shown.trouble = f"lost: {lost}" if lost else refused
         news = f"was lost: {lost}" if lost else f"may not judge: {refused}" if refused else "passed its test"
@@ -121,7 +121,7 @@ class Progress:
         trouble: str = "",
         machine: str = "",
     ) -> None:
-        """Print a finished submission. `points` is a text on its points. `trouble` replaces missing verdicts."""
+        """Print a finished submission. `points` is a text; `trouble` is printed in place of verdicts and points."""
         # A submission that is not graded (a broken archive) takes no time: the estimate of the time left ignores it.
         self.paced += submission_id in self.running
         begun_s = self.running.pop(submission_id, ("", self.clock()))[1]

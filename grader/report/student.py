@@ -19,7 +19,7 @@ from grader.core.places import HANDOUT_COMMAND
 from grader.core.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Verdict
 from grader.report import words
 
-#: Verdicts that are reached before the kernel has seen any input.
+#: Verdicts, and codes of diagnoses, that are reached before the kernel has seen any input.
 BEFORE_INPUTS = ("compile_error", "missing", "unjudged")
 BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
 
@@ -43,7 +43,7 @@ class StudentView:
     """Result of one part, reduced to the content that its student may see.
 
     `part` has no hidden cases, and no texts and numbers that the kernel chose after its first hidden case.
-    `hidden_passed`: True if all hidden cases that ran are right, None if none ran.
+    `hidden_passed`: True if all hidden cases that ran are right, False if one is not, None if none ran.
     """
 
     part: PartResult
@@ -87,7 +87,7 @@ def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView
 
 
 def numberless(message: str) -> str:
-    """Return the sentences of a diagnosis without numbers that the kernel could have chosen, as one line.
+    """Drop the sentences with a number that the kernel could have chosen. Return the others as one line.
 
     A sentence such as "Expected 0.1, got 103 at ..." could reveal a secret, because the kernel chose the 103.
     """

@@ -61,7 +61,7 @@ class PartTally:
     places: list[Dot] = field(default_factory=list)
     """Shares of the machine's peak speed that correct kernels reach, in per cent."""
     rungs: dict[str, list[float]] = field(default_factory=dict)
-    """Shares of peak speed of the lab's comparison kernels, by name: one for each student's kernel, timed beside it."""
+    """Shares of peak speed, in per cent, of the lab's comparison kernels by name: one for each student's kernel."""
 
     def middle_rungs(self) -> dict[str, float]:
         return {word: median(values) for word, values in self.rungs.items()}

@@ -102,7 +102,7 @@ VERDICT_WORDS = {
     "rejected": "REJECTED",
     "unjudged": "NOT JUDGED",
 }
-MAP_WORDS = "1 few wrong to 9 all, · right; rows down, columns across; worst slice"
+MAP_WORDS = "1 = few wrong, 9 = all, · = right; rows down, columns across; worst slice"
 MAP_ROWS = 2
 """Number of rows to which an error map is reduced if all its cells are wrong."""
 _WARNED = re.compile(r"The compiler says: (\S+?:\d+): (.*)\n.*\n?")
@@ -167,7 +167,7 @@ class Terminal:
             print(text, file=self.stream, flush=True, end=end)
 
     def paint(self, text: str, colour: str) -> None:
-        """Print a text without a line end. On a terminal, use a colour of `harmless.CONTROLS`."""
+        """Print a text without a line end, on a terminal in a colour. `colour` is a key of `harmless.CONTROLS`."""
         if self.colourful:
             harmless.control(self.stream, colour)
         self.say(text, end="")
@@ -208,7 +208,7 @@ class Terminal:
         return points_text(result, points, is_untimed=is_untimed(result, self.graded))
 
     def _map(self, result: PartResult) -> list[str]:
-        """Return the rows of the error map of one case, then its legend; [] if the output has no colours."""
+        """Return the rows of one case's error map, then its legend; [] without a map or without colours."""
         mapped = [case for case in result.cases if case.error_map and not case.hidden]
         same = [case for case in mapped if case.diagnosis and case.diagnosis == result.diagnosis]
         if not self.colourful or not mapped:
@@ -354,7 +354,7 @@ def graded_ids(assignment: Assignment) -> frozenset[str]:
 
 
 def is_untimed(part: PartResult, graded: Collection[str]) -> bool:
-    """Return True if the part has a right result, but its points are open because its time was not judged."""
+    """Return True if the part's results are right, but its points are open because its time was not judged."""
     return part.verdict == "pass" and part.time is None and part.id in graded
 
 

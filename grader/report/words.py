@@ -132,7 +132,7 @@ def judged_by(of_kit: Mapping[str, object], of_machine: Mapping[str, object]) ->
 def moment(when: datetime | None, zone: tzinfo | None = None) -> str:
     """Return a time as text to the minute, such as "2026-11-14 22:10 UTC", or "" for None.
 
-    The time is given in `zone` if possible. Its zone's name follows, so that it can be compared with a due date.
+    The time is given in `zone` if `when` has a zone. The zone's name follows, for comparison with a due date.
     """
     if when is None:
         return ""
