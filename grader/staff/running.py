@@ -249,7 +249,7 @@ def cluster_for(
 
 
 def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: TextIO) -> int:
-    """Print the last lines of a run, which may be `interrupted`. Return exit code 0 if all have verdicts."""
+    """Print a run's last lines. Return exit code 130 if it was `interrupted`, 0 if all have verdicts, else 3."""
     asked = [e.submission_id for e in history.roster if not wanted.only or e.submission_id in wanted.only]
     records = [history.records[name] for name in asked if name in history.records]
     verdicts = Counter(verdict for record in records for verdict in record.verdicts.values())

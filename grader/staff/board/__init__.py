@@ -1,7 +1,7 @@
 """Leaderboard: `python -m grader board DIR ...` writes one page that ranks correct submissions by speed.
 
-It reads only the ledgers (`ledger.py`) of the results folders, which are named from the oldest run to the newest.
-A student's history shows every result; the standings use the last one.
+It reads only the ledgers (`ledger.py`, the records of results) in the folders. Name the folder of the oldest run first.
+A student's history shows every result. The ranking uses the student's last result.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def fields(board: Board) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-# ---- the page: its policy allows the style sheet by its digest, but no script and no network
+# ---- the page: its Content-Security-Policy allows the page's own style sheet, but no script and no network
 
 MOST_LINES = 60
 """Maximum number of students in a chart of histories; more lines would be unreadable."""
@@ -104,9 +104,9 @@ def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Ite
 
 
 def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
-    """Return an SVG chart: the ratio over the runs, one line for each of the fastest students, logarithmic.
+    """Return an SVG chart with a line for each of the fastest students: the ratio (logarithmic) over the runs.
 
-    Returns "" if no student has two results.
+    Return "" if no student has two results.
     """
     if all(len(points) < 2 for points in part.history.values()):
         return ""
@@ -189,7 +189,7 @@ def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
 
 
 def _secret(place: int) -> bytes:
-    """Return the key from which pseudonyms are drawn. Make and store it if it is missing."""
+    """Return the secret key that determines the pseudonyms. Make and store it if it is missing."""
     try:
         return plainfile.read(SECRET, 64, inside=place)
     except FileNotFoundError:
@@ -199,7 +199,7 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Return the stored pseudonyms by student id, without any that contain words not in QUALITIES and ANIMALS."""
+    """Return the stored pseudonyms by student id. Ignore pseudonyms with words from outside QUALITIES and ANIMALS."""
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def _known(place: int) -> dict[str, str]:
 
 
 def _drawn(key: bytes, name: str, taken: set[str]) -> str:
-    """Return the pseudonym that `key` and the student's id give, with a number if it is already taken."""
+    """Return the pseudonym computed from `key` and the student's id. Append a number if it is in `taken`."""
     digest = hmac.new(key, name.encode(errors="surrogateescape"), hashlib.sha256).digest()
     first, second = int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big")
     drawn = pseudonym = f"{QUALITIES[first % len(QUALITIES)]} {ANIMALS[second % len(ANIMALS)]}"
@@ -254,7 +254,7 @@ class Point:
 
 @dataclass(frozen=True)
 class PartBoard:
-    """The standings of one part, the fastest first, and each student's results over time."""
+    """The ranking in one part, the fastest student first, and each student's results over time."""
 
     id: str
     title: str
@@ -308,7 +308,10 @@ def _part(
     states: Sequence[str],
     stands: Mapping[str, str],
 ) -> PartBoard | None:
-    """Return a part's ranking and history; None if no student has a time that counts. `stands`: as in `persons`."""
+    """Return a part's ranking and history; None if no student has a time that counts.
+
+    `stands` is the result of `persons`: it maps each submission id to the one id under which its owner is ranked.
+    """
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, Point]] = {}
     for state, record in records:

@@ -37,8 +37,8 @@ from grader.staff.judging import options
 
 @dataclass(frozen=True)
 class Round:
-    """Results of one round, for the submission and the calibration file. `load` is the 1-minute load average before
-    and after the round. `trouble` is the reason why the round does not count, or ""."""
+    """Results of one round, for the submission and the calibration file. `at` is its start in UTC. `load` is the
+    1-minute load average before and after it. `trouble` is the reason why the round does not count, or ""."""
 
     at: str
     load: tuple[float, float]
@@ -227,7 +227,7 @@ def run(
 
 
 def _refuse_mixing(timing: bool, assignment: Assignment, history: History, record: Record) -> None:
-    """Raise UsageError if the appeal's result could not replace the record. `timing`: the appeal measures times."""
+    """Raise UsageError if the appeal's result must not replace the record. `timing`: the appeal measures times."""
     if not timing and history.runs[-1].timing:
         raise UsageError(
             "--accept with --no-time would replace a result that has times: leave out one of the two"

@@ -49,7 +49,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class Days:
-    """Days beyond the due date that one student was given. `slip` is the maximum of slip (free late) days to spend."""
+    """Days beyond the due date for one student. `slip`: at most so many slip days (late days without penalty)."""
 
     extension: int = 0
     slip: int = 0
@@ -77,7 +77,7 @@ class Days:
 
 
 def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list[str]]:
-    """Return the students' extension and slip days by id, and a remark for each id without a submission.
+    """Return (the students' extension and slip days by id, a remark for each id without a submission).
 
     An id without a submission may be misspelt. Raises UsageError with file and line for a mistake in the file.
     """
@@ -178,7 +178,10 @@ def table(
 def _by_column(
     rows: Iterator[tuple[int, list[str]]], columns: list[str], path: Path
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line number, cells by column) of rows that are not empty. Raises UsageError if a row has other columns."""
+    """Yield (line number, cells by column) of rows that are not empty.
+
+    Raises UsageError for a row with more or fewer cells than columns.
+    """
     for line, cells in rows:
         if not any(cells):
             continue

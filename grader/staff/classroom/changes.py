@@ -25,14 +25,14 @@ from grader.staff.classroom.ledger import Record
 GRADES, CHANGES = "grades.csv", "changes.csv"
 BEFORE_POINTS, AFTER_POINTS = "submitted_at", "max_points"
 NOT_POINTS = ("late_days", "extension_days", "slip_days")
-"""Columns of `grades.csv` between the columns of points that hold days."""
+"""Columns of `grades.csv` that hold numbers of days, although they are among the columns of points."""
 MOST_NAMED, MOST_ROWS = 3, 60
 COLUMNS = ("id", "part", "before", "after", "change", "why")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One student's record in the ledger and result, from which the points were computed. Either may be missing."""
+    """Source of one student's points: the record in the ledger and the result. Each is None if it is missing."""
 
     record: Record | None = None
     result: SubmissionResult | None = None
@@ -63,7 +63,7 @@ class Graded:
     grades: Mapping[str, Mapping[str, str]]
     records: Mapping[str, Record]
     by_hand: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Columns whose points come from the table of points by hand, by student."""
+    """By student: the columns whose points come from the table of points by hand."""
     known: dict[str, Standing] = field(default_factory=dict)
     """Records and results that were read before a run overwrites them."""
 

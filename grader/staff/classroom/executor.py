@@ -131,7 +131,8 @@ class Executor(Protocol):
 
 @dataclass
 class _Worker:
-    """State of a worker process in the judge. `ready`: it can take jobs. `outgrown`: it used too much memory."""
+    """The judge's record of one worker process. `ready`: it can take jobs. `outgrown`: it used too much memory.
+    `unread` is an incomplete line of its output. If it sends nothing until `silent_until`, it is killed."""
 
     process: subprocess.Popen[bytes]
     place: Path
@@ -176,7 +177,7 @@ class LocalExecutor:
         self._workers: list[_Worker] = []
         self._started = self._failed_starts = 0
         self._selector = selectors.DefaultSelector()
-        # Processes that a dead worker leaves behind, such as compilers, become children of this process, to be killed.
+        # The child processes of a dead worker, such as compilers, become children of this process: `_end` kills them.
         procfs.adopt()
         self._not_ours = procfs.children()
 
@@ -353,7 +354,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
-    """Return the longest time without a message from a worker, in seconds, by kind of phase.
+    """Return the longest time without a message from a worker, in seconds, by kind of phase; None means no limit.
 
     Phases that read untrusted text have short limits. If a worker hangs there, its submission gets no verdict, and the
     other submissions lose half a minute.

@@ -54,7 +54,7 @@ def write_reports(
 ) -> Written:
     """Write grades.csv, report.html and the feedback files for all submissions on the roster. Return lines to print.
 
-    `before` is the state with which points are compared, by default the one in the last reports.
+    The new points are compared with those in `before`, by default the state of the last reports.
     """
     before = before or changes.before(book.folder)
     totals: dict[str, float] = {}
@@ -113,7 +113,10 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a time, which never count as late; "" without any, or if nothing is due."""
+    """Return a note on submissions without a submission time, which count as on time.
+
+    Return "" if every submission has a time or the assignment has no due date.
+    """
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:
@@ -209,7 +212,7 @@ def submitted_at(entry: Entry) -> datetime | None:
 
 
 def open_book(folder: Path) -> tuple[Assignment, History]:
-    """Return the assignment, loaded again, and the history of the class that was graded in this folder.
+    """Return (the assignment, loaded again; the history of the class that was graded in this folder).
 
     Raises UsageError for a folder without a ledger.
     """
@@ -353,7 +356,8 @@ def extend(
 ) -> int:
     """Set one student's days beyond the due date and write the reports again. Without a student, list all days.
 
-    None keeps the value of `extension`, `slip` or `reason`; 0 days take the days back. Raises UsageError if that fails.
+    None keeps the value of `extension`, `slip` or `reason`; 0 takes days back. Raises UsageError without a number of
+    days, and for an assignment without a late rule.
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)
@@ -380,7 +384,7 @@ def extend(
 
 
 def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
-    """Print one student's result in the form of a student's own run. Raises UsageError for an unknown id."""
+    """Print one student's result like a student's own run. Raises UsageError for an unknown id. Return exit code 0."""
     assignment, history = open_book(folder)
     entry = entry_named(history, submission_id)
     submission_id = entry.submission_id

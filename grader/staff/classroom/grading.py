@@ -174,7 +174,8 @@ def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Interruption:
-    """Handler of Ctrl-C, SIGHUP and SIGTERM. The first ends the run after the current event, the second at once."""
+    """Handler of SIGINT (Ctrl-C), SIGHUP and SIGTERM. The first signal ends the run after the current event, the second
+    at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

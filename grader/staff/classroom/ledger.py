@@ -366,7 +366,10 @@ def hold(folder: Path) -> Iterator[Ledger]:
 
 
 def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
-    """Lock `folder` and return its ledger. `stack` undoes this. A failure raises UsageError, KitError or OSError."""
+    """Lock `folder` and return its ledger. When `stack` closes, it releases the lock and removes the scratch folder.
+
+    Raises UsageError, KitError or OSError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
     stack.callback(os.close, lock)
@@ -446,7 +449,7 @@ def _identity(lock: int) -> str:
 
 @contextlib.contextmanager
 def _claimed(scratch: Path) -> Iterator[None]:
-    """Lock the scratch folder while the context lasts: other processes then know that its writer lives."""
+    """Lock the scratch folder while the context lasts. The lock shows other processes that its writer still runs."""
     with plainfile.folder(scratch) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield

@@ -117,7 +117,7 @@ class Slot:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the machine. Call it inside `shared`: its lock is released at the start and taken again at the end."""
+        """Lock the machine while the context lasts. Call it inside `shared`, whose lock pauses for that time."""
         fcntl.flock(self._room, fcntl.LOCK_UN)
         fcntl.flock(self._gate, fcntl.LOCK_EX if self.alone else fcntl.LOCK_SH)
         try:
@@ -153,7 +153,7 @@ class Slot:
             time.sleep(LOOK_S)
 
     def _enter(self) -> None:
-        """Lock the room shared. The gate lets a worker that waits for the whole room go first."""
+        """Lock the room shared. The gate is locked first, so a worker that waits for the whole room comes first."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_SH)
@@ -216,7 +216,10 @@ def is_unfit(result: SubmissionResult) -> bool:
 
 
 def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Return the reason why a machine may not judge, or "", from its `result` (calibration submission) and `unfit`."""
+    """Return the reason why a machine may not judge, or "".
+
+    `result` is its result of the calibration submission. `unfit`: its timings were too unsteady.
+    """
     wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
     if wrong:
         return f"the calibration submission, which is right, did not pass: {', '.join(wrong[:PARTS_NAMED])}"

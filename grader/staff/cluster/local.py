@@ -162,7 +162,7 @@ class LocalMachines:
                 self._start(name, "worker", self.address, name, cores)
 
     def connect(self) -> Client:
-        """Return a client of the scheduler, restarted if it died. UsageError and KitError mean that this failed."""
+        """Return a client of the scheduler. Start the scheduler again if it died. Raises UsageError or KitError."""
         for _ in range(MOST_FAILED_STARTS - 1):
             with contextlib.suppress(UsageError):
                 return connect(self.address, self.security)
@@ -206,8 +206,8 @@ class LocalMachines:
             )
 
     def _awaited(self, address_file: Path, *, may_end: bool) -> str:
-        """Wait for the scheduler's address and return it. `may_end`: return "" if the scheduler ended before it had an
-        address; else this raises KitError, as a timeout does."""
+        """Wait for the scheduler's address and return it. Raises KitError after START_WITHIN_S or if the scheduler ends
+        before it has an address. `may_end`: return "" if it ends."""
         ends_s = time.monotonic() + START_WITHIN_S
         while time.monotonic() < ends_s and self._runs("scheduler"):
             if address_file.exists():

@@ -151,7 +151,8 @@ def request(job: Job, *, only_source: bool) -> dict[str, Any]:
 
 
 def fetched(future: Any) -> dict[str, Any]:
-    """Return the result of a task's future, or {"lost": why} or {"failed": why, "refused": why} if the task failed."""
+    """Return the result of a task's future: {"lost": why} if its worker was lost, {"failed": why, "refused": why} if
+    the task raised another exception."""
     try:
         if future.status == "finished":
             return dict(future.result(timeout=FETCH_WITHIN_S))

@@ -23,7 +23,8 @@ NOT_STEADY = {"machine_unfit", "undecided"}
 class Ending:
     """A kernel of a lab, and the verdict that it must get.
 
-    If the kernel is an `edit` of the lab's solution, the verdict is for its part, else for all parts with points.
+    A kernel with an `edit` is the lab's solution with this change, and only the edit's part is judged. Without an
+    `edit`, it is the unchanged solution or the starter, and every part must get the verdict.
     """
 
     folder: Path

@@ -113,8 +113,8 @@ def read_roster(path: Path) -> list[Enrolled]:
 def named(
     submissions: Sequence[Submission], roster: Sequence[Enrolled]
 ) -> tuple[list[Submission], list[str]]:
-    """Return the submissions with names and identities from the roster, and notes on students without a repository and
-    repositories without a student. The submissions' ids stay the folders' names."""
+    """Return (the submissions with names and identities from the roster; notes on students without a repository and on
+    repositories without a student). The submissions' ids stay the folders' names."""
     joined = {person.username.casefold(): person for person in roster if person.username}
     joined |= {
         person.github_id: person for person in roster if person.github_id and person.github_id not in joined

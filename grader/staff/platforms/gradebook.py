@@ -215,7 +215,7 @@ def filled(
     column: str | None = None,
 ) -> dict[str, Filled]:
     """Return each export with the totals filled in, by platform name. `rows` are the graded rows of `roster`, in the
-    same order. `column` names the assignment in an export of several. Writes no file. Raises UsageError as `fill`."""
+    same order. `column` names the column to fill if there are several. Writes no file. Raises UsageError as `fill`."""
     graded = [
         (entry, row.total, row.score.pending if row.score else ())
         for entry, row in zip(roster, rows, strict=True)

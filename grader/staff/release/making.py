@@ -1,8 +1,8 @@
 """The four steps of a release: collect the files, search them for secrets, test the archives, write them.
 
 Secrets are lines of the solution and of the hidden assignment file. Short lines occur by chance. So only lines with at
-least LEAST_CHARACTERS besides white space count. Comments, preprocessor directives and heads of plain loops do not
-count. (The assignment's text quotes a pragma on purpose.) Nor do lines of the starter outside of the marked regions.
+least LEAST_CHARACTERS besides white space count. Comments, preprocessor directives, heads of plain loops, and lines
+that the starter has outside of the marked regions do not count. (The assignment's text quotes a pragma on purpose.)
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
         owners[item.case, item.digest].add(name)
         words[name] = item.words
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
-    # Each of two equal outputs may have further owners: the submissions that share both are a group as well.
+    # The submissions that occur in two of these sets share both outputs, so they form a group, too.
     of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
     for members in sharing:
         for member in members:

@@ -168,7 +168,8 @@ def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[s
     values = sorted(frozenset[int]().union(*files))
 
     def blocks(rows: Sequence[Collection[int]]) -> Iterator[Any]:
-        """Yield blocks of COLUMNS fingerprints: (1 for each one without names, 0/1 matrix (rows, fingerprints))."""
+        """Yield (plain, table) for each block of COLUMNS fingerprints. plain[k] is 1 if fingerprint k is without names,
+        table[r, k] is 1 if row r has fingerprint k."""
         ordered = [sorted(row) for row in rows]
         for first in range(0, len(values), COLUMNS):
             column = {value: k for k, value in enumerate(values[first : first + COLUMNS])}

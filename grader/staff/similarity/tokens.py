@@ -106,7 +106,7 @@ class Source:
 
     @property
     def parts(self) -> tuple[tuple[int, str, Language], ...]:
-        """(Offset, text, language) of both parts."""
+        """The Python part and the C++ part, each as (its offset in `text`, its text, its language)."""
         return (0, self.text[: self.python], PYTHON), (self.python, self.text[self.python :], CPP)
 
 
