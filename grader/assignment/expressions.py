@@ -13,7 +13,8 @@ LONGEST = 200
 
 
 def evaluate_int(expression: str, shape: Mapping[str, int]) -> int:
-    """Evaluate an integer expression of names, + - * // and parentheses. Raises UsageError, which quotes it."""
+    """Return the value of an expression of integers, names, + - * // and parentheses. `shape` has the names' values.
+    Raises UsageError, which quotes the expression, if it is invalid."""
     if len(expression) > LONGEST:
         raise UsageError(f"'{expression[:40]}...' is longer than {LONGEST} characters")
     try:

@@ -45,7 +45,7 @@ class Reference(Protocol):
         """Return the path of a native runner's program that holds the kernels. Builds it unless it is cached."""
 
     def for_torch(self) -> tuple[Literal["raw", "student"], Path] | None:
-        """Return the kind and path of the file that a process with torch loads.
+        """Return (kind, path) of the file that a process with torch loads.
 
         "raw" is a library with a C ABI; "student" is an object like a student's. None without such a file, for example
         in a handout without sources.
@@ -188,7 +188,7 @@ class Lab(ABC):
         return self._of_staff("kernels")
 
     def threats(self) -> ModuleType | None:
-        """Return the lab's package `threats`: submissions that try to cheat or to do harm, each with its expected end.
+        """Return the lab's package `threats`: submissions that try to cheat or do harm, with their expected outcomes.
 
         None in a handout. The main lab's package documents its interface.
         """
@@ -245,7 +245,7 @@ def find(name: str, beside: Iterable[Path] = ()) -> Path:
 
 
 def command(folder: Path, program: str = STUDENT_COMMAND) -> str:
-    """Return the command to which a part of this lab is added: `gpt149` or `gpt149 lab softmax`, say."""
+    """Return the command for the lab in `folder`, without the part to judge: `gpt149` or `gpt149 lab softmax`, say."""
     if folder == LABS / main():
         return program
     elsewhere = "" if folder.parent == LABS else f"--labs {shlex.quote(str(folder.parent))} "

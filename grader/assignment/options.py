@@ -28,7 +28,7 @@ def chosen_options(arguments: list[str]) -> list[SizeOption]:
 
 
 def chosen_tests(arguments: Sequence[str]) -> tuple[Sequence[str], str]:
-    """Return the names of an assignment's tests and of its source file.
+    """Return (names of an assignment's tests, name of its source file).
 
     The assignment is the one that `--config` names, else the main lab's. Raises UsageError for a bad assignment.
     """

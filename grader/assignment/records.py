@@ -136,7 +136,7 @@ class Part:
     """Set for a part whose kernels run on a GPU."""
 
     def lone_case(self, *, hidden: bool) -> Case | None:
-        """Return the case with a weight among those with this `hidden`; None unless exactly one has a weight."""
+        """Return the only case with a weight among the public or (`hidden`) the hidden cases; None for 0 or several."""
         weighted = [case for case in self.cases if case.hidden == hidden and case.weight > 0]
         return weighted[0] if len(weighted) == 1 else None
 

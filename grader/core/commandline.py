@@ -72,7 +72,7 @@ LARGEST_SIZE = 1 << 20
 def add_sizes(
     parse: argparse.ArgumentParser, options: Iterable[SizeOption], lists: Collection[str] = ()
 ) -> None:
-    """Add an option for each size to the parser. Those of sizes in `lists` take several values, as one text."""
+    """Add an option for each size to the parser. The options of sizes in `lists` take several values ("2,4,8")."""
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
     for option in options:
         dest, values, what = f"size_{option.name}", "n", option.what

@@ -119,10 +119,8 @@ def guarded(stream: TextIO) -> TextIO:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return the stream beneath a HarmlessStream, for a library that writes terminal sequences of its own.
-
-    The caller cleans untrusted text before it passes the text to that library.
-    """
+    """Return the stream beneath a HarmlessStream, for a library that writes terminal sequences of its own. The caller
+    cleans untrusted text before it passes the text to that library."""
     return stream._beneath if isinstance(stream, HarmlessStream) else stream
 
 

@@ -39,10 +39,8 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
-    """Yield the imports of the kit's modules in one module, whose dotted name is `name`.
-
-    An import of a module that does not exist is yielded too, so that it can be reported.
-    """
+    """Yield the imports of the kit's modules in one module, whose dotted name is `name`. Imports of missing modules are
+    yielded, too, so that they can be reported."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node, late, typing in _walk(tree, False, False):
@@ -84,7 +82,7 @@ def missing(root: Path, within: Iterable[str]) -> list[Import]:
 def _walk(
     node: ast.AST, late: bool, typing: bool
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
-    """Yield the import statements below a node in their order, each with the flags `late` and `typing` of `Import`.
+    """Yield (import statement, `late`, `typing`) for those below a node, in order. `Import` describes the flags.
 
     Only statements are visited, for speed: most nodes of a tree are expressions.
     """

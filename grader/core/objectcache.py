@@ -28,7 +28,7 @@ MIN_AGE_S = 3600.0
 
 
 def touch(entry: Path) -> bool:
-    """Mark an entry as used now. Returns False if it does not exist."""
+    """Mark an entry as used now. Return True if it exists."""
     try:
         os.utime(entry)
     except FileNotFoundError:
@@ -39,9 +39,7 @@ def touch(entry: Path) -> bool:
 @contextlib.contextmanager
 def workplace(root: Path) -> Iterator[Path]:
     """Yield a new folder in the cache and remove it afterwards. Its files can be renamed to entries of the cache.
-
-    Raises KitError if the cache cannot be written.
-    """
+    Raises KitError if the cache cannot be written."""
     parent = root / "work"
     with explained(f"cannot write the cache {root}", KitError, "point GPT149_CACHE elsewhere"):
         parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +122,7 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _used_and_size(path: Path) -> tuple[float, int] | None:
-    """Return the time of an entry's last use and its size in bytes; None if another process has removed it."""
+    """Return (time of an entry's last use, its size in bytes); None if another process has removed it."""
     try:
         status = path.stat()
         if not path.is_dir():

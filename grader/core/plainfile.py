@@ -47,8 +47,8 @@ def open_file(
 ) -> int:
     """Open the plain file at `path`, relative to the folder descriptor `inside` if given. Return its descriptor.
 
-    With O_CREAT a missing file is created. A file with a hard link elsewhere is not opened for writing, because the
-    bytes would change that other file too. Raises OSError for these, and for links, pipes and folders.
+    With O_CREAT a missing file is created. Raises OSError for links, pipes and folders. Also raises it, for writing, if
+    the file has a second name (a hard link), because the file under that name would change, too.
     """
     try:
         descriptor = os.open(path, flags | _FILE, mode, dir_fd=inside)

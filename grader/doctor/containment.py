@@ -22,7 +22,7 @@ _OPEN = {
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Yield findings on what a sandbox needs from this machine. `tier` then tries whole sandboxes."""
+    """Yield a finding for each feature of this machine that a sandbox needs. `tier` then tries whole sandboxes."""
     if host.system != "Linux":
         yield fail(
             f"this is {host.system}",
@@ -47,7 +47,7 @@ def tier() -> Finding:
         return fail(
             "no sandbox works here",
             str(error),
-            "follow the advice above, or use --trust for code that you trust",
+            "apply the remedies (->) above, or use --trust for code that you trust",
         )
     if broken := _compiler_fault(box):
         return fail(
@@ -58,7 +58,7 @@ def tier() -> Finding:
     what = f"sandbox tier {box.tier} works: {', '.join(box.applied)}"
     if box.tier == "A":
         return ok(what)
-    return warn(what, _OPEN.get(box.tier, ""), "install bubblewrap where namespaces are allowed")
+    return warn(what, _OPEN.get(box.tier, ""), "tier A needs bubblewrap and namespaces: see above")
 
 
 def _compiler_fault(box: Sandbox) -> str:

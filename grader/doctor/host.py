@@ -78,9 +78,7 @@ def run(command: Sequence[str]) -> Ran:
 
 def _free_bytes(place: Path) -> int | None:
     """Return the free bytes for this user in the file system of a path, or of its nearest existing parent.
-
-    Returns None if the system does not report them.
-    """
+    Return None if the system does not report them."""
     while not place.exists() and place != place.parent:
         place = place.parent
     try:

@@ -61,7 +61,8 @@ def _cores(host: Host) -> Finding:
     if count == 1:
         return warn(
             "one core",
-            "the judge and the kernel share it: parallel parts cannot be timed, and each timing stops all other work",
+            "the threads of a parallel kernel take turns on it, so its time does not show that it is parallel; each "
+            "timing stops all other work of a class",
             "grade on a machine with two cores or more",
         )
     return warn(
@@ -84,7 +85,7 @@ def _side_by_side(host: Host) -> Finding:
 
 
 def _quota(host: Host) -> Finding | None:
-    """Report a limit on the CPU time of this process's control group or an outer one (containers set it); else None."""
+    """Return a finding on a CPU time limit of this process's control group or one around it; None without a limit."""
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None
@@ -238,7 +239,7 @@ def _shared_memory(host: Host) -> Finding | None:
 
 
 def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
-    """Report a virtual machine, and the share of CPU time that its host gives to other guests."""
+    """Yield a finding if this is a virtual machine: the share of its CPU time that the host gives to other guests."""
     flags = next(
         (line for line in (host.read("/proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
     )
@@ -313,14 +314,14 @@ def judged(timing: Timing, clock: str, title: str) -> Finding:
             what,
             "the times of two copies of one program differ by more than students are allowed: verdicts on time would "
             "be random",
-            "end other programs on this machine, and follow the warnings above",
+            "end other programs on this machine, and apply the remedies (->) above",
         )
     apart = not low <= 1 <= high and abs(timing.ratio - 1) > APART
     if apart or not timing.fit:
         return warn(
             what,
             "the times of two copies of one program differ: submissions will be timed again, or stay undecided",
-            "end other programs on this machine, and follow the warnings above",
+            "end other programs on this machine, and apply the remedies (->) above",
         )
     return ok(what)
 
@@ -335,10 +336,8 @@ def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Tim
 
 
 def reference_twice(host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]) -> PairOf:
-    """Return pairs of runners that both hold a part's reference, with threads and cores as in a graded timing.
-
-    A call of a runner raises KitError if the reference fails.
-    """
+    """Return a `PairOf` (starter of two runners) in which both runners call the part's reference. Threads and cores are
+    as in a graded timing. A call raises KitError if the reference fails."""
     from grader.backends import binding
 
     rule = part.time

@@ -172,7 +172,7 @@ def _torch(host: Host) -> Iterator[Finding]:
 
 
 def _reference(host: Host) -> Iterator[Finding]:
-    """Check a handout's reference, which cannot be compiled there: it exists for this platform, links and loads."""
+    """Yield findings on a handout's compiled reference: it must exist for this platform, link and load."""
     try:
         reference = labs.load(labs.LABS / labs.main()).reference()
         if isinstance(reference, KernelReference):
@@ -244,7 +244,7 @@ LEAST_FREE_SHARE = 0.8
 
 
 def gpu_findings(host: Host) -> Iterator[Finding]:
-    """Yield findings on GPUs. A machine without nvidia-smi yields none, because it is taken to need no GPU."""
+    """Yield findings on GPUs; none without the program nvidia-smi, which comes with NVIDIA's driver."""
     path = host.which(TOOL)
     if path is None:
         return

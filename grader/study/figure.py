@@ -361,7 +361,7 @@ def _plot_in_letters(figure: Plot, width: int, height: int) -> list[str]:
 
 
 def _joined(one: Series, columns: int, figure: Plot) -> list[tuple[float, float]]:
-    """Return points on the lines between a series' points. The lines are straight in the drawing, even on log axes."""
+    """Return points (x, y) on the lines between a series' points. The lines are straight, even on log axes."""
     points = list(zip(one.x, one.y, strict=True))
     found = []
     for (x0, y0), (x1, y1) in pairwise(points):

@@ -234,7 +234,7 @@ def _median(values: Iterable[int | None]) -> int | None:
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Return three numbers of bytes: profiler, profiler with workspaces in scope, peak of the first call of this size.
+    """Return bytes as (profiler, profiler with workspaces in scope, peak of the first call of this size).
 
     A value is None if the system does not report it. Raises Faulty if a call fails.
     """

@@ -67,7 +67,7 @@ class Access:
 class Race:
     """Data race: two threads access one variable without synchronisation, and at least one of them writes.
 
-    `variable` is its name, "" if unknown. `place` is a text on its memory. `now` and `before` are the two accesses.
+    `variable` is its name, "" if unknown. `place` describes its memory. `now` and `before` are the two accesses.
     `made` is the line that allocated the memory on the heap. `is_static`: the variable is static in a function.
     """
 
@@ -164,7 +164,8 @@ def _made_name(text: str) -> str:
 
 
 def _written_name(sides: Iterable[Access]) -> str:
-    """Return the name of a variable to which one of the accesses' lines assigns, or "". Skip accesses in accessors."""
+    """Return the name of a variable to which one of the accesses' lines assigns, or "". Skip an access inside a helper
+    function, because the helper's line names its own parameter."""
     for side in sides:
         if side.is_write and len(side.frames) == 1:
             text = without_comments(side.frames[0].text)

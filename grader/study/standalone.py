@@ -235,16 +235,18 @@ def ran(
 def _sandbox(of_file: Sandbox) -> Sandbox:
     """Return a sandbox of tier B: Landlock and a filter of system calls. Tier A has no /proc, which these tools read.
 
-    If tier B does not work here, OPEN (limits only) is returned for the user's file; for others this raises Unsuitable.
+    If tier B does not work here, return OPEN (limits only) for the user's own file, and raise Unsuitable for others.
     """
     try:
         found = replace(choose("B"), own_uid=choose("B").own_uid and of_file.locks)
     except UsageError as error:
         if of_file.locks:
-            raise Unsuitable(f"this machine cannot confine it: {error}") from error
+            raise Unsuitable(f"this machine cannot confine the program: {error}") from error
         return OPEN
     if of_file.locks and not found.own_uid and found.landlock < CONFINES_SIGNALS:
-        raise Unsuitable("this machine cannot keep its signals from other processes")
+        raise Unsuitable(
+            "this Linux cannot stop signals from the program to other processes (6.12 or later can)"
+        )
     return found
 
 

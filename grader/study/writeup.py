@@ -70,7 +70,6 @@ def check(path: Path, export: str | None, template: Path) -> bool:
 
     Returns True if no region is empty. Raises UsageError if the file cannot be read, or its markers are broken.
     """
-
     state = state_of(text_of(path), str(path), wanted_regions(template))
     print("\n".join(state_lines(path, state)))
     if export:

@@ -15,8 +15,8 @@ other, so that memory and disk do not grow with the unpacked size of a class.
 
 If there are several files, the one nearest to the top is chosen. In one folder the order is: the exact name; a name
 that differs in capitals only; a numbered name (`module-2.cpp`, `module (2).cpp`). In a Canvas export the number counts
-attempts, and the highest is chosen. Archives inside are opened only if no source lies beside or below them. Two equally
-good files are an error that names both. Hidden files, and files that macOS and Windows add, are ignored.
+attempts, and the highest is chosen. An archive in a submission is opened only if no source lies beside or below it. If
+two files fit equally well, an error names both. Hidden files, and files that macOS and Windows add, are ignored.
 """
 
 from grader.submission.finding import MAX_SOURCE_BYTES, Submission, companions_of, find, find_one

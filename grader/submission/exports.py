@@ -82,11 +82,9 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
-    """Return the submissions that a `submission_metadata.yml` lists, in its order.
+    """Return the submissions that a `submission_metadata.yml` lists, in its order. `where` names it in messages.
 
-    Raises UsageError if it cannot be read.
-
-    Every value is taken as plain text: tags, merge keys and YAML's types have no effect.
+    Each value is plain text: tags, merge keys and YAML's types have no effect. Raises UsageError for an invalid file.
     """
     advice = "download the export again, or delete this file to grade the folders under their own names"
     try:
@@ -129,7 +127,7 @@ class _Open:
     at_key: bool = True
 
     def add(self, value: object, key: str | None) -> bool:
-        """Add the next item, in a mapping a key or its value in turn. Return True if it was a key.
+        """Add the next item; in a mapping, keys and values alternate. Return True if the item was a key.
 
         `key` is the item's text, None for a list, a mapping or a long text.
         """

@@ -62,7 +62,7 @@ def companions_of(source_name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Submission:
-    """One submission. `path` is the folder with `source` and companions only; both are None if there is an `error`.
+    """One submission. The folder `path` holds only `source` and its companions. With an `error`, both paths are None.
 
     `id` is unique among the submissions of one run, the same in each run, and safe as a file name on any system. `name`
     is for people. `origin` is the place where the source was found. `sha256` covers the source and its companions.
@@ -230,7 +230,7 @@ _STAFF_SUFFIXES = {".csv", ".yml", ".yaml", ".json", ".md", ".html", ".log", ".t
 
 
 def single(node: Node, trouble: str = "") -> Unit:
-    """Return the unit for a node that is one whole submission. `trouble` is the reason why it is unreadable, or ""."""
+    """Return the `Unit` of a node that is one whole submission. `trouble` is the reason why it is unreadable, or ""."""
     stem = node.name
     if node.kind != "folder":
         stem = archive_stem(node.name) if is_archive_name(node.name) else PurePosixPath(node.name).stem
@@ -238,9 +238,7 @@ def single(node: Node, trouble: str = "") -> Unit:
 
 
 def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> list[Unit]:
-    """Return the units under a path; an empty list only for an empty folder.
-
-    If the path is an archive, `stack` closes it.
+    """Return a `Unit` for each submission under a path; [] only for an empty folder. `stack` closes an archive.
 
     Raises UsageError for a folder that cannot be listed or an export whose metadata cannot be read.
     """
@@ -259,7 +257,8 @@ def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> l
 
 
 def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -> list[Unit]:
-    """Return the units in `root`: a submission or a class, below at most MAX_WRAPPERS folders that hold one folder."""
+    """Return the units in `root`, a submission or a class. `as_one`: the unit of a whole archive; None on disk. Skip at
+    most MAX_WRAPPERS outer folders that hold only one folder; `wrappers` is the number skipped so far."""
     nodes = _listed(root)
     if _holds_source(nodes, names):
         return [as_one or single(root)]
@@ -267,8 +266,8 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
     if metadata is not None:
         return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
     if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
-        # On disk, the single folder is a student's, even if the folders in it look like students. In an archive it may
-        # be the folder into which an archiver put the whole class.
+        # On disk, the single folder is one student's, even if the folders in it are named like students. In an archive
+        # it may be the folder into which an archiver put the whole class.
         is_students = as_one is None or moodle_name(nodes[0].name) is not None
         if is_students and not _listing_of_export(nodes[0], _listed_if_possible(nodes[0]), is_inner=True):
             return _class(nodes, names)

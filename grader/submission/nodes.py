@@ -209,7 +209,7 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[
 
 
 def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Archive, ArchiveNode]:
-    """Open an archive. Return it and the root folder of its entries. Closing the archive closes the file.
+    """Open an archive. Return (the archive, the root folder of its entries). Closing the archive closes the file.
 
     Raises Unreadable if the file is not an archive, is damaged or exceeds the limits.
     """

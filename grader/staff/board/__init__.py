@@ -105,9 +105,7 @@ def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Ite
 
 def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
     """Return an SVG chart with a line for each of the fastest students: the ratio (logarithmic) over the runs.
-
-    Return "" if no student has two results.
-    """
+    Return "" if no student has two results."""
     if all(len(points) < 2 for points in part.history.values()):
         return ""
     shown = part.places[:MOST_LINES]
@@ -308,10 +306,8 @@ def _part(
     states: Sequence[str],
     stands: Mapping[str, str],
 ) -> PartBoard | None:
-    """Return a part's ranking and history; None if no student has a time that counts.
-
-    `stands` is the result of `persons`: it maps each submission id to the one id under which its owner is ranked.
-    """
+    """Return a part's ranking and history; None if no student has a time that counts. `stands`, made by `persons`, maps
+    each submission id to the one id under which its owner is ranked."""
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, Point]] = {}
     for state, record in records:

@@ -178,10 +178,8 @@ def table(
 def _by_column(
     rows: Iterator[tuple[int, list[str]]], columns: list[str], path: Path
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line number, cells by column) of rows that are not empty.
-
-    Raises UsageError for a row with more or fewer cells than columns.
-    """
+    """Yield (line number, cells by column) of rows that are not empty. Raises UsageError if a row has extra or missing
+    cells."""
     for line, cells in rows:
         if not any(cells):
             continue

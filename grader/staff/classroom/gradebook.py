@@ -113,10 +113,8 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a submission time, which count as on time.
-
-    Return "" if every submission has a time or the assignment has no due date.
-    """
+    """Return a note on submissions without a submission time, which count as on time; "" if all have one or no due date
+    is set."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:

@@ -367,9 +367,7 @@ def hold(folder: Path) -> Iterator[Ledger]:
 
 def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
     """Lock `folder` and return its ledger. When `stack` closes, it releases the lock and removes the scratch folder.
-
-    Raises UsageError, KitError or OSError.
-    """
+    Raises UsageError, KitError or OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
     stack.callback(os.close, lock)

@@ -319,9 +319,7 @@ def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox
 
 def source_of_times(wanted: RunOptions, history: History) -> str | None:
     """Return the source of submission times: a table's path, FILE_TIMES, COMMIT_TIMES, or None for the export alone.
-
-    Raises UsageError if the table of the resumed run no longer exists.
-    """
+    Raises UsageError if the table of the resumed run no longer exists."""
     if wanted.submitted is not None:
         return str(wanted.submitted.resolve())
     if wanted.file_times:

@@ -216,10 +216,8 @@ def is_unfit(result: SubmissionResult) -> bool:
 
 
 def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Return the reason why a machine may not judge, or "".
-
-    `result` is its result of the calibration submission. `unfit`: its timings were too unsteady.
-    """
+    """Return the reason why a machine may not judge, or "". `result` is its result of the calibration submission.
+    `unfit`: its timings were too unsteady."""
     wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
     if wrong:
         return f"the calibration submission, which is right, did not pass: {', '.join(wrong[:PARTS_NAMED])}"

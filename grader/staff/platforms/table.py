@@ -57,10 +57,8 @@ def read_canvas(table: Table, asked: Asked) -> list[Target]:
 
 
 def chosen(table: Table, asked: Asked) -> int:
-    """Return the index of the column that `--column` names, else of the column with the assignment's title.
-
-    Raises UsageError if such a column is missing or occurs more than once.
-    """
+    """Return the index of the column that `--column` names, else of the column with the assignment's title. Raises
+    UsageError if such a column is missing or occurs more than once."""
     header = table.rows[0]
     found = {
         k: match for k, cell in enumerate(header.cells) if (match := _ASSIGNMENT.fullmatch(cell.text.strip()))

@@ -158,7 +158,8 @@ extern "C" int __wrap_pthread_create(pthread_t *made, const pthread_attr_t *how,
   return __real_pthread_create(made, how, body, given);
 }
 
-// The loader chooses a version of a function (target_clones) before ThreadSanitizer can record calls: ignore these.
+// For functions with several versions (target_clones), the loader calls code of the program before ThreadSanitizer can
+// record calls. So calls are recorded only after the program is loaded.
 namespace {
 bool is_loaded = false;
 __attribute__((constructor(101))) void loaded() { is_loaded = true; }

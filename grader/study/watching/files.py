@@ -165,7 +165,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def _sign(path: Path) -> tuple[int, int, int] | None:
-    """Return inode, size and modification time of a file; None if it is missing. A save changes one of them."""
+    """Return (inode, size, modification time) of a file; None if it is missing. A save changes one of them."""
     try:
         found = path.stat()
     except OSError:

@@ -314,7 +314,7 @@ class TarArchive:
             at = content_at + _blocks(stored_bytes)
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """Yield the member's content. Raises Unreadable if the file ends before."""
+        """Yield the member's content. Raises Unreadable if the file ends too early."""
         assert isinstance(member.where, int)
         at, remaining = member.where, member.size_bytes
         while remaining > 0:
@@ -371,7 +371,7 @@ def _name(header: bytes) -> bytes:
 
 
 def _attributes(meta: bytes, name: bytes | None) -> tuple[bytes | None, int | None]:
-    """Return path and size from a pax header, records of the form `length key=value`.
+    """Return (path, size) from a pax header, which has records of the form `length key=value`.
 
     A header without a path gives `name`, one without a size gives None. Raises Unreadable for other records.
     """

@@ -95,10 +95,8 @@ class ZipArchive:
         return _Listing(start, size_bytes, start - offset)
 
     def _find_end64(self, end: int) -> tuple[int, int, int, int, int] | None:
-        """Return disk, first disk, the listing's size and offset, and the own offset of the zip64 end record.
-
-        The end record at `end` follows it. Returns None without a zip64 end record.
-        """
+        """Return (disk, first disk, listing's size, listing's offset, own offset) of the zip64 end record; None without
+        one. It comes before the ordinary end record, which is at the offset `end`."""
         if end < _LOCATOR64.size:
             return None
         self._file.seek(end - _LOCATOR64.size)
@@ -224,10 +222,8 @@ def _kind(name: bytes, made_by: int, attributes: int) -> Kind:
 
 
 def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
-    """Return size, packed size and offset. Those that do not fit into 32 bits come from the zip64 field.
-
-    Raises ValueError if this field is missing.
-    """
+    """Return (size, packed size, offset) of an entry, from its `values` in the listing. A value that does not fit into
+    32 bits is read from the zip64 field in `extra`. Raises ValueError if this field is missing."""
     at = 0
     while at + 4 <= len(extra):
         tag, length = struct.unpack_from("<HH", extra, at)
