@@ -130,7 +130,7 @@ def entry(first: int, last: int, shape: object = (1,), dtype: str = "F32") -> di
     [
         ("v.tiktoken", b"no ranks here\n", ":1: not 'base64 number'"),
         ("v.tiktoken", b"YQ== 0\nYQ== 1\n", ":2: .* twice"),
-        ("v.tiktoken", tokenizer.rank_lines(BYTES[:255]), "lacks 1 of the 256"),
+        ("v.tiktoken", tokenizer.rank_lines(BYTES[:255]), "lacks 1 of the 256 one-byte"),
         ("v.tiktoken", base64.b64encode(b"a") + b" 7\n", "not numbered from 0"),
         ("v.tiktoken", b"", "lacks 256"),
         ("v.json", b"[1, 2]", "maps each token"),

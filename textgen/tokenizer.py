@@ -65,7 +65,8 @@ class Tokenizer:
             return self._encoding.encode_ordinary(text)
         unknown = sorted(set(text) - set(self._numbers))
         if unknown:
-            raise UsageError(f"the vocabulary has no {', '.join(map(repr, unknown[:5]))}; reword the prompt")
+            shown = ", ".join(map(repr, unknown[:5]))
+            raise UsageError(f"the vocabulary has no {shown}: leave this out of the prompt")
         return [self._numbers[character] for character in text]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -166,10 +167,10 @@ def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
             token = base64.b64decode(fields[0], validate=True)
         except (ValueError, binascii.Error):
             raise UsageError(
-                f"{path}:{number}: not 'base64 number', so this is not a .tiktoken file"
+                f"{path}:{number}: not 'base64 number', as each line of a .tiktoken file"
             ) from None
         if token in ranks or not token:
-            raise UsageError(f"{path}:{number}: this token is empty or occurs twice")
+            raise UsageError(f"{path}:{number}: this line's token is empty or occurs twice in the file")
         ranks[token] = int(fields[1])
     return ranks
 
@@ -195,7 +196,7 @@ def _byte_pairs(path: Path, ranks: Mapping[bytes, int]) -> Tokenizer:
     lacking = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if lacking:
         raise UsageError(
-            f"{path}: lacks {len(lacking)} of the 256 single bytes, so not every text has tokens"
+            f"{path}: it lacks {len(lacking)} of the 256 one-byte tokens, without which some texts cannot be encoded"
         )
     return Tokenizer(tokens, special=ranks.get(SPECIAL.encode()))
 
@@ -215,8 +216,8 @@ def _utf8(path: Path, text: str) -> bytes:
 
 
 def _printable_bytes() -> dict[str, int]:
-    """Return the byte for each character in GPT-2's vocab.json. Printable bytes have their own characters, all others
-    those from number 256 on."""
+    """Return the byte for each character in GPT-2's vocab.json. A printable byte has its own character. The other bytes
+    have the characters with the code points 256, 257 and so on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + k): byte for k, byte in enumerate(others)}
