@@ -28,7 +28,7 @@ typedef std::uint32_t Bits __attribute__((vector_size(4 * kLanes), may_alias));
 // Returns a vector of x in all lanes. x - 0 is x for all x, so compilers emit one broadcast; x + 0 would change -0.
 GPT149_INLINE Vec splat(float x) { return x - Vec{}; }
 
-// Returns the lanes of `yes` where `mask` is all ones, and those of `no` where it is zero.
+// Returns the lanes of `yes` where `mask` is all ones, and the lanes of `no` where `mask` is zero.
 GPT149_INLINE Vec select(Ints mask, Vec yes, Vec no) {
     return (Vec)(((Ints)yes & mask) | ((Ints)no & ~mask));
 }
@@ -109,8 +109,8 @@ GPT149_INLINE Ints truncated(Vec x) {
 #endif
 }
 
-// Returns the float with these bits. If they are smaller than those of a normal float, returns `least` on AVX2 and zero
-// elsewhere.
+// Returns the float with these bits. If they are smaller than the bits of any normal float, returns `least` on AVX2 and
+// zero elsewhere.
 GPT149_INLINE Vec normal(Ints bits, Ints least) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return (Vec)_mm256_max_epi32((__m256i)bits, (__m256i)least);

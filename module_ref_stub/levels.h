@@ -1,5 +1,5 @@
-// The instruction set levels that a library's kernels are compiled for, and the one that is used: the best that this
-// machine supports, unless another one is set. For files that are compiled for the baseline architecture.
+// The instruction set levels for which a library's kernels are compiled, and the level in use: the best that this
+// machine supports, unless a test sets another. For files that are compiled for the baseline architecture.
 #pragma once
 
 #include <atomic>

@@ -3,7 +3,7 @@
 // needs `#pragma GCC target("avx2,fma")` at its top for the same speed, because the course's flags stop at -mavx. This
 // file must define no weak symbols (see kernels.cpp).
 //
-// Three ideas, each of which makes it about twice as fast, compared with the course's part 4:
+// Three ideas differ from the course's part 4. Each makes the kernel about twice as fast:
 // - The vectorised loop runs over *queries* (`omp simd`). So there are no sums across a vector, and only scalars of K
 //   and V are read. The loop's body has a small tile of S, or of O, in local variables, which become registers: kKeys x
 //   kVectors independent sums hide each other's latency.

@@ -280,7 +280,7 @@ def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
 
 
 def _is_mask(name: str) -> bool:
-    """Return True if `name` is that of a causal mask. Old checkpoints contain such masks besides the weights."""
+    """Return True for the name of a causal mask. Old checkpoints contain masks besides the weights."""
     return name.endswith((".attn.bias", ".attn.masked_bias"))
 
 

@@ -181,7 +181,7 @@ class Run:
 
     @torch.inference_mode()
     def check_whole(self) -> None:
-        """Compare the logits at every position with those of plain causal PyTorch over the whole text at once."""
+        """Compare the logits at every position with plain causal PyTorch's, computed for the whole text at once."""
         tally, end = self.tally, self.mine.position
         expected = self.model.stream(tally.tokens[:, :end], self.window)
         for first in range(0, end, 128):

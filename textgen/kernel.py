@@ -1,7 +1,7 @@
 """Calls of the student's attention kernel by the model, in a runner process.
 
 The kernel has no mask: it computes softmax(Q transpose(K)) V for as many queries as there are keys. Decoding has one
-new query, that of the newest token, which may attend to all keys so far. So *every* row of Q is a copy of this query,
+new query, of the newest token, which may attend to all keys so far. So *every* row of Q is a copy of this query,
 and all rows of the output must be equal. After the kernel has returned, one row is chosen at random and used. So a
 kernel that computes only one right row is detected.
 

@@ -148,7 +148,7 @@ class GPT(nn.Module):
         return self.transformer["h"]
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """Return the stream (B, T, C) of tokens (B, T), the first of which is at position `start`."""
+        """Return the stream (B, T, C) of tokens (B, T). The first token is at position `start`."""
         x = F.embedding(tokens, self.transformer["wte"].weight)
         if self.config.positions == "learned":
             x = x + self.transformer["wpe"].weight[start : start + tokens.shape[1]]

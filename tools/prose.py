@@ -4,7 +4,7 @@
     python tools/prose.py --list    also prints each finding;
     python tools/prose.py --write   lowers the baseline to the current counts.
 
-Exit codes: 0 if the counts are those of the baseline, 1 if there are more or fewer, 2 for wrong usage. Fewer findings
+Exit codes: 0 if the counts equal the baseline, 1 if there are more or fewer findings, 2 for wrong usage. Fewer findings
 are an error, too, because a baseline that is too high would hide the next finding.
 """
 

@@ -141,7 +141,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for a call of a part's function (or of its `reference`). `inputs` are arrays by name."""
+    """Return the request for a call of a part's function; `reference`: of its reference. `inputs`: arrays by name."""
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)
@@ -198,7 +198,7 @@ def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, An
 
 
 def argument_of(argument: str, shape: Mapping[str, int], names: list[str]) -> dict[str, Any]:
-    """Return how a request gives an argument: the index of an input or column, the sizes of zeros, or a value."""
+    """Return an argument as a request writes it: an index of an input or column, sizes of zeros, or a value."""
     if argument in names:
         return {"input": names.index(argument)}
     if (column := call_of(argument, "column")) is not None:

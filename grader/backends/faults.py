@@ -17,7 +17,8 @@ from grader.runner.calls import Call
 class Faulty(Exception):
     """Raised to decide a part's verdict at once, mostly after a failed call of the student's function.
 
-    `case` is the result of a call that returned a wrong output. `waits_for`: the missing tool or device, if `unjudged`.
+    `case` is the result of a call that returned a wrong output. `waits_for` names the missing tool or device of
+    `unjudged`.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from grader.source.landmarks import Body
 
 Observed = tuple[Case, bool, tuple[ProfileRow, ...], str]
-"""One call: its case, True if it was right, its profile (functions called) and its trace (`Call.trace`)."""
+"""One call: its case, True if it was right, its profile (functions called) and its trace (recorded GPU work)."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ if sys.platform == "linux":
 #: Start of a frame: the lengths of header (u32) and payload (u64), little endian. See grader/runner/runner.py.
 FRAME = struct.Struct("<IQ")
 HEADER_LIMIT_BYTES = 1 << 20
-#: Size of the payload memory; pages that were never written take up none. Larger payloads go through the pipes.
+#: Size of the payload memory. Pages that were never written use no RAM. Larger payloads go through the pipes.
 LARGEST_BYTES = 32 << 20
 #: Bit in a request's payload length: its payload is in the memory, and the runner must put its reply's there.
 IN_MEMORY = 1 << 63
@@ -37,8 +37,8 @@ IN_MEMORY = 1 << 63
 class RunnerDied(Exception):
     """Raised if no proper reply came: the runner closed its pipe, ran out of time, sent nonsense or filled the disk.
 
-    `timed_out`: time ran out; `waited`: at the wall-clock limit. `nonsense` names the malformed message, `excess` the
-    exceeded limit. Only `grader.runner.session` catches this exception.
+    `timed_out`: time ran out; `waited`: this was the wall-clock limit, not the CPU limit. `nonsense` names the
+    malformed message, `excess` the exceeded limit. Only `grader.runner.session` catches this exception.
     """
 
     def __init__(

@@ -99,8 +99,8 @@ def _pin(threads: Sequence[int], cores: Sequence[int]) -> None:
 def _working(pid: int, before: Mapping[int, float], process_s: float) -> list[int]:
     """Return the ids of the threads that have worked since `before`; [] if only one has, or if working threads ended.
 
-    `before` holds CPU seconds by thread. `process_s` are the CPU seconds of the process since then, those of ended
-    threads included.
+    `before` holds CPU seconds by thread. `process_s` are the CPU seconds of the whole process since then, including
+    threads that have ended.
     """
     used = {thread: after - before.get(thread, 0.0) for thread, after in _thread_times_s(pid).items()}
     if not used or process_s - sum(used.values()) > IDLE_SHARE * process_s:

@@ -269,8 +269,8 @@ def run(
     """Report "ready", load the object at `path`, report its functions, and serve requests until the pipe closes.
 
     `loading` is the module loaded.py, whose `load` knows each `kind`; `delays` is a Delays. For a GPU file `own` is
-    devicerunner.py, and `shared_fd` the judge's device memory. A process that ends before "ready" is not the student's
-    fault, because no student code has run by then.
+    devicerunner.py, and `shared_fd` the judge's device memory. If the process ends before "ready", this is not the
+    student's fault: student code runs only after "ready".
     """
     empty = Served(loading, None, request_fd, reply_fd, delays)
     empty.reply({"status": "ready"})

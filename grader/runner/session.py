@@ -285,7 +285,7 @@ class PipeSession(Session):
         if resident_before is not None:
             highest = self._status_bytes("VmHWM")
             if highest is not None:
-                # Linux does not count pages of the payload memory as the runner's: add those used as workspace.
+                # Linux does not count pages of the payload memory as the runner's: add pages used as workspace.
                 own = highest - input_bytes + (self._memory.excess_bytes() if self._memory else 0)
                 peak_bytes, held_bytes = max(0, own - resident_before), max(0, own - self._own_bytes)
                 call = replace(call, peak_bytes=peak_bytes, held_bytes=held_bytes)
@@ -383,7 +383,10 @@ class PipeSession(Session):
         incoming: Incoming,
         marks: int = 0,
     ) -> tuple[float, float | None]:
-        """Write the request, if `text` is not None, and read a reply. Return wall and CPU seconds to its last byte."""
+        """Write the request, if `text` is not None, and read a reply. Return wall and CPU seconds to its last byte.
+
+        `marks` are option bits of the payload length (`grader.runner.runner`).
+        """
         # A stopped runner cannot read the payload memory, so the judge fills it before the clock starts.
         ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._stands else None
         if self._freezes:

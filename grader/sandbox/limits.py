@@ -15,8 +15,8 @@ OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 class Limits:
     """Limits of a runner.
 
-    `memory_bytes` limits the address space that a runner adds to that of the process from which it was forked (zygote);
-    None for no limit (AddressSanitizer reserves terabytes). `cpu_s` applies only if the judge's limit on wall time
+    `memory_bytes` limits the address space that a runner adds to the space of the zygote, from which it was forked.
+    None means no limit (AddressSanitizer reserves terabytes). `cpu_s` applies only if the judge's limit on wall time
     fails. `scratch_bytes` and `scratch_files` limit the files in the runner's working directory.
     """
 

@@ -153,8 +153,8 @@ class Filter:
     """A program for seccomp's filter. The locked process fills in some of its numbers, at byte offsets in `program`.
 
     At `pid_places` it writes its own process id (u32). At `token_places` it writes the low and the high half of a
-    random number (u32 each): the filter allows execveat only to a caller that passes this number. `call_number` is that
-    of the system call seccomp.
+    random number (u32 each): the filter allows execveat only to a caller that passes this number. `call_number` is the
+    number of the system call seccomp.
     """
 
     program: bytes

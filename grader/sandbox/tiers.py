@@ -192,7 +192,7 @@ class Sandbox:
         card: bool = False,
         system: Iterable[str] | None = None,
     ) -> dict[str, Any]:
-        """Return the lock of a compiler. It may run the programs that it may read, such as its own parts.
+        """Return the lock of a compiler. The compiler may run all programs that it may read, such as its own parts.
 
         `system` replaces the system's and Python's folders. With `card` it may use a GPU.
         """

@@ -107,7 +107,7 @@ def torch_file() -> str:
 
 
 def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
-    """Return the paths in the kit's folder, except for those of a Python environment that lies there."""
+    """Return the paths in the kit's folder, without a Python environment that lies there."""
     environments = _python_roots()
     return tuple(
         path

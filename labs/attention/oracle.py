@@ -314,8 +314,8 @@ _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 
 
 def _holds_exponentials(seen: Deviation) -> bool:
-    """Return True if the rows with NaN or infinity are those that a known mistake makes overflow: scores are added to
-    the previous head's exp() values."""
+    """Return True if a known mistake explains the rows with NaN or infinity: scores are added to the previous head's
+    exp() values, and these rows overflow."""
     q, k = (seen.inputs[name].astype(np.float64).reshape(-1, *seen.inputs[name].shape[2:]) for name in "QK")
     heads = slice(0, min(_REPLAYED_HEADS, len(q)))
     if len(q) < 2 or k.shape[1] ** 2 > _REPLAYED_SCORES:

@@ -17,7 +17,7 @@ NEVER = float("-inf")
 
 
 def _backward(q, k, v, out, L, dO, is_causal):
-    """Return dQ, dK and dV. One tile of queries after the other, recompute the softmax weights and add to the sums."""
+    """Return dQ, dK and dV. For each tile of queries, recompute the softmax weights and add to the three sums."""
     scale = 1.0 / math.sqrt(q.shape[-1])
     dQ, dK, dV = (torch.zeros_like(t, dtype=torch.float32) for t in (q, k, v))
     delta = (out.float() * dO.float()).sum(-1)

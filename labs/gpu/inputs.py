@@ -29,8 +29,8 @@ CLIMB = 20.0
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     """Return the float32 arrays of a case by name.
 
-    Distributions in ROWS give x (R, C); with the prefix `long_`, x (lines, width). Distributions in PRODUCTS give a
-    and b, those in HEADS q (B, N, d) and k, v (B, M, d). The suffix `_gradient` adds dO, O (B, N, d) and L (B, N).
+    Distributions in ROWS give x (R, C); with the prefix `long_`, x (lines, width). PRODUCTS give a (rows, inner) and
+    b (inner, columns). HEADS give q (B, N, d), k and v (B, M, d), and with `_gradient` also dO, O (B, N, d), L (B, N).
     """
     draws, precision = Draws(seed), shape.get("precision", 24)
     if distribution.startswith(LONG):
@@ -82,7 +82,7 @@ def _far(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _masked(draws: Draws, rows: int, columns: int) -> Array:
-    """Return logits of which many are -inf, also the first half of every other row. Each row has a finite element."""
+    """Return logits, many of them -inf, also the first half of every other row. Each row has a finite element."""
     x = _random(draws, rows, columns)
     hidden = draws.uniform((rows, columns)) < 0.4
     hidden[::2, : columns // 2] = True

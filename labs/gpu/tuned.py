@@ -228,7 +228,7 @@ def backward_blocks(d: int) -> tuple[int, int, int, int, bool, bool]:
 
 
 def flash_forward(q, k, v, causal, blocks=None):
-    """Return (O, L) as the course's `flash_forward` does. `blocks`: by default those of `forward_blocks`."""
+    """Return (O, L) as the course's `flash_forward` does. `blocks`: sizes as `forward_blocks` returns them."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages = blocks or forward_blocks(d, causal)
@@ -243,7 +243,7 @@ def flash_forward(q, k, v, causal, blocks=None):
 
 
 def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
-    """Return the gradients of the course's `flash_backward`. `blocks`: by default those of `backward_blocks`."""
+    """Return the gradients of the course's `flash_backward`. `blocks`: sizes as `backward_blocks` returns them."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d)

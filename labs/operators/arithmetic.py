@@ -101,7 +101,7 @@ def pooling_windows(x: Array, s: Shape) -> Array:
 
 
 def pooled(x: Array, s: Shape) -> tuple[Array, Array]:
-    """Return the maximum of each window, (N, C, OH, OW), and its index in the plane, int64; of several, the first."""
+    """Return the maximum of each window, (N, C, OH, OW), and its index in the plane, int64; for a tie, the first."""
     windows = pooling_windows(x, s)
     first = windows.argmax(4)
     return np.take_along_axis(windows, first[..., None], 4)[..., 0], place_in_plane(first, s)

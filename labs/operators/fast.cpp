@@ -1,7 +1,7 @@
 // Fast versions of the operators, which the ladder (`lab operators ladder PART`) compares with a student's kernels.
 // Only for the staff; students get it compiled.
 //
-// All matrix products, also those of the convolution, use one function, `multiply`. It cuts the matrices into blocks
+// All matrix products, also in the convolution, use one function, `multiply`. It cuts the matrices into blocks
 // that fit the caches and copies each block into the order in which it is read (Goto and van de Geijn, Anatomy of
 // high-performance matrix multiplication, 2008). The other operators are limited by memory: they make one vectorised
 // pass over each tensor.
@@ -65,8 +65,8 @@ constexpr int kLanes = 4, kTileRows = 6;
 #endif
 // A tile of C stays in registers: kTileRows rows of two vectors each.
 constexpr int kTileColumns = 2 * kLanes;
-// A panel of B (kDepth x kTileColumns) stays in the first-level cache, a block of A (kRows x kDepth) and of B in the
-// second.
+// A panel of B (kDepth x kTileColumns) stays in the first-level cache. A block of A (kRows x kDepth) and a block of B
+// stay in the second-level cache.
 constexpr long kDepth = 256, kRows = 12 * kTileRows, kColumns = 16 * kTileColumns;
 
 typedef float Vector __attribute__((vector_size(4 * kLanes), may_alias));

@@ -35,7 +35,7 @@ from grader.explain.suspect import Suspect
 from . import arithmetic
 from .suspects import elements, gradients, layers, losses, pictures, windows
 
-#: Number of elements whose slopes are computed: those with the largest errors of the gradient.
+#: Number of elements whose slopes are computed: the elements of the gradient with the largest errors.
 TRIED = 3
 #: Two numbers agree if they differ by at most this share of the larger one, besides rounding.
 AGREEING = 0.05
@@ -119,7 +119,7 @@ class Slopes:
         at: tuple[int, ...],
         results: Sequence[Array],
     ) -> tuple[float, float]:
-        """Return the slope along `operand[at]` and its largest error. `results` are those for `moved`."""
+        """Return the slope along `operand[at]` and its largest error. `results`: forward's outputs for `moved`."""
         above, below = results
         run = float(moved[0][operand][at]) - float(moved[1][operand][at])
         weight = inputs[self.upstream].astype(np.float64) if self.upstream else np.ones(1)
@@ -152,10 +152,10 @@ def _agree(one: float, other: float, off: float) -> bool:
 def _sentence(
     function: str, name: str, points: Sequence[Point], slopes: Sequence[tuple[float, float]]
 ) -> str:
-    """Return a sentence on whether the student's forward or backward function is wrong, with the first point's numbers.
+    """Return a sentence that blames the student's forward or backward function, with the first point's numbers.
 
     `slopes`: (finite difference of the forward `function`, its error) for each point. They are compared with the right
-    gradient and the one that the student added. Returns "" if the points disagree or a slope is not finite.
+    gradient and with the gradient that the student added. Returns "" if points disagree or a slope is not finite.
     """
     as_right = [_agree(slope, point.right, off) for point, (slope, off) in zip(points, slopes, strict=True)]
     as_added = [_agree(slope, point.added, off) for point, (slope, off) in zip(points, slopes, strict=True)]
@@ -188,7 +188,7 @@ RESULT = ""
 _TINY = 1e-30
 #: Sizes at which a wrong kernel is called again, to find the smallest that fails.
 _TRIED = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33)
-#: Number of roundings allowed besides those of the sum: of products and of intermediate values.
+#: Number of roundings of products and intermediate values that are allowed, besides the roundings of the sum.
 _MORE = 8
 #: The error of n roundings exceeds this multiple of sqrt(n) roundings with a probability below 2 n exp(-32).
 _LAMBDA = 8

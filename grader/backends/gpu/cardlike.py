@@ -432,7 +432,7 @@ def sort_by_numpy(interpreter: Any, core: Any) -> None:
 
 
 def prepare() -> None:
-    """Make torch and Triton in the zygote report a GPU. Import modules that a runner's first call would import."""
+    """Make torch and Triton report a GPU, in the process that forks runners. Import what a first call would import."""
     answer_as_card()
     for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
         with contextlib.suppress(ImportError):

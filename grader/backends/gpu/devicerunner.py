@@ -10,8 +10,9 @@ A loaded file has `functions`, as the objects of `torch.loaded` have, and these 
     go       call the function once for each set, and reply without a payload when the GPU has finished
 
 For `call`, tensors are put on the GPU if there is one, else on the CPU for Triton's interpreter, with the strides of
-the request. Returned values are copied into the outputs. This file imports nothing of the kit, like all files beside
-untrusted code. The judge does not believe its reports.
+the request. Returned values are copied into the outputs. A call's operators and launches are recorded (its "trace"), so
+that another runner can repeat them on other inputs ("replay"). Runners are forked from the "zygote", which has imported
+torch. This file imports nothing of the kit, like all files beside untrusted code, and the judge does not trust it.
 """
 
 from __future__ import annotations

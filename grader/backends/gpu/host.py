@@ -231,8 +231,8 @@ class DeviceHost:
     def player(self, part: Part, *, call_s: float) -> Iterator[PipeSession]:
         """Yield a runner that repeats recorded operators and launches (traces) with the part's kernels.
 
-        In the interpreter its limits are multiples of `call_s`. On a GPU they are those of a compilation: it compiles
-        the kernels itself, because kernels that were compiled beside student code are not trusted.
+        In the interpreter its limits are multiples of `call_s`. On a GPU it has a compiler's limits: it compiles the
+        kernels itself, because kernels that were compiled beside student code are not trusted.
         """
         path, found = self.build_of(part).object_path, self.place
         assert path is not None

@@ -218,7 +218,7 @@ class PythonFile:
     def by_autograd(
         self, form: dict[str, Any], values: list[Any], outputs: list[Any], names: list[str]
     ) -> Callable[[], None]:
-        """Return a function that calls the autograd.Function of `form` and copies what it returns to `outputs`."""
+        """Return a function that calls the autograd.Function of `form` and copies its results to `outputs`."""
         import torch
 
         function = self.chosen(form)
@@ -560,7 +560,7 @@ def _described(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def profiled_kernels(names: list[str], device: str) -> Iterator[None]:
-    """Add the names of all kernels launched in the block to `names`, those of libraries too; none without a GPU."""
+    """Add the names of all kernels launched in the block, also by libraries, to `names`; none without a GPU."""
     if device == "cpu":
         yield
         return

@@ -39,7 +39,7 @@ from grader.integrity.inspection import listed
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 
-#: Operators that make, move, describe or compare tensors, besides those of `symbols.is_plain_operator`. They may be
+#: Operators that make, move, describe or compare tensors, in addition to `symbols.is_plain_operator`. They may be
 #: called; in a replay the numbers that they compute are limited (`gpu.torchwork`).
 _PLAIN = """
 empty empty_like empty_strided empty_permuted new_empty new_empty_strided new_zeros zeros zeros_like full full_like ones
@@ -403,7 +403,7 @@ def _computing(played: Replay, allowed: Collection[str]) -> list[str]:
 
 
 def _much(played: Replay, allowed: Collection[str]) -> list[str]:
-    """Return [text] if plain operators compute over MOST_COMPUTED numbers for each one that the call's tensors hold."""
+    """Return [text] if plain operators compute more than MOST_COMPUTED times the numbers in the call's tensors."""
     numbers, given = played.numbers(allowed), played.given()
     total = sum(
         count * WEIGHTS.get(name, 1)
@@ -416,7 +416,7 @@ def _much(played: Replay, allowed: Collection[str]) -> list[str]:
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
-    """Return what the source shows that the function reaches. `with_calls`: also its calls that are not allowed."""
+    """Return the names in a function's source that no kernel needs. `with_calls`: also torch's that are not allowed."""
     if not isinstance(built, PythonBuild):
         return []
     named = [name for entry, name in built.reaches if entry == function]

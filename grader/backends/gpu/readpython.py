@@ -394,7 +394,7 @@ class Reader:
         return self.known[key][0]
 
     def is_module(self, name: str, around: list[Names]) -> bool:
-        """Return True if no scope sets a name to anything but an import or a module. True if no scope sets it."""
+        """Return False if a scope sets the name to a value other than an import or a module; else True."""
         scopes = [scope for scope in (self.scope, *around) if name in scope]
         return name not in self.rebound and all(
             isinstance(each, ast.alias)
@@ -621,7 +621,7 @@ class Files:
         return names
 
     def defined(self, reader: Reader, node: ast.AST) -> Iterator[Definition]:
-        """Yield the module-level statements of all files that define what a name, string or attribute refers to."""
+        """Yield the module-level statements of all files that define the target of a name, string or attribute."""
         name = getattr(node, "id", "") or getattr(node, "value", "")
         if isinstance(node, (ast.Name, ast.Constant)) and isinstance(name, str):
             yield from ((reader, each) for each in reader.bound.get(name, ()))
@@ -692,7 +692,7 @@ class Files:
     def start(self, entry: str, chosen: str, reached: str) -> list[Definition]:
         """Return the definition of the function `entry`.
 
-        A file without this function has a subclass of autograd.Function: return the one that a runner would choose
+        A file without this function has a subclass of autograd.Function: return the subclass that a runner would choose
         (`gpu.kernelfiles`), without its backward pass if `reached` is "forward".
         """
         if entry in self.main.bound:
@@ -702,7 +702,7 @@ class Files:
         in_triton = chosen != "pytorch"
         signs = [(self.launches(*c) == in_triton, ("triton" in c[1].name.lower()) == in_triton) for c in own]
         fitting = [c for c, sign in zip(own, signs, strict=True) if sign == max(signs)]
-        # A runner takes the last class. With several files the order of imports decides which one that is: return all.
+        # A runner takes the last class. With several files the order of imports decides which is the last: return all.
         found = named[-1:] or (fitting if self.bundle is not None else fitting[-1:])
         if reached != "forward":
             return list(found)

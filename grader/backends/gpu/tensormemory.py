@@ -2,8 +2,8 @@
 
 The interpreter itself accesses any address. Outside of tensors the bytes differ from run to run, so a kernel that lacks
 a mask would get a different verdict each time. Here each storage that is passed to a kernel gets artificial addresses,
-far from those of other storages and from all real ones. So an access beyond its end is always noticed. Just before an
-access, artificial addresses are converted to real ones.
+far from all other addresses, artificial and real. So an access beyond the storage's end is always noticed. Just before
+an access, artificial addresses are converted to real ones.
 
     a store outside         raises IndexError, and nothing is written
     a load outside          gives NaN, or the largest number of an integer type: results that depend on the load are

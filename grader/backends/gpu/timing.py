@@ -55,8 +55,7 @@ TRIAL_SETS, TRIAL_CALLS = 8, 3
 ROUND_S = 1.5
 """Approximate seconds of a round: half of them for a new student runner."""
 LONGEST_GO_S = 2.0
-"""Limit on the seconds of a student's call, forty times those of a reference's call. A slower kernel gets fewer
-sets."""
+"""Limit on the seconds of a student's call: forty times a reference's call. A slower kernel gets fewer sets."""
 MOST_UNSTEADY = 8
 """The measurement ends after this many rounds in a row at an unsteady clock."""
 REFERENCE = "reference"
@@ -212,7 +211,8 @@ class DeviceRounds:
     ) -> TimedRunner:
         """Return a warmed-up runner that has mapped the arena. `is_reference`: measure the overhead of its calls, too.
 
-        `as_autograd`: call its autograd.Function. Raise Faulty or KitError if the warm-up fails, and Outlasting.
+        `as_autograd`: call its autograd.Function. Raise Faulty or KitError if the warm-up fails, Outlasting if a
+        student's call takes too long.
         """
         assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
         part = self.part

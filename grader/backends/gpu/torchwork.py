@@ -48,8 +48,8 @@ def player_class(replay: Any) -> Any:
     class Player(replay.Player):  # type: ignore[misc]
         """A player that counts operators which work on numbers of the call. It adds these counts to `seen`.
 
-        "op NAME" counts an operator's calls, and "numbers NAME" the numbers that they compute. "largest" is the largest
-        `area` of a tensor that operators write, and "most" the largest number of elements of such a tensor.
+        "op NAME" counts an operator's calls, and "numbers NAME" the numbers that they compute. For the tensors that
+        operators write, "largest" is the largest `area`, and "most" the largest number of elements.
         """
 
         packed = ""

@@ -74,7 +74,7 @@ class Stage:
 
 @dataclass
 class Compilers:
-    """Runner of the compilers for one source. `cpu_s` is the sum of their CPU time, `waits_for` as in `records.Build`.
+    """Runner of the compilers for one source. `cpu_s` sums up their CPU time, `waits_for` names a missing program.
 
     `visible` are the paths that compilers see in the sandbox, besides the system's paths and their build folder (Room).
     """
@@ -127,7 +127,7 @@ class Compilers:
         return (*own, *(room.read if stage is None or stage.sees_header else ()))
 
     def compilers_files(self, program: str) -> tuple[Path, ...]:
-        """Return the files outside of the system's folders that a program needs: ispc's files, or its own folders."""
+        """Return the paths that a compiler needs outside of the system's folders: ispc's files, or its own folders."""
         known = self.source.ispc_file.compiler if self.source.ispc_file else None
         return known.files() if known and program == known.path else programs_folders(program)
 
@@ -139,9 +139,9 @@ class Compilers:
         return True
 
     def may_lack_ispc(self, message: str) -> str:
-        """Return the message of a failed build. If a name is undeclared and this machine has no ispc, set `waits_for`.
+        """Return the message of a failed build. If missing ispc may be the cause, extend it and set `waits_for`.
 
-        The name may be that of a function in module.ispc.
+        An undeclared name may be a function of module.ispc, which cannot be compiled without ispc.
         """
         file = self.source.ispc_file
         if file is None or not file.cannot_be_compiled or not ispc.LACKS_A_NAME.search(message):
@@ -160,7 +160,7 @@ class Compilers:
         return ""
 
     def explain(self, failure: Finished, probed: Callable[[], Iterable[Finished]] | None = None) -> str:
-        """Return the message for a student on a failed build. Raises KitError if the compiler itself is broken.
+        """Return the student's message about a failed build. Raises KitError if the compiler itself is broken.
 
         `probed` builds PROBE in the same sandbox and returns the results of its stages. It is called only if the output
         says that the compiler is broken. None means that the compiler is known to work.
@@ -292,7 +292,7 @@ def digest(*parts: bytes) -> str:
 
 
 # ---- marks on places
-# Random marks show which places (FILE:LINE) in gcc's output come from gcc, and which ones a source makes gcc print.
+# Random marks distinguish places (FILE:LINE) that gcc prints itself from places that a source makes gcc print.
 # A string in `#pragma message` or `static_assert` may hold line ends. So a source can make gcc print whole lines that
 # look like errors in other places. gcc prints the places of its own messages in a colour, which can be configured. The
 # kit makes this colour a random number for each run. A source cannot know it, so text with this colour comes from gcc.
@@ -304,7 +304,7 @@ _COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
 _PLACE = re.compile(rb"[^\s:][^:]*:\d+:")
 _INCLUDED = re.compile(rb"In file included from |\s+from ")
 _ERROR = re.compile(rb"[^\s:][^:]*:\d+:(?:\d+:)? +(?:fatal )?error: ")
-#: Messages of the assembler with a place. They have no colours, and appear only if the compiler found no error.
+#: Messages of the assembler, with FILE:LINE. They have no colours, and appear only if the compiler found no error.
 _LATER = re.compile(rb"[^\s:][^:]*:\d+: (?:Error|Fatal error|Warning|Info): ")
 
 
@@ -319,7 +319,7 @@ def mark_colors(mark: str) -> str:
 
 
 def without_marks(output: bytes, mark: str) -> bytes:
-    """Return gcc's messages without colours. Indent lines that imitate a place, so that they are not read as errors."""
+    """Return gcc's messages without colours. Indent lines that imitate FILE:LINE, so they are not read as errors."""
     sign = b"\x1b[%sm\x1b[K" % mark.encode()
     lines = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
     has_errors = any(begins and _ERROR.match(text) for _, begins, text in lines)

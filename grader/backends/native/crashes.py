@@ -44,12 +44,12 @@ SANITIZED = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 
 def load_error(error: str) -> Faulty:
-    """Return the verdict for an object that raised `error` while it was loaded."""
+    """Return the verdict for a compiled file that could not be loaded. `error` is the loader's message."""
     return fault("compile_error", "load_error", f"the compiled file cannot be loaded: {error}")
 
 
 def loading_fault(death: Call) -> Faulty:
-    """Return the verdict for an object that crashed or hung while it was loaded, by code outside its functions."""
+    """Return the verdict for a compiled file whose code outside of functions crashed or hung during loading."""
     return faults.loading_fault(
         death, "global variables whose initialisers", "global variables and static initialisers"
     )

@@ -186,7 +186,7 @@ def _compiler_at(path: str, modified_ns: int, size_bytes: int) -> Compiler | Non
 
 
 def version_of(said: str) -> str:
-    """Return the line with the version from the output of `ispc --version`; "" if the output is not that of ispc."""
+    """Return the line with the version from the output of `ispc --version`; "" if another program printed it."""
     return next((line.strip() for line in said.splitlines() if TOOL in line.lower()), "")[:200]
 
 

@@ -57,7 +57,7 @@ class Views:
 
 
 def views(tools: Toolchain) -> Views:
-    """Ask the compiler for the files that its stages need. Only Linux has sandboxes: elsewhere return only headers."""
+    """Return the files that each stage needs, by asking the compiler. Without a sandbox (not Linux): only headers."""
     driver = str(tools.compiler)
     headers = tuple(_existing(_header_folders(driver)))
     if sys.platform != "linux":

@@ -57,7 +57,7 @@ HEADERS = (
     *(f"c10/{name}.h" for name in ("core/ScalarType", "util/ArrayRef", "util/Exception", "util/irange")),
 )
 FORWARD = f"#ifndef GPT149_PLAIN_TORCH_H\n#include <{HEADER}>\n#endif\n"
-#: Pragmas that affect how functions below them are compiled, and #include; for a text from `without_layout`.
+#: STEERING finds pragmas that affect how functions below them are compiled, in a text from `without_layout`.
 STEERING = re.compile(
     r"^ ?(?:#|%:) ?pragma (?:GCC (?:target|optimize|push_options)|clang (?:attribute|optimize|fp))\b|\b_Pragma\b",
     re.MULTILINE,
@@ -162,7 +162,7 @@ class Prepared:
     def command(self) -> tuple[str, ...]:
         """Return the compiler command without the source and the output mode (`-c`, `-fsyntax-only`).
 
-        For gcc, macros may follow. For clang, they must be those passed to `prepare`.
+        For gcc, macros may follow. For clang, they must equal the macros passed to `prepare`.
         """
         if self.tools.family == "clang":
             forced: tuple[str, ...] = ("-include-pch", str(self.folder / PRECOMPILED))
@@ -218,8 +218,8 @@ def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...
 def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path | None = None) -> Prepared:
     """Return the stand-in compiled with these flags, cached if possible.
 
-    Sets of flags that differ only in TUNING share the object. `macros` are those for the student's file, as
-    `-DNAME=VALUE`: only clang's precompiled header depends on them. Raises KitError without a compiler, if the cache
+    Sets of flags that differ only in TUNING share the object. `macros` are the student's, as `-DNAME=VALUE`: only
+    clang's precompiled header depends on them. Raises KitError without a compiler, if the cache
     cannot be written, and if the kit's own sources do not compile.
     """
     tools, root = toolchain(), cache or cache_root()

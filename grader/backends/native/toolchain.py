@@ -22,7 +22,7 @@ from grader.core.errors import KitError
 from grader.core.machine import answer
 
 X86 = frozenset({"x86_64", "amd64"})
-#: C++ standard on a machine without torch. With torch, the standard is the one that torch's headers need.
+#: C++ standard on a machine without torch. With torch, torch's headers determine the standard.
 DEFAULT_STANDARD = "c++17"
 #: Recorded as the version if torch is missing.
 ABSENT = "absent"

@@ -132,7 +132,7 @@ def answer(control: socket.socket, message: dict[str, Any]) -> None:
 
 
 def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: list[int]) -> None:
-    """Fork a runner with a new working folder. The runner sends its process id to the judge, or an error is sent."""
+    """Fork a runner with a new working folder. The judge gets the runner's process id, or an error."""
     try:
         os.mkdir(request["scratch"], 0o700)
         if request["uid"] is not None:

@@ -1,4 +1,4 @@
-"""Objects that a runner with torch can load: a student's object, the reference, or torch's own functions.
+"""Code that a runner with torch can load: a student's compiled object, the reference, or torch's own functions.
 
 Each class has `functions`, the list that the runner reports to the judge, and `prepared(request, values)`. `prepared`
 returns a function that makes the call. This function returns the reply's header, the output's bytes and a function that
@@ -208,7 +208,7 @@ class TorchFunction:
 
 
 def _plain(output: Any) -> Answer:
-    """Return the header, the bytes and the function to free for an output that is a torch tensor."""
+    """Return the reply's header, the bytes and the function that frees the output, for a torch tensor as output."""
     header = {"status": "ok", "kind": KIND_TENSOR, "dtype": _number_of(output), "shape": list(output.shape)}
     return header, tensor_bytes(output), lambda: output
 

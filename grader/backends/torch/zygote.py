@@ -85,7 +85,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class Runner:
-    """One forked runner. `pid` is its process id for the judge, `inside_pid` that inside the zygote's namespace.
+    """One forked runner. `pid` is its process id for the judge, `inside_pid` its id inside the zygote's namespace.
 
     `scratch` is the path of its working folder as the zygote sees it.
     """
@@ -327,7 +327,7 @@ class Zygote:
     ) -> tuple[Runner, tuple[int, int, int]]:
         """Fork a runner (`is_kits`: with a file of the kit). Return (runner, judge's ends of its pipes).
 
-        The ends are those for requests, replies and output. Raises Lost if the zygote does not answer.
+        The pipes are for requests, replies and output. Raises Lost if the zygote does not answer.
         """
         self._wait_ready()
         pipes = Pipes.made()

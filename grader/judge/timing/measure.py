@@ -34,8 +34,8 @@ would exceed the budget, the measurement stops, undecided.
 Futility. A measurement that can no longer end as "slow" stops. The last look (at 24) allows five rounds below the
 allowance. With six of them the student passes in any case: more rounds could only remove the flag "undecided".
 
-The faster calls. Other programs on the machine only add time, so "slow" also needs the student's faster calls to be
-beyond the allowance: the 1/8 quantile of its times, over that of the reference. The reason is noise that lasts longer
+The faster calls. Other programs on the machine only add time. So "slow" also needs the student's faster calls beyond
+the allowance: the ratio of the 1/8 quantiles of both sides' times. The reason is noise that lasts longer
 than a round, in which rounds agree by accident. On virtual cores that share their hardware with other tenants, medians
 of ten rounds of identical kernels ranged from 0.4 to 1.6. A slow kernel is slow in its faster calls as well.
 

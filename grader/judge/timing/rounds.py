@@ -41,7 +41,7 @@ def measured(
     Args:
         student: function that starts a runner of the student's code, with the keywords `threads` and `cpus`.
         attempt: 1 or 2; each attempt draws other inputs.
-        cpus: cores for the runners; by default those of `machine.timing_cpus`.
+        cpus: cores for the runners; by default the cores of `machine.timing_cpus`.
 
     Raises Faulty if the student's kernel fails or is wrong, KitError if the reference does.
     """
@@ -51,7 +51,7 @@ def measured(
 def timed_part(
     marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
 ) -> TimedPart:
-    """Return the data that a backend needs to measure a part; the arguments are those of `measured`."""
+    """Return the data that a backend needs to measure a part. `measured` has the same arguments."""
     from grader.judge.timing import measure
 
     rule, options = marker.part.time, marker.bench.options

@@ -47,7 +47,7 @@ KERNELS = ("part1", "part2", "part2-rewritten", "part3", "part4")
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of one head, (N, d), and of the tiles: `tile` is T in part 2, `Br` and `Bc` are those of part 4."""
+    """Sizes of one head, (N, d), and of the tiles: `tile` is T in part 2; part 4 uses `Br` and `Bc`."""
 
     N: int
     d: int
@@ -138,7 +138,7 @@ class CacheStudy:
         ]
 
     def ratio(self, walk: Walk) -> float:
-        """Return the walk's number of lines divided by that of the first kernel in the same cache."""
+        """Return the walk's number of lines, divided by the first kernel's number in the same cache."""
         return self.found[walk].lines / self.found[(self.kernels[0], *walk[1:])].lines
 
     def table(self) -> Table:

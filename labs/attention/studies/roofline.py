@@ -4,9 +4,9 @@ A kernel with I operations per byte moved cannot be faster than the smaller of t
 bandwidth. Peak and bandwidth are measured (`grader.study.facts`), for one thread and for all cores. Every kernel counts
 as 4 N^2 d operations per head: the two matrix products. Other operations do not count.
 
-Bytes are counted in two ways. Compulsory bytes are those that every kernel moves: Q, K and V read once, O written once.
-Simulated bytes are those that the part's loops move in the simulator (`labs.attention.studies.cache`). It simulates one
-head, and a cache as large as this machine's last-level cache. The figure uses compulsory bytes for PyTorch, whose loops
+Bytes are counted in two ways. Every kernel moves the compulsory bytes: Q, K and V are read once, O is written once. The
+part's loops move the simulated bytes in a simulator (`labs.attention.studies.cache`). The simulator has one head, and a
+cache as large as this machine's last-level cache. The figure uses compulsory bytes for PyTorch, whose loops
 are unknown, and simulated bytes for all other kernels.
 """
 

@@ -61,8 +61,8 @@ def _last(s: Scene) -> tuple[int, int]:
     return s.shape["B"] - 1, s.shape["H"] - 1
 
 
-#: Sources of scores by name: words for students, and a function that returns the scores, (G, R, N) or (1, R, N). The
-#: latter are the same for all heads.
+#: Sources of scores by name: words for students, and a function that returns the scores, (G, R, N), or (1, R, N) if all
+#: heads get the same scores.
 SOURCES: dict[str, tuple[str, Callable[[Scene], Array]]] = {
     "last": ("the weights of the last head of all", lambda s: s.scores_of(lambda b, h: _last(s))),
     "last of batch": (

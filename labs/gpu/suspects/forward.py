@@ -106,7 +106,10 @@ MISTAKES += [
 
 
 def _online(h: Heads, tile: int, say: str) -> Outputs | None:
-    """Return O and L if what `say` names is not rescaled from tile to tile; None with a single tile."""
+    """Return O and L if the accumulator, the sum ("l") or both are not rescaled; None with a single tile.
+
+    `say`: "acc" or "l" is not rescaled, or "neither" is.
+    """
     if h.keys <= tile:
         return None
     now = running_maxima(h.s, tile)

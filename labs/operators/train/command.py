@@ -46,12 +46,12 @@ BETWEEN_S = 0.25
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
 HELD_OUT_SHARE = 6
-"""One of so many drawn digits is held out for testing."""
+"""One in HELD_OUT_SHARE drawn digits is held out: used for testing, not for training."""
 DEFAULT_SEED, DEFAULT_BATCH, DEFAULT_LOCKSTEP = 1, 128, 200
 MOST_EPOCHS, MOST_BATCH, MOST_LOCKSTEP, MOST_THREADS = 1000, 4096, 1_000_000, 1024
 LARGEST_RATE = 100.0
 MOST_PRINTED = 20
-"""Limit on the lines that are shown of what the student's functions print."""
+"""Limit on the shown lines of the text that the student's functions print."""
 
 
 def parser() -> Parser:

@@ -27,8 +27,8 @@ Context = Any
 
 @dataclass(frozen=True)
 class Signature:
-    """Names of an operator's tensors: `inputs` of the forward function, and those that the backward function gets
-    `again`. `upstream` is the gradient of the result that the backward function gets; "" for a loss."""
+    """Names of an operator's tensors. `inputs` go to the forward function, and `again` those of them that the backward
+    function needs as well. `upstream` is the gradient of the result, another input of backward; "" for a loss."""
 
     inputs: tuple[str, ...]
     upstream: str

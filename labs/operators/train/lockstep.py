@@ -48,8 +48,8 @@ SAME_FACTOR = 1e-3
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first result beyond its budget. `tensors` names all wrong tensors of this call; the other fields describe
-    the first of them. `wrong` of `total` elements exceed their budgets, by a factor of at most `worst`. If all elements
+    """The first result beyond its budget. `tensors` names all wrong tensors of this call. The other fields describe the
+    first of them. `wrong` of `total` elements exceed their budgets, by a factor of at most `worst`. If all elements
     are the same multiple of the right ones, `factor` is this multiple."""
 
     step: int

@@ -230,8 +230,8 @@ class Trainer:
     # ---- images
 
     def _batches(self, order: Array, start: int, end: int) -> Iterator[Batch]:
-        """Yield batches `start` to `end` - 1 of an epoch. Images that do not fill the last batch are left out: they
-        would make a step as large as that of a full batch."""
+        """Yield batches `start` to `end` - 1 of an epoch. Images that do not fill the last batch are left out: a few
+        images would change the weights as much as a full batch."""
         size = self.wishes.batch
         for k in range(start, end):
             chosen = order[k * size : (k + 1) * size]

@@ -5,7 +5,7 @@ In the second ("columns"), each row has a tail: C - 2 elements so far below the 
 change a float sum, but all together do. `merge` gets the partial results of both halves of the columns, as float32.
 
 Errors are in units in the last place of the correct float32: 0.5 is the best that rounding allows. For `merge` the
-largest error of m, l and o is reported. The unit for o is that of the larger of |o1| and |o2|.
+largest error of m, l and o is reported. For o, the unit belongs to the larger one of |o1| and |o2|.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
 
 def passes(kernel: str, columns: int, model: Model) -> int | None:
     """Return the fetched lines of X and O by theory, as a multiple of the lines of X. Return None if the cache is about
-    as large as a row, so that neither formula applies."""
+    as large as a row: the theory is for caches that are clearly smaller or larger."""
     row_bytes = columns * FLOAT_BYTES
     loads = {"framework": 5, "naive": 2, "safe": 3, "online": 2, "fused": 1}[kernel]
     if 2 * model.size_bytes <= row_bytes:

@@ -91,5 +91,5 @@ def sets_for(tensors: Sequence[Tensor], set_s: float, free_bytes: int) -> int:
 
 
 def judges_bytes(free_bytes: int, kernel_bytes: int) -> int:
-    """Return the bytes of GPU memory that the judge may take: what a kernel leaves, but at least half."""
+    """Return the bytes of GPU memory that the judge may take: all that a kernel does not need, at least half."""
     return max(free_bytes // 2, free_bytes - kernel_bytes)

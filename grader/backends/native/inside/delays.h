@@ -1,10 +1,10 @@
 // Interrupts the running thread for some microseconds, again and again during a call, to reveal data races
 // (grader/backends/torch/delays.py). The timer is made without settings (a null pointer), so it can only send SIGALRM.
-// The filter of system calls forbids to make any other timer.
+// The filter of system calls forbids making any other timer.
 //
 // A kernel that could find out if a call has delays would avoid data races only in such calls. So signal handler,
 // signal mask and timer are the same in every call: for a call without delays, the timer is set to a time that never
-// comes. The filter forbids to read a timer's state.
+// comes. The filter forbids reading a timer's state.
 #ifndef GPT149_INSIDE_DELAYS_H
 #define GPT149_INSIDE_DELAYS_H
 
@@ -69,15 +69,15 @@ class Delays {
     const timespec held_up = {0, kHeldUpNs};
     raw(SYS_nanosleep, address(&held_up));
   }
-  // Returns a random time from kShortestNs to kLongestNs. All powers of two are equally likely: a thread's share of
-  // a short call takes only microseconds. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable
+  // Returns a random time from kShortestNs to kLongestNs. Short times are drawn often, because a thread's share of a
+  // short call takes only microseconds. The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable
   // pseudorandom number generators", 2014): its state is a counter, which several threads may use at once.
   static long drawn_ns() {
     uint64_t mixed = drawn_ += 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
     mixed ^= mixed >> 31;
-    // Between two powers of two the distribution is uniform. It does not use `pow`, which a student's file may define.
+    // Draw kShortestNs times a power of two, then a time up to its double. This avoids `pow`: a student may define it.
     // A number above kLongestNs starts again at kShortestNs.
     const long shortest = kShortestNs << (mixed >> 32) % 5;
     const long drawn = shortest + static_cast<long>((mixed & 0xffffffff) * static_cast<uint64_t>(shortest) >> 32);

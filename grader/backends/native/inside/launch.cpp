@@ -154,8 +154,8 @@ void empty_root(const char *folder) {
   check(chdir("/"), "root");
 }
 
-// Makes a process in the new process namespace, as a child of the judge. Returns 0 in it, else its process id as the
-// judge sees it.
+// Makes a process in the new process namespace, as a child of the judge. Returns 0 in the new process. Returns its
+// process id, as the judge sees it, in the launcher.
 int brother() { return static_cast<int>(check(syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0), "process")); }
 
 // Serves as the first process of a namespace: when it ends, Linux kills all others in it.
@@ -215,11 +215,11 @@ void allow(long ruleset, int fd, uint64_t rights) {
   check(syscall(kAdd, ruleset, 1, &rule, 0), "landlock rule");
 }
 
-// Forbids to open any file except those of `read=`. The program itself can still be started.
+// Forbids opening any file except the files of `read=`. The program itself can still be started.
 void close_files(int program) {
   const long version = syscall(kCreate, nullptr, 0, 1);
   check(version, "landlock");
-  // The rights on files that each version of Landlock has; then the network (since version 4) and scopes (since 6).
+  // `rights`: all file rights, by Landlock version. `attributes`: file rights, network (version 4), scopes (version 6).
   const uint64_t rights[] = {0, (1u << 13) - 1, (1u << 14) - 1, (1u << 15) - 1, (1u << 15) - 1, (1u << 16) - 1};
   const uint64_t attributes[] = {rights[version < 5 ? version : 5], version >= 4 ? 3u : 0u, version >= 6 ? 3u : 0u};
   const long ruleset = syscall(kCreate, attributes, version < 4 ? 8 : version < 6 ? 16 : 24, 0);

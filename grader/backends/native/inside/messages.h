@@ -37,7 +37,7 @@ inline std::vector<int64_t> sizes(const Words &words, size_t first) {
 class Request {
  public:
   explicit Request(const std::string &text) : lines_(split(text, '\n')) {}
-  // Returns the words of each value of a name. Inputs and arguments have a line each.
+  // Returns the values of all lines NAME=VALUE with this name, split into words. Each input and argument has a line.
   std::vector<Words> all(const std::string &name) const {
     std::vector<Words> found;
     for (auto &line : lines_)

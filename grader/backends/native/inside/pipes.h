@@ -42,7 +42,7 @@ bool move_all(std::vector<iovec> parts, Move move) {
   return true;
 }
 
-// Fills all parts from the request pipe. Returns false if the judge closed the pipe before that.
+// Fills all parts from the request pipe. Returns false if the judge closed the pipe before all parts were full.
 inline bool read_exactly(std::vector<iovec> parts) {
   return move_all(std::move(parts), [](iovec *first, int count) { return read_some(kRequests, first, count); });
 }

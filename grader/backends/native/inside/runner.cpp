@@ -278,7 +278,7 @@ class Served {
       } catch (const Failed &failure) {
         reply("{\"status\": \"exception\", \"message\": " + quoted(failure.message.c_str()) + "}", {}, in_memory_);
       }
-      // Write what the student has printed, which would be lost if the runner is killed in the next call.
+      // Write the student's printed text: it would be lost if the runner is killed in the next call.
       std::fflush(nullptr);
     }
   }

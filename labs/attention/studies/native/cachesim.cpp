@@ -3,7 +3,7 @@
 //
 //   program KERNEL N d TILE BR BC CACHE_BYTES WAYS LINE_BYTES
 //
-// prints "loads stores fetched written". The cache is that of cachemodel.h. At the end, changed lines in it are written
+// prints "loads stores fetched written". cachemodel.h has the cache. At the end, changed lines in it are written
 // back. WAYS 0 makes it fully associative, as the formulas of a blocked product assume.
 //
 // Numbers that the compiler keeps in a register (loop counters, a running sum) cause no accesses. The kernel computes
@@ -35,7 +35,7 @@ int together(const Matrix &A, int i, const Matrix &B, int j, int k, int to) {
   return smaller(to - k, smaller(A.left_in_line(i, k), B.left_in_line(j, k)));
 }
 
-// The accesses of score += A[i][k] * B[j][k] for k in [from, to). The same for the next functions.
+// Makes the accesses of score += A[i][k] * B[j][k] for k in [from, to). The next functions do so for other statements.
 void dot(const Matrix &A, int i, const Matrix &B, int j, int from, int to) {
   for (int k = from, run; k < to; k += run) {
     run = together(A, i, B, j, k, to);
@@ -76,7 +76,7 @@ void softmax_row(const Matrix &S, int row, int columns) {
   }
 }
 
-// Tensors and workspaces of all kernels. A kernel accesses only those that it uses.
+// Tensors and workspaces of all kernels. Each kernel uses only some of them.
 struct Memory {
   Matrix Q, K, V, O, S, row, Qi, Oi, PV, Kj, Vj, Sij, Pij, sums;
 };
@@ -181,7 +181,7 @@ void scores_fused(const Memory &m, const Shape &s) {
     }
 }
 
-// ---- part 4. The matrix `sums` stands for L in its row 0, and for Li, Lij and Lnew in its row 1.
+// ---- part 4. Row 0 of the matrix `sums` is L. Row 1 is Li, Lij and Lnew.
 
 void copy_rows(const Matrix &from, int row0, const Matrix &to, int rows, int columns) {
   for (int r = 0; r < rows; r++)

@@ -85,7 +85,7 @@ inline bool is_dense(const Extents &sizes, const Extents &strides) {
   return true;
 }
 
-// Returns the strides of a copy: those of the original if it is dense, else dense strides in its order of dimensions.
+// Returns a copy's strides: the original's strides if it is dense, else dense strides in its order of dimensions.
 inline Extents strides_of_copy(const Extents &sizes, const Extents &strides) {
   if (is_dense(sizes, strides)) return strides;
   Extents made(sizes.size());
@@ -103,8 +103,8 @@ inline std::optional<Extents> strides_of_view(const Extents &sizes, const Extent
   if (sizes.empty()) return Extents(wanted.size(), 1);
   Extents made(wanted.size());
   size_t next = wanted.size(), at = sizes.size();
-  // Go from right to left. Join dimensions whose elements follow each other at one distance, and divide their `held`
-  // elements into wanted dimensions.
+  // Go from right to left. Join dimensions whose elements follow each other at one distance. Divide their elements, of
+  // which there are `held`, into wanted dimensions.
   while (at > 0) {
     const int64_t distance = strides[at - 1];
     int64_t held = sizes[--at];
@@ -184,7 +184,7 @@ inline Extents strides_when_repeated(const Extents &sizes, const Extents &stride
 }
 
 // Calls body(a, b, count, step_a, step_b) for every row along the last dimension, in row-major order. A row has `count`
-// elements. With strides_a it begins at offset a, and its elements are step_a apart; with strides_b, likewise.
+// elements. With strides_a it begins at offset a, and its elements are step_a apart; with strides_b at b, step_b apart.
 template <class F>
 void for_each_row(const Extents &sizes, const Extents &strides_a, const Extents &strides_b, const F &body) {
   if (count_of(sizes) == 0) return;

@@ -9,9 +9,9 @@
 
 namespace gpt149 {
 
-// An object that counts its owners. An owner that lets go of it does a "release", and only the last owner, which
-// deletes it, an "acquire". std::shared_ptr does both each time. This would order threads that take views of one tensor
-// in a loop, and ThreadSanitizer would not see the races between them.
+// An object that counts its owners. Each owner that lets go of it does an atomic "release". Only the last owner, which
+// deletes the object, does an "acquire" as well. std::shared_ptr does both each time. This would order threads that
+// take views of one tensor in a loop, and ThreadSanitizer would not see the races between them.
 class Counted {
  public:
   Counted() = default;
@@ -57,7 +57,7 @@ struct Memory : Counted {
   char *const first;
   void *const base;
 
-  // Allocates by plain_aligned.h.
+  // Allocates memory that begins on a cache line.
   static Owner<Memory> allocate(size_t bytes);
 };
 
