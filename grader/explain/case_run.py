@@ -44,7 +44,7 @@ class CaseRun:
 
     @cached_property
     def _read(self) -> tuple[dict[str, Any] | None, Diagnosis | None]:
-        """The values of `outputs` and `misfit`: one of them is None."""
+        """The values of `outputs` and `misfit`. At least one is None; both are None if the call failed."""
         return (
             outputs_of(self.part, self.shape, self.inputs, self.call)
             if self.call.status == "ok"
@@ -58,7 +58,7 @@ class CaseRun:
 
     @property
     def misfit(self) -> Diagnosis | None:
-        """Diagnosis of an output with a wrong type or shape, or that was not written; None without such a fault."""
+        """Diagnosis of an output that has a wrong type or shape or was not written; None without such a fault."""
         return self._read[1]
 
     @cached_property

@@ -58,10 +58,10 @@ INDEX_LEAD = "The index depends on these lines:"
 INDEX_LINES = re.compile(rf"\n{INDEX_LEAD}(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all data races."
-#: Advice on a race that does not help if threads have their own parts, but too short ones.
+#: Advice on a race. It does not help if each thread already has its own part, but the parts overlap.
 OWN_PART = re.compile(r"Give each thread its own part of it: index it by omp_get_thread_num\(\)[^\n]*")
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
-#: Names of arrays that an edit sets again.
+#: Names of arrays in the words of an edit that sets all elements again.
 SET_AGAIN = re.compile(r"add a loop that sets all of (\w+)")
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
@@ -269,20 +269,20 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
-        """Return (the part of `lead` to print beside the edits that correct the part, []: no lines).
+        """Return (the part of `lead` to print beside the edits, [] because no lines are shown beside them).
 
         The edits (`repairs`) make the part right on all inputs, so they outrank guesses. `lead` stays only if it names
         a cause (`has_cause`) and some of the lines `shown` are also lines of the edits. Else only its numbers stay.
         """
         named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join((lead, *shown))))
         numbers = NUMBERS.search(lead)
-        # The suspected array may be another one than the edits set.
+        # The array that `lead` suspects may differ from the array that the edits set.
         set_again = set(SET_AGAIN.findall(repairs))
         text = self.body.all_code() if self.body is not None and set_again else ""
         arrays = set(re.findall(r"\b[A-Z]\w*\b", lead)) & set(re.findall(r"\w+", text))
         is_other = bool(set_again and arrays) and not set_again & arrays
         if numbers is not None and (not has_cause or not named & others or is_other):
-            # Later sentences are about causes, too.
+            # Keep only the first sentence: later sentences are about causes, too.
             return re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0], []
         return OTHER_CAUSE.sub("", lead), []
 
@@ -319,7 +319,7 @@ class Closer:
         return replace(diagnosis, message="\n".join(lines))
 
     def _shared_out(self) -> list[str]:
-        """Return the lines with a parallel region, with numbers that its threads share, and with an early number."""
+        """Return the lines of the parallel region, of numbers that its threads share, and of early thread numbers."""
         body, name = self.body, self.source.name
         regions = body.find(r"#\s*pragma\s+omp\s+parallel\b") if body is not None else []
         if body is None or len(regions) != 1:
@@ -468,9 +468,9 @@ class Closer:
             return prober, None
 
     def _unread(self) -> tuple[list[str], str]:
-        """Return the inputs that the kernel ignores in a small wrong case. The right outputs depend on them.
+        """Return (inputs that the kernel ignores in a small wrong case, although right outputs depend on them; "").
 
-        If it ignores several, and the right outputs depend on no other input, return [] and the case's name.
+        If it ignores all inputs on which right outputs depend, and these are several, return ([], the case's name).
         """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
@@ -555,7 +555,7 @@ class Closer:
         """Run the checked build on public inputs, if a wrong access to memory may be the cause; else return None.
 
         With a known cause (`known`) it runs only if some elements are right. Memory outside of an array and freed
-        memory hold arbitrary values. The result may look like that of a mistake in a formula.
+        memory hold arbitrary values, so their effect may look like a mistake in a formula.
         """
         if self.second is None:
             return None

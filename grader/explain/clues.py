@@ -1,7 +1,7 @@
 """Clues: keywords for kinds of lines in a student's function, and the search for these lines.
 
-The clues of this module are the same for all labs. For each diagnosis a list of clues says which lines to show: USUAL
-for the codes of the engine, `grader.explain.oracle.Oracle.clues` for those of a lab.
+The clues of this module are the same for all labs. For each diagnosis code a list of clues says which lines to show:
+USUAL has the codes of `grader.explain.diagnose`, `grader.explain.oracle.Oracle.clues` has those of a lab.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from grader.source import dataflow
 from grader.source.dataflow import Reached
 from grader.source.landmarks import Body, Place
 
+#: Limits on lines: of one clue in one function, of the part's own function, and of all functions together.
 MOST_PLACES, MOST_LINES, MOST_TOGETHER = 4, 5, 8
 HEADING = "Lines to look at in"
 """Heading before a list of lines. It shows that the first of these lines need not be the place of the error."""
@@ -67,7 +68,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     ),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
-#: Clues for the diagnosis codes of the engine.
+#: Clues for the codes of `grader.explain.diagnose` and `grader.explain.relations`.
 USUAL: dict[str, tuple[str, ...]] = {
     "remainder_tile": ("loops", "steps"),
     "partly_not_written": ("loops", "store", "steps"),
@@ -81,14 +82,14 @@ USUAL: dict[str, tuple[str, ...]] = {
     "race": ("parallel",),
     "wrong_values": ("skips", "loops", "store", "index"),
 }
-#: Clues for codes that hold the name of an axis and one of these texts ("row_range").
+#: Clues for codes that contain one of these texts beside the name of an axis, such as "row_range".
 OF_PLACES: dict[str, tuple[str, ...]] = {
     "_range": ("loops", "same_ends", "guards", "store"),
     "periodic_": ("loops", "steps"),
 }
-#: Clues that name a size.
+#: Clues with the name of a size after a colon, such as "until:N".
 OF_SIZES = frozenset({"until", "mixed", "zeroed", "restarts", "tests", "cut"})
-#: Clues that are searched only in the part's own function: in a function that it calls they mean something else.
+#: Clues that are searched only in the part's own function. In a function that it calls they mean something else.
 OWN_ONLY = frozenset({"return", "never_begun", "text", "unlooped"})
 
 
@@ -133,6 +134,7 @@ def lines(body: Body, part: Part, clues: Sequence[str], right: Collection[str] =
 
 
 def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[str, list[Place]]:
+    """Return (words that describe the lines, the lines) that a clue finds in one function."""
     (kind, _, what), body = clue.partition(":"), at.body
     own = next(iter(_given(at, part, what)), "" if at.calls else what)
     if kind in OF_SIZES and not own:
@@ -208,7 +210,7 @@ def _workspaces(at: Reached, part: Part) -> list[str]:
 
 
 def in_words(shown: Sequence[Shown], body: Body, file_name: str) -> str:
-    """Return text with the found lines, or with the function's place if none was found, to follow a diagnosis."""
+    """Return the text to print after a diagnosis: the found lines, or the function's place if none was found."""
     if not shown:
         return f"{body.name} is {body.where(body.first, file_name)} to {body.last}."
     rows, within = list[str](), ""

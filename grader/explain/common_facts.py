@@ -19,6 +19,7 @@ STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 #: Least numbers of right and of wrong inputs: for a condition that compares sizes, and for a condition that names a
 #: number. With fewer inputs the condition could hold by chance.
 FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
+#: A bound is named only if the smallest wrong size is less than this many times the largest right size.
 NEAREST = 1.5
 
 
@@ -136,7 +137,7 @@ def _always(number: int, sizes: Sizes) -> int:
 
 
 def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
-    """Yield copies of `sets` that are empty if the axis fits into one tile, whose length `length` gives."""
+    """Yield copies of `sets`, but empty if the axis fits into one tile. `length` returns the tile's length."""
     for each in sets:
         yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
 
@@ -164,7 +165,7 @@ def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], ke
 
 
 def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
-    """Yield the first fact that holds about the first two axes as one axis, in the order of memory."""
+    """Take the first two axes as one axis, in the order of memory. Yield the first fact that holds about it."""
     pair = f"({axes[0].letter}, {axes[1].letter})"
     candidates = (
         _Set(f"only the last {pair} is right", lambda s, n: range(n - 1)),

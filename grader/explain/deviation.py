@@ -1,4 +1,4 @@
-"""A wrong output together with the expected one, the names of its axes, and the blocks that a kernel cuts it into."""
+"""A wrong output with the expected output and the names of its axes, and the blocks into which a kernel divides it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Deviation:
 
     @cached_property
     def slack(self) -> Array:
-        """Largest difference from the output at which a suspect's prediction counts as equal to it, per element."""
+        """Largest difference, per element, at which a predicted output counts as equal to the actual one."""
         return 8 * self.tolerance
 
     @property
@@ -79,7 +79,7 @@ class Deviation:
     def agrees(
         self, wanted: Array, got: Array, slack: Array | None = None, wrong: Array | None = None
     ) -> bool:
-        """Return True if `got` is within `slack` of `wanted` in over 97 % of the elements, and over 97 % of `wrong`."""
+        """Return True if `got` is within `slack` of `wanted` in over 97 % of all and of the `wrong` elements."""
         slack, wrong = self.slack if slack is None else slack, self.wrong if wrong is None else wrong
         close = abs(got - wanted) <= slack
         return bool(wrong.any()) and bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)

@@ -32,8 +32,8 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake is named without PARTLY if it explains the share _EXPLAINING of the informative outputs, or if fewer than
-#: _FEWEST_AGAINST outputs refute it. A mistake that explains less than half of them is not named.
+#: A mistake that explains at least the share _EXPLAINING of the informative outputs is named without PARTLY. So is one
+#: that fewer than _FEWEST_AGAINST outputs refute. A mistake that explains less than half of them is not named.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
@@ -109,7 +109,7 @@ def diagnose(
                 return explained
         bad = ~np.isfinite(seen.actual) & seen.wrong
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
-        # The place of a part of the wrong elements would contradict their number.
+        # Other elements may be wrong, too. A place of these elements alone would not fit the number of wrong elements.
         bad_place = _place_of(bad, seen) if np.array_equal(bad, seen.wrong) else EVERYWHERE
         return _report(*oracle.not_finite(seen, amount), bad_place, seen)
     found = None
@@ -176,7 +176,7 @@ class Explained(Diagnosis):
     """Code of the diagnosis if all suspects are refuted."""
 
     def left(self, counts: Mapping[str, int]) -> list[Suspect]:
-        """Return the suspects that explain the most outputs. `counts` are the outputs that each name explains."""
+        """Return the suspects that explain the most outputs. `counts` has the number of explained outputs by name."""
         outputs = [max(counts[name] for name in suspect.names) for suspect in self.suspects]
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
@@ -195,7 +195,7 @@ class Explained(Diagnosis):
     def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
         """Return a Diagnosis (not Explained) that names only these suspects.
 
-        `counts` are the outputs that each name explains. If only one tile length fits most of them, it is named.
+        `counts` has the number of explained outputs by name. If only one tile length fits most outputs, it is named.
         """
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
         named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
@@ -274,8 +274,8 @@ def settled(
 def _settled(
     diagnosis: Explained, counts: Mapping[str, int], saying: int, refuted: frozenset[str]
 ) -> Diagnosis:
-    """Return the final diagnosis of one output. `counts` are outputs by suspect, `saying` is the number of informative
-    outputs."""
+    """Return the final diagnosis of one output. `counts` has the number of explained outputs by suspect's name.
+    `saying` is the number of informative outputs."""
     left = diagnosis.left(counts)
     left = [suspect for suspect in left if not refuted.issuperset(suspect.names)] or left
     most = max(counts[name] for suspect in left for name in suspect.names)
@@ -315,7 +315,7 @@ def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
 
 
 def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
-    """Return the one diagnosis of several wrong cases that says most.
+    """Return the most informative one of the diagnoses of several wrong cases.
 
     On small or special inputs several bugs look alike. So a diagnosis with a cause is preferred, then one with a place,
     then the most frequent code, then the largest case.
@@ -403,7 +403,7 @@ def not_written(name: str) -> Diagnosis:
 
 
 def inputs_overwritten(changed: Iterable[str], inputs: Sequence[str], output: str) -> Diagnosis:
-    """Return the diagnosis of a call with a right output that changed some of its inputs."""
+    """Return the diagnosis of a call that changed the inputs `changed`. `inputs` are all that must not change."""
     needed = " and ".join(filter(None, [", ".join(inputs[:-1]), inputs[-1]]))
     return Diagnosis(
         "inputs_overwritten",

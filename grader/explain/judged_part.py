@@ -98,11 +98,9 @@ class EditedBuild(Protocol):
     """Lines at which the compiler found errors; empty for a build that can be called."""
 
     def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
-        """Call the function with this edit on the inputs of a case, for at most `cpu_s` of CPU time.
+        """Call the function with edit `number` on the inputs of a case, for at most `cpu_s` of CPU time.
 
-        `fresh`: in a new runner.
-
-        Return None if the function cannot be called.
+        `fresh`: use a new runner. Returns None if the function cannot be called.
         """
 
 
@@ -123,7 +121,7 @@ class OtherBuilds(Protocol):
         """
 
     def edited(self, part: Part, text: str) -> EditedBuild | None:
-        """Build this text in place of the student's file; None if such builds cannot be made."""
+        """Build `text` in place of the student's file and return the build; None if it cannot be made."""
 
     def look_in_turn(self, part: Part) -> Checked | None:
         """Call the checked build on all public cases in one runner. Return None without a checked build."""

@@ -1,6 +1,6 @@
 """Interface of a lab's oracle: expected values in float64, and explanations of wrong outputs.
 
-Only `expected` must be written. `sample` makes verdicts faster, `flops` shows impossible times, and all other members
+A lab must write only `expected`. `sample` makes verdicts faster, `flops` shows impossible times, and all other members
 improve diagnoses.
 """
 
@@ -63,7 +63,7 @@ class Oracle(ABC):
         *(simple.not_written, simple.partly_not_written, simple.transposed, simple.moved),
         simple.constant_factor,
     )
-    """Relations (`grader.explain.relations`) that are tried before the suspects, in this order."""
+    """Relations (`grader.explain.relations`) that are tried before the suspects (known mistakes), in this order."""
     weak_relations: tuple[simple.Relation, ...] = (simple.imprecise,)
     """Relations so general that they are tried only if no suspect explains the output."""
     outside_codes: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Oracle(ABC):
     explains_not_finite = False
     """True if suspects also predict NaN and infinity. Only then are they tried on outputs that hold such values."""
     refutes = False
-    """True if `suspects` returns for a right output the `likely` suspects that it refutes."""
+    """True if `suspects`, called for a right output, returns the `likely` suspects that this output refutes."""
     mistakes: tuple[Suspect, ...] = ()
     """Suspects whose `predict` takes a `suspect.Situation` and returns the whole output, simpler ones first."""
     probes: Mapping[str, tuple[int, ...]] = {}

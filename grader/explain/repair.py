@@ -25,13 +25,13 @@ from grader.source.edited_source import Edit
 
 #: Limits: attempts at a build, edits in a build, lines in a message, and elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
-#: Limit on the work of one build, in calls. The others are the work of a new runner, of a CPU second in an endless
-#: call, and of a call that waits without end.
+#: Limit on the work of one build, counted in calls. A new runner counts as START calls, a CPU second of an endless call
+#: as ENDLESS, a call that waits without end as WAITING.
 MOST_WORK, START, ENDLESS, WAITING = 4000, 4, 500, 800
-#: Edits from ABOVE lines before a wrong access to BELOW lines after it come first.
+#: Edits near a wrong access are tried first: from ABOVE lines before it to BELOW lines after it.
 ABOVE, BELOW = 12, 3
-#: CPU seconds of a call with at most TINY elements in its output, with more, and of a call that is likely to be right.
-#: The build is not optimised.
+#: Limits in CPU seconds on calls: with at most TINY output elements, with more, and for a likely right edit. They are
+#: long, because the build is not optimised.
 TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
 #: Limits on further inputs for the found edits: proposed inputs, called inputs, and elements of an output.
 MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
@@ -49,7 +49,7 @@ def repairs(
     `facts` are the lines that the source text shows to be wrong: another line's edit must not distract from them.
 
     Edits are first called at the `smallest` sizes that fail, if these are known. Edits of the lines `near` come first:
-    after a crash each edit needs a new runner, and the time is limited. A second build has the less likely edits.
+    after a crash each edit needs a new runner, and the time is limited. A second build tries the less likely edits.
     """
     body, part = judged.kernel.body, judged.kernel.part
     if body is None or part.table:
@@ -101,7 +101,7 @@ def _found(
     cases: Sequence[Case],
     smallest: Mapping[str, int] | None,
 ) -> tuple[dict[int, Edit], int]:
-    """Return the first edits that make the function right on all cases, by line, and the number of their inputs."""
+    """Return (by line, the first edits that make the function right on all cases; the number of tried inputs)."""
     numbered = sorted(tried, key=lambda edit: edit.places)
     built = _built(judged, second, source, numbered)
     if built is None or built.bad:
@@ -112,7 +112,7 @@ def _found(
     if not wrong:
         return {}, 0
     tiny = [replace(case, shape={**case.shape, **smallest}) for case in wrong[:1] if smallest]
-    # A call with a single number cannot choose an edit and returns None. No edit has this number.
+    # No edit has the number len(numbered) + 1. A tensor of one number cannot choose an edit: the call returns None.
     runs = [(case, built.call(case, len(numbered) + 1, fresh=True)) for case in tiny]
     wrong = [*(case for case, run in runs if run is not None and not run.is_right), *wrong]
     cases = [*wrong, *(case for case in cases if case not in wrong)]
@@ -177,8 +177,8 @@ def _further(kernel: Kernel, wrong: Sequence[Case]) -> Iterator[Case]:
 
 
 def _index(count: int, k: int, at: int, turn: int) -> int:
-    """Return the index of a value of size number `at`: any, a small one for even `at` and a large one else, or vice
-    versa. Edits that exchange two sizes show where the usually larger size is the smaller one."""
+    """Return the index of the value to try for size number `at`. In turn 1 it is any. In turn 2 even sizes get a small
+    value and odd ones a large one, in turn 3 vice versa. So edits that exchange two sizes show themselves."""
     low = k % ((count + 1) // 2)
     return (7 * k + 5 * at) % count if turn == 1 else low if at % 2 == turn % 2 else count - 1 - low
 

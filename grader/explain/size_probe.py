@@ -63,7 +63,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Shrink the sizes of `anchor` in turn while the kernel stays wrong. Return None if `anchor` is right."""
+        """Shrink the sizes of `anchor` in turn while the kernel stays wrong. Return them; None if `anchor` is right."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):
@@ -149,8 +149,8 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
 def choose(kernel: Kernel) -> Case | None:
     """Return the public case whose distribution of inputs is used; None if no case fits.
 
-    A case fits if it has the run's sizes, so that a command line can repeat a finding. Of several, return the one with
-    the largest weight.
+    A case fits if it has the run's sizes, so that a command line can repeat a finding. If several fit, the case with
+    the largest weight is returned.
     """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)

@@ -13,7 +13,8 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.explanation_errors import attempt
 
-#: Least share of the elements in which prediction and output agree, and of the wrong elements with a known prediction.
+#: Least shares: of the elements in which a prediction agrees with the output; of the wrong elements for which the
+#: prediction is known (not NaN).
 AGREEING, KNOWN = 0.97, 0.25
 #: With fewer wrong elements a suspect must agree with the whole output: some suspect always fits a few elements.
 FEWEST_PARTIAL = 8
@@ -119,7 +120,7 @@ def matching_suspects(
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
-    """Return two booleans: the prediction agrees with nearly all wrong elements; it agrees with the right ones, too."""
+    """Return (True if the prediction agrees with nearly all wrong elements, True if also with the right elements)."""
     known, wrong = ~np.isnan(predicted), seen.wrong
     if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
         return False, False

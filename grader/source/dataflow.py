@@ -36,8 +36,8 @@ _LEADING = re.compile(r"[\s&*(]*(?:(?:const\s+)?(?:float|double|void|char)\s*\*\
 class Reached:
     """A function that a part runs: the part's own function, or a function of its file that `caller` calls.
 
-    `calls` are the lines of the caller with these calls. `given` holds, by parameter, the caller's variables with which
-    the arguments for this parameter begin.
+    `calls` are the lines of the caller with these calls. `given` maps each parameter to the caller's variables with
+    which its arguments begin (`Q` for the argument `Q + offset`).
     """
 
     body: Body

@@ -42,9 +42,9 @@ def works_itself(
         shared: names of functions that call functions of another part.
         inputs: names of the function's parameters that hold its inputs.
 
-    For False, these must hold: the call is outside of all loops and gets all inputs, but none of the `own` functions.
-    Loops of the `own` functions use the inputs, and values made from them, only for numbers that do not reach a result.
-    These loops may write workspaces or copy a result.
+    The result is False only if the call is outside of all loops and gets all inputs, but none of the `own` functions.
+    Also, loops of the `own` functions must use the inputs, and values made from them, only for numbers that do not
+    reach a result. These loops may write workspaces or copy a result.
     """
     inlined = _Inlined(name, own)
     body = inlined.body

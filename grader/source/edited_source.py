@@ -31,7 +31,10 @@ EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit: its line, the text there and the new text, and the places (start, end, new text) in the source."""
+    """One edit: its line, the text there and the new text, and the places (start, end, new text) in the source.
+
+    In the new text of a place, "@" stands for a condition that is true while this edit is active.
+    """
 
     line: int
     old: str
@@ -40,11 +43,11 @@ class Edit:
     words: str = ""
     """Description of the edit; "" if "`new` in place of `old`" describes it."""
     declared: int = 0
-    """Line outside of the loop that sets the variable that the edit sets in the loop; 0 if unknown or not needed."""
+    """Line that sets, outside of a loop, the variable which the edit sets inside it; 0 if unknown or not needed."""
     note: str = ""
     """Description of the line `declared`."""
     is_weak: bool = False
-    """True if the edit can hide a mistake elsewhere, like a block's length that makes one block of all."""
+    """True if the edit can hide a mistake elsewhere, such as a tile length that makes a single tile of all rows."""
 
     @property
     def is_insertion(self) -> bool:
@@ -137,6 +140,7 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
+    """Return C++ that is `old`, or the text of the pair (number, text) in `new` whose number CHOSEN has."""
     if not old or "@" in new[0][1]:
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
         return "".join(sorted(texts, key=_order))

@@ -128,7 +128,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
                 one.end() <= at < last and others & set(WORD.findall(new)) for at, _, new in each[1].places
             )
         ]
-    # The bounds of loops that are shared out together may not depend on the counters of these loops.
+    # With `collapse`, OpenMP forbids bounds that depend on the counters of the collapsed loops.
     for nest in [nest for begin, end in spans for nest in _collapsed(code, begin, end) if nest]:
         counters = set(re.findall(r"(\w+)\s*=", " ".join(code[at : code.find(";", at)] for at, _ in nest)))
         first, last = (statement_end(code, head[1]) for head in (nest[-1], nest[0]))
@@ -141,9 +141,9 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
 def _changes_nest(
     edit: Edit, heads: Sequence[tuple[int, int]], counters: set[str], apart: Sequence[tuple[int, int]]
 ) -> bool:
-    """Return True if an edit is not allowed in loops that OpenMP shares out together.
+    """Return True if OpenMP forbids an edit in loops that it distributes together (`collapse`).
 
-    It puts a statement between them (in a span of `apart`), or lets one of their `heads` depend on their `counters`.
+    A statement between the loops (in a span of `apart`) is forbidden, and a head that depends on one of the `counters`.
     """
     for at, _, new in edit.places:
         used = counters & set(WORD.findall(new))
@@ -178,8 +178,8 @@ def _converts(code: str, one: Definition) -> bool:
 
 
 def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that remove a jump, or write `continue` for `return`, min for max, or max for min. Others
-    swap an element's two indices or round a quotient up."""
+    """Yield edits that remove or replace a jump, or exchange min and max or an element's two indices. Others round
+    a quotient up, or correct the type of an accumulated sum or of a counter."""
     loops = loop_bodies(code, begin, end)
     for jump in _LEAVES.finditer(code, begin, end):
         row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
@@ -257,7 +257,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             rf"|{element}=\s*(?:{FLOAT}|0)\s*;|:\s*{each.name}\)\s*\w+\s*=\s*(?:{FLOAT}|0)\s*;"
             rf"|\w*[wW]rite\w*\(\s*{each.name}\b[^;]*,\s*(?:{FLOAT}|0)\)"
         )
-        # Set anew in the loop that changes it step by step, a variable would always have its first value.
+        # A variable that is set again in the loop that changes it step by step would always keep its first value.
         last = min(end, each.end)
         others = [one.start() for one in islice(again.finditer(code, each.begin, last), MOST_STATED)]
         is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")
@@ -511,7 +511,7 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
 def _missing_conditions(
     code: str, begin: int, end: int, known: Sequence[Name]
 ) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that add to the condition of an `if` a term that another `if` has, with this one's variables."""
+    """Yield edits that add a term to the condition of an `if`, as another `if` has it, perhaps for other variables."""
     heads = islice(re.compile(r"\bif\s*\(").finditer(code, begin, end), MOST_IFS)
     spans = [(head.end(), closed(code, head.end(), "()") - 1) for head in heads]
     for at, last in spans:
@@ -552,7 +552,7 @@ def _operands(condition: str) -> list[str]:
 
 
 def _collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield the heads (begin, end) of the loops that an OpenMP pragma `for` shares out: several with `collapse`."""
+    """Yield for each OpenMP pragma `for` the heads (begin, end) of its loops: one, or several with `collapse`."""
     for pragma in re.compile(r"#\s*pragma\s+omp\b[^\n]*\bfor\b([^\n]*)\n").finditer(code, begin, end):
         count = re.search(r"\bcollapse\s*\(\s*(\d)\s*\)", pragma[1])
         heads, at = list[tuple[int, int]](), pragma.end()
@@ -565,7 +565,7 @@ def _collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]
 
 
 def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, body, end) of each loop that stands in braces, so that statements fit before and after it."""
+    """Yield (begin, body, end) of each loop directly in a block, where statements may be put before and after it."""
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest[1:]}
     for head in _FOR_HEAD.finditer(code, begin, end):
         if head.start() in collapsed:

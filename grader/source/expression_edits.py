@@ -95,7 +95,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
         if code[word.start() - 1] == "[" and code[word.end()] == "]":
-            # A size is out of bounds as an index, so an edited line with it would not affect the result.
+            # A size is out of bounds as an index: an access there would only hide the edited line's effect.
             others = [name for name in others if name in counters]
         is_factor = _before(code, word.start()).endswith("*")
         # The same variable on both sides of a comparison would switch off a loop or a condition.
@@ -134,7 +134,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         for k, new in enumerate(others):
             place = (word.start(), word.end(), new)
             line, is_weak = line_of(code, word.start()), old in lengths and kind.endswith("int")
-            # A write to an array that nothing reads is a removed write.
+            # A write to an array that nothing reads has the effect of no write.
             is_weak |= not is_whole(kind) and uses[new] <= 1
             yield rank + 0.1 * k, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 
@@ -333,7 +333,7 @@ def values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
     digits = dict.fromkeys(number.findall(code, begin, end))
     for one in number.finditer(code, begin, end):
         before = row_before(code, one.start())
-        # With a smaller step a loop passes some elements twice.
+        # With a smaller step a loop visits some elements twice, which may hide a mistake.
         is_weak = before.rstrip().endswith("+=")
         for new in [each for each in digits if each != one[0] and "#" not in before][:4]:
             rank, edit = ranked_edit(code, 2.0, one.start(), one[0], new, [(*one.span(), new)])

@@ -175,7 +175,8 @@ class Body:
     def never_begun(self) -> list[tuple[Place, str]]:
         """Return (line, array) for each array to whose elements the function adds, although it never sets the array.
 
-        Left out are arrays that a call may set, and declared arrays other than views and copies outside of loops.
+        Arrays that a call may set are left out. So are arrays that the function declares, unless they are views or
+        copies made outside of loops.
         """
         found = dict[str, Place]()
         for n in self.lines():
@@ -646,8 +647,8 @@ class Body:
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
         """Return the loops that end at the size `name`.
 
-        If the counters of some of these loops end at other sizes in other loops, return only such loops. With `mixed`
-        return only such loops in any case, even if that gives [].
+        If counters of some of these loops end at other sizes in other loops, only such loops are returned. `mixed`:
+        return only such loops, even if that gives [].
         """
         ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")
@@ -812,7 +813,7 @@ def _changed(text: str) -> set[str]:
 
 
 def closed(text: str, at: int, brackets: str) -> int:
-    """Return the offset after the bracket that closes the one before `at`; the text's end if it is never closed.
+    """Return the offset after the bracket that closes the bracket before `at`; the text's end if it is never closed.
 
     `brackets` is the opening and the closing bracket, such as "()".
     """
