@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from conftest import ROOT, write
 
-from grader.backends.native import nativebuild, sanitize, standin
+from grader.backends.native import nativebuild, sanitize
 from grader.backends.native.nativehost import NativeHost
-from grader.backends.native.toolchain import cache_root, python_include_dir, toolchain
+from grader.backends.native.toolchain import python_include_dir, toolchain
 from grader.backends.records import Build
 from grader.backends.torch import torchbuild
 from grader.backends.torch.loaded import StudentObject
@@ -26,9 +26,7 @@ from grader.study import race
 from grader.study.standalone import Kit
 
 Sizes = tuple[int, ...]
-#: Each set of flags needs a precompiled header, which takes 6 to 30 s. Tests that do not depend on flags use the kit's
-#: own.
-UNOPTIMIZED = ("-O0",)
+#: Each set of flags needs a precompiled header: 6 to 30 s. Tests that do not depend on flags use the kit's own.
 PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
 SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))
 HEAD = "#include <torch/extension.h>\n"
@@ -63,17 +61,6 @@ def includes(names: str) -> str:
 
 def one_function(body: str, before: str = "") -> str:
     return f"{HEAD}{before}torch::Tensor f(torch::Tensor t, int n) {{\n{body}\n}}\n" + BINDING
-
-
-def sharing_headers(cache: Path) -> Path:
-    """Return a new cache that contains only the precompiled headers for the usual flags."""
-    torchbuild.precompile()
-    stand_in = standin.prepare(nativebuild.OWN_FLAGS).folder
-    light = cache_root() / "headers" / torchbuild._recipe(ROOT / "module.cpp", (), {}, False).header_key()
-    (cache / "headers").mkdir(parents=True)
-    for entry in (stand_in, light):
-        (cache / "headers" / entry.name).symlink_to(entry)
-    return cache
 
 
 def loaded(made: Build) -> StudentObject:

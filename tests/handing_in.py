@@ -12,6 +12,30 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from grader.submission import Submission, find
 
 SOURCE = b"int main() { return 0; }\n"
+#: Metadata of an export by Gradescope.
+GRADESCOPE = """---
+submission_101:
+  :submitters:
+  - :name: Jane Doe
+    :sid: '7'
+    :email: jane@example.edu
+  - :name: Zoë <script>
+    :email: zoe@example.edu
+  :created_at: 2023-11-02 07:10:22.340000000 Z
+  :score: 3.5
+  :results: !ruby/object:Hash
+    tests: []
+submission_102: !ruby/hash:ActiveSupport::HashWithIndifferentAccess
+  :submitters:
+  - :name: 李雷
+    :email: li@example.edu
+  :created_at: '2023-11-01T18:00:00.123456789-07:00'
+submission_103:
+  :submitters: []
+submission_104:
+  :submitters:
+  - :name: Lost Soul
+"""
 Sizes = tuple[int, int, int]
 FILE = 0o100644
 NO_SIZE = b"00000000000\0"

@@ -82,24 +82,19 @@ def softmax(x, y):
     _softmax(x, y)
     _known[y.data_ptr()] = y.clone()
 """
-CHANGES = """
+#: A softmax that also executes a statement, in every call after the first ones.
+COUNTED = """
 _softmax, _calls = softmax, 0
 def softmax(x, y):
     global _calls
     _softmax(x, y)
     _calls += 1
-    if _calls > 2:
-        x.view(-1)[3] += 1
-"""
-HUNGRY = """
-_softmax, _calls = softmax, 0
-def softmax(x, y):
-    global _calls
-    _softmax(x, y)
-    _calls += 1
-    if _calls > 1:
-        raise MemoryError("CUDA out of memory")
-"""
+    if _calls > {first}:
+        {statement}
+""".format
+OUT_OF_MEMORY = 'raise MemoryError("CUDA out of memory")'
+CHANGES = COUNTED(first=2, statement="x.view(-1)[3] += 1")
+HUNGRY = COUNTED(first=1, statement=OUT_OF_MEMORY)
 WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
 #: Clock rates in the four calls of a round, A B B A, in MHz.
@@ -310,9 +305,7 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
     assert "no kernels.cu" in lacking.diagnosis.message
 
 
-@pytest.mark.parametrize(
-    ("fails", "fault"), [('raise MemoryError("CUDA out of memory")', "crash"), ("time.sleep(9)", "timeout")]
-)
+@pytest.mark.parametrize(("fails", "fault"), [(OUT_OF_MEMORY, "crash"), ("time.sleep(9)", "timeout")])
 def test_a_part_that_others_disturb_is_judged_again_alone(
     fails: str, fault: str, judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

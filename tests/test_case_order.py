@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import binding
+from building import binding, includes
 from conftest import ASSIGNMENT, write
 
 from grader.assignment.records import Case
@@ -25,12 +25,7 @@ OPTIONS = Options(shape=PUBLIC.shape, profile=False, time_budget_s=1.0, seed=149
 
 #: An attack divides time into numbered slots. Part 1 ends its hidden call in the slot of number N (modulo SLOTS).
 #: Part 2 returns the number of the slot in which its runner started.
-CLOCK = f"""
-#include <chrono>
-#include <cstdlib>
-#include <stdexcept>
-#include <unistd.h>
-
+CLOCK = f"""{includes("chrono cstdlib stdexcept unistd.h")}
 static long slot() {{
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::milliseconds>(now).count() / {SLOT_MS} % {SLOTS};

@@ -14,7 +14,7 @@ from without_card import cardless, interpreted
 
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, in_one_file
-from grader.assignment.records import Assignment, Part
+from grader.assignment.records import Part
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
 from grader.core.errors import KitError
@@ -31,6 +31,7 @@ from labs.softmax import kernels as softmax
 
 LAB = ROOT / "labs" / "gpu"
 BESIDE = ROOT / "tests" / "gpu_lab"
+ASSIGNMENT = load(LAB / "hidden" / "assignment.yaml")
 Made, Results = Sequence[Mutation], tuple[PartResult, ...]
 Shape, Arrays, Wanted = dict[str, int], Mapping[str, Array], Mapping[str, Expected]
 TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
@@ -44,11 +45,6 @@ DISTRIBUTIONS = ("random", "random", "long_random", "matrices", "heads", "heads_
 FORMS = ["triton >= pass", pytest.param("pytorch >= pass", marks=pytest.mark.full), "pytorch <= wrong"]
 
 
-@pytest.fixture(scope="module")
-def assignment() -> Assignment:
-    return load(LAB / "hidden" / "assignment.yaml")
-
-
 def some_cases(part: Part, names: Sequence[str]) -> Part:
     return replace(part, cases=tuple(case for case in part.cases if case.name in names))
 
@@ -57,16 +53,16 @@ def public(part: Part) -> Part:
     return replace(part, cases=tuple(case for case in part.cases if not case.hidden))
 
 
-def judged(assignment: Assignment, folder: Path, text: str, parts: Sequence[Part]) -> Results:
-    return results_alone(assignment, write(folder, text, "kernels.py"), parts).parts
+def judged(folder: Path, text: str, parts: Sequence[Part]) -> Results:
+    return results_alone(ASSIGNMENT, write(folder, text, "kernels.py"), parts).parts
 
 
-def known_kernels(assignment: Assignment, folder: Path, made: Made, names: Sequence[str] = ()) -> Results:
+def known_kernels(folder: Path, made: Made, names: Sequence[str] = ()) -> Results:
     """Judge kernels of the lab's table, all in one file. `names`: cases to call (by default all)."""
-    text, parts = in_one_file(known, assignment, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
+    text, parts = in_one_file(known, ASSIGNMENT, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
     if names:
         parts = tuple(some_cases(part, names) for part in parts)
-    return judged(assignment, folder, text, parts)
+    return judged(folder, text, parts)
 
 
 @pytest.mark.parametrize("precision", [24, 11, 8])
@@ -205,9 +201,9 @@ CASES_OF = {"kernels, some": partial(some_cases, names=MORE), "kernels": replace
 
 @interpreted
 @pytest.mark.parametrize("file", some(CASES_OF, 3))
-def test_a_right_file_passes(assignment: Assignment, file: str, tmp_path: Path) -> None:
+def test_a_right_file_passes(file: str, tmp_path: Path) -> None:
     text = (LAB / f"{file.partition(',')[0]}.py").read_text(encoding="utf-8")
-    parts = judged(assignment, tmp_path, text, [CASES_OF[file](assignment.part(one)) for one in TRITON_PARTS])
+    parts = judged(tmp_path, text, [CASES_OF[file](ASSIGNMENT.part(one)) for one in TRITON_PARTS])
     found = {part.id: (part.verdict, part.diagnosis) for part in parts}
     assert found == dict.fromkeys(TRITON_PARTS, ("pass", None))
 
@@ -228,13 +224,13 @@ def named(mutation: Mutation, result: PartResult) -> bool:
 
 @interpreted
 @pytest.mark.parametrize("made", in_files(known.WRONG, code_of, 60, [*softmax.WRONG, *operators.WRONG]))
-def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, made: Made, tmp_path: Path) -> None:
+def test_wrong_kernels_are_rejected_by_name(made: Made, tmp_path: Path) -> None:
     """Judge a kernel on more cases, which takes ten times as long, only while its mistake is not named."""
     found: dict[Mutation, PartResult] = {}
     others, allowed = list(made), 0.15 * len(made)
     for cases in (TELLING[:1], TELLING, ()):
         if len(others) > allowed or any(found[one].verdict == "pass" for one in others):
-            found |= zip(others, known_kernels(assignment, tmp_path, others, cases), strict=True)
+            found |= zip(others, known_kernels(tmp_path, others, cases), strict=True)
             others = [one for one in others if not named(one, found[one])]
     assert [one.name for one in made if found[one].verdict == "pass"] == []
     assert len(others) <= allowed, [(one.name, found[one].diagnosis) for one in others]
@@ -242,19 +238,22 @@ def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, made: Made, 
 
 @interpreted
 @pytest.mark.parametrize("made", in_files(known.RIGHT, part_of))
-def test_right_kernels_in_other_styles_pass(assignment: Assignment, made: Made, tmp_path: Path) -> None:
+def test_right_kernels_in_other_styles_pass(made: Made, tmp_path: Path) -> None:
     cases = ("random", "ragged", "causal", "float16")
-    found = zip(made, known_kernels(assignment, tmp_path, made, cases), strict=True)
+    found = zip(made, known_kernels(tmp_path, made, cases), strict=True)
     assert [(mutation.name, part.diagnosis) for mutation, part in found if part.verdict != "pass"] == []
 
 
 @interpreted
 @pytest.mark.parametrize("form", FORMS)
-def test_autograd_functions_are_judged(assignment: Assignment, form: str, tmp_path: Path) -> None:
+def test_autograd_functions_are_judged(form: str, tmp_path: Path) -> None:
     file, seen, verdict = form.split()
-    text = (BESIDE / f"autograd_{file}.py").read_text().replace(">= columns", f"{seen} columns")
-    parts = [some_cases(assignment.part(one), TELLING) for one in TRITON_PARTS[4:]]
-    for part in judged(assignment, tmp_path, text, parts):
+    # The backward pass is the same in both files: the one in Triton gets that of the one in PyTorch.
+    texts = {name: (BESIDE / f"autograd_{name}.py").read_text() for name in ("triton", "pytorch")}
+    texts["triton"] += texts["pytorch"][texts["pytorch"].index("\n    @staticmethod\n    def backward") :]
+    text = texts[file].replace(">= columns", f"{seen} columns")
+    parts = [some_cases(ASSIGNMENT.part(one), TELLING) for one in TRITON_PARTS[4:]]
+    for part in judged(tmp_path, text, parts):
         assert part.verdict == verdict, part.diagnosis
         assert (part.diagnosis and part.diagnosis.code) == ("mask_reversed" if verdict == "wrong" else None)
 

@@ -6,12 +6,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar
 
 import numpy as np
 import pytest
 import torch
-from without_card import ASSIGNMENT, LAB, TRITON, cardless, interpreted, judged, unfit_triton, words
+from without_card import ASSIGNMENT, LAB, TRITON, by_interpreter, judged, unfit_triton, words
 
 from grader.assignment.mutations import Mutation, edited
 from grader.backends.faults import Broken
@@ -21,7 +20,6 @@ from grader.core.results import PartResult
 from grader.runner.calls import Call
 from labs.gpu import known
 
-T = TypeVar("T")
 MASTER = (LAB / "kernels.py").read_text(encoding="utf-8")
 HEAD = """
 import torch
@@ -136,10 +134,6 @@ def approximate(x, y):
 def gelu(x, y):
     approximate[(1,)](x, y)
 """
-
-
-def by_interpreter(test: T) -> T:
-    return interpreted(cardless(test))
 
 
 def test_an_unfit_triton_is_named_with_what_to_install() -> None:
@@ -419,8 +413,7 @@ def line_of(text: str, pattern: str) -> int:
     return 1 + next(k for k, line in enumerate((GELU + text).splitlines()) if re.search(pattern, line))
 
 
-@interpreted
-@cardless
+@by_interpreter
 class TestKernels:
     @pytest.mark.parametrize("name", OUTSIDE)
     def test_a_store_outside_is_reported_with_its_line(self, name: str, tmp_path: Path) -> None:

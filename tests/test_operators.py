@@ -318,20 +318,15 @@ measured = functools.cache(facts.measure)
 
 
 @pytest.fixture
-def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Avoid compiling torch's headers, which takes half a minute."""
+def few_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Avoid precompiled headers, which take half a minute each: torch's, and those of other levels than the lab's."""
     monkeypatch.setattr(ladder, "torch_version", lambda: ABSENT)
     monkeypatch.setattr(facts, "measure", measured)
-
-
-@pytest.fixture
-def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile the fast kernels only with the lab's own flags: each other level needs another precompiled header."""
     monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("without_torch", "one_level")
+@pytest.mark.usefixtures("few_headers")
 def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writeup = write(tmp_path, (FOLDER / "writeup_template.md").read_text(), "writeup.md")
     code, rows = run(tmp_path, MASTER_FILE, "--writeup", str(writeup))
@@ -346,7 +341,7 @@ def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("without_torch", "one_level")
+@pytest.mark.usefixtures("few_headers")
 def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     right, added, rest = MASTER_FILE.read_text().partition("o[i * N + j] += factor * b[k * N + j]")
     assert added and added not in rest

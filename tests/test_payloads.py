@@ -16,7 +16,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from building import HEAD, asked, binding, built, plain, program
+from building import asked, binding, built, includes, plain, program
+from classes.acting_class import holding
 from conftest import refused
 
 from grader.backends.native.nativehost import NativeHost
@@ -38,13 +39,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 
 #: `forges` writes a forged reply without a payload to the pipe, and prevents the runner's own reply.
 FUNCTIONS = (
-    HEAD
+    includes("cstdint stdexcept string thread unistd.h")
     + r"""
-#include <cstdint>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <unistd.h>
 torch::Tensor twice(torch::Tensor t) {
   torch::Tensor made = torch::zeros(t.sizes());
   for (int64_t k = 0; k < t.numel(); k++) made.data_ptr<float>()[k] = 2 * t.data_ptr<float>()[k];
@@ -263,14 +259,9 @@ sys.stdin.read()
 @contextmanager
 def ready(program: str, folder: Path, *arguments: str) -> Iterator[int]:
     """Start a program that prints "ready" and then waits. Yield its process ID, and kill it in the end."""
-    command = [sys.executable, "-c", program, *arguments]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=folder, **pipes) as process:  # type: ignore[call-overload]
-        try:
-            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-            yield process.pid
-        finally:
-            process.kill()
+    with holding(program, *arguments, folder=folder) as (process, said):
+        assert said == "ready"
+        yield process.pid
 
 
 @pytest.fixture

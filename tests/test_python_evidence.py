@@ -18,7 +18,7 @@ import pytest
 import torch
 from building import cpu_growth
 from conftest import refused, some, write
-from without_card import ASSIGNMENT, cardless, interpreted, judged
+from without_card import ASSIGNMENT, by_interpreter, interpreted, judged
 
 from grader.assignment.records import Assignment
 from grader.backends.gpu import host, operators, readpython, replay, torchwork, tracing
@@ -501,8 +501,7 @@ def flags_of(folder: Path, text: str, cases: Any = (), of: Assignment = ASSIGNME
     return part.verdict, [flag.code for flag in part.flags if flag.level == "review"]
 
 
-@interpreted
-@cardless
+@by_interpreter
 class TestFiles:
     @pytest.mark.parametrize("name", some(CHEATS, 4))
     def test_a_file_without_a_kernel_is_flagged(self, name: str, tmp_path: Path) -> None:
@@ -757,10 +756,17 @@ ARGUMENTS["beyond a tensor"] = {"tensor": [0, "float32", [9], [1], 0]}
 FORGED |= {said: [["operator", "neg", "", [given], {}, []]] for said, given in ARGUMENTS.items()}
 
 
+@pytest.fixture
+def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> replay.Player:
+    """Return a player of traces of a file without kernels. It counts what torch computes."""
+    monkeypatch.setattr(replay, "filebundle", filebundle)
+    return torchwork.player_class(replay)(str(write(tmp_path, "", "kernels.py")), "cpu")
+
+
 @interpreted
 @pytest.mark.parametrize("said", FORGED)
-def test_a_forged_trace_gets_a_reason(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "filebundle", filebundle)
+@pytest.mark.usefixtures("player")
+def test_a_forged_trace_gets_a_reason(said: str, tmp_path: Path) -> None:
     text = "def k():\n    k()\ndef one(x):\n    pass\n"
     player = replay.Player(str(write(tmp_path, text, "kernels.py")), "cpu")
     kernels = [["", "k", 1, {"k": {"kernel": 0}}, []], ["", "other", 1, {}, []], ["", "one", 3, {}, []]]
@@ -793,36 +799,29 @@ WORK = {
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("text", WORK)
-def test_operations_that_compute_are_counted(
-    text: str, inference: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replay, "filebundle", filebundle)
+def test_operations_that_compute_are_counted(text: str, inference: bool, player: replay.Player) -> None:
     trace, x = tracing.Trace(), torch.zeros(4, 8)
     before = torch.full((4, 8), 1 + torch.finfo(torch.float32).eps)
     with trace.follow([x]), torch.inference_mode(inference):
         eval(text, {"torch": torch, "x": x})
-    player = torchwork.player_class(replay)(str(write(tmp_path, "", "kernels.py")), "cpu")
     for given in (before, x):
         player.play(trace.packed(), [given])
     worked = [count for name, count in player.seen.items() if name.startswith("numbers ")]
     assert worked[-1:] == [WORK[text]] * (WORK[text] is not None)
 
 
-def test_attention_counts_whatever_it_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
     """Attention is counted even if no number depends on the inputs: a file can change the list of operators."""
-    monkeypatch.setattr(replay, "filebundle", filebundle)
     trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
     with trace.follow([]):
         torch.nn.functional.scaled_dot_product_attention(x, x, x)
-    player = torchwork.player_class(replay)(str(write(tmp_path, "", "kernels.py")), "cpu")
     for _ in range(2):
         player.play(trace.packed(), [])
     assert [name for name in player.seen if "attention" in name and name.startswith("op ")]
     assert not [name for name in player.seen if name.startswith("numbers ")]
 
 
-@interpreted
-@cardless
+@by_interpreter
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
 def test_a_replay_over_its_limit_is_flagged(
     limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

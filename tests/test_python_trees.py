@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, put, refused, results_alone
 from handing_in import zipped
-from without_card import cardless, interpreted, words
+from without_card import by_interpreter, interpreted, words
 
 from grader import submission
 from grader.assignment.loading import load
@@ -66,8 +66,7 @@ CHOSEN = {
 }
 
 
-@interpreted
-@cardless
+@by_interpreter
 class TestVerdicts:
     @pytest.mark.parametrize(
         ("files", "main", "file"),

@@ -11,7 +11,7 @@ from typing import cast
 from unittest.mock import Mock
 
 import pytest
-from building import cpu_growth
+from building import cpu_growth, includes
 from conftest import ASSIGNMENT, COURSE, one_of_each, refused, write
 from honest.styles import STYLES, Style, published, source
 
@@ -203,10 +203,7 @@ def test_unreadable_peak_memory_is_flagged_for_review() -> None:
 HIDDEN = {
     "not at all": ("", "", {"tensor_not_avoided"}),
     "in a process whose first thread has ended": (
-        """
-        #include <pthread.h>
-        #include <sys/syscall.h>
-        #include <unistd.h>
+        includes("pthread.h sys/syscall.h unistd.h") + """
         extern "C" int __wrap_main();
         static void *go_on(void *) { __wrap_main(); return nullptr; }
         extern "C" int mallopt(int, int) {
@@ -219,9 +216,7 @@ HIDDEN = {
         }
         """, "", {"tensor_not_avoided", "hides_from_view"}),
     "behind memory that it lets go": (
-        """
-        #include <cstring>
-        #include <sys/mman.h>
+        includes("cstring sys/mman.h") + """
         static char *balloon() {
             int how = MAP_PRIVATE | MAP_ANONYMOUS;
             auto *made = static_cast<char *>(mmap(nullptr, 32 << 20, PROT_READ | PROT_WRITE, how, -1, 0));
@@ -231,7 +226,7 @@ HIDDEN = {
         """, "static char *held = balloon(); if (N > 200) madvise(held, 32 << 20, MADV_DONTNEED);",
         {"tensor_not_avoided"}),
     "in the memory that it shares with the judge": (
-        "#include <unistd.h>", "if (pwrite(5, m.data(), 4 * N, (16 << 20) + row % N * 4L * N) < 0) return O;",
+        includes("unistd.h"), "if (pwrite(5, m.data(), 4 * N, (16 << 20) + row % N * 4L * N) < 0) return O;",
         {"tensor_not_avoided"}),
 }  # fmt: skip
 

@@ -145,14 +145,6 @@ def lines(printed: str) -> Results:
     return {(row[0], row[1]): row[2] for row in rows if len(row) == 3}
 
 
-@pytest.fixture(scope="module")
-def using_torch() -> Results:
-    made = build(EXPRESSIONS, flags=("-O0",))
-    assert (made.ok, made.path) == (True, "light"), made.diagnostics
-    return lines(python("-c", CALL, made.object_path).stdout)
-
-
-@pytest.fixture(scope="module")
 def with_the_stand_in() -> Results:
     """Return results from a build with the stand-in and with sanitizers, which print only if they end the program."""
     chosen = {"ASAN_OPTIONS": sanitize.ASAN_OPTIONS, "UBSAN_OPTIONS": sanitize.UBSAN_OPTIONS}
@@ -167,11 +159,14 @@ def with_the_stand_in() -> Results:
 
 
 @pytest.mark.full
-def test_stand_in_tensors_behave_like_torchs(using_torch: Results, with_the_stand_in: Results) -> None:
+def test_stand_in_tensors_behave_like_torchs() -> None:
+    made = build(EXPRESSIONS, flags=("-O0",))
+    assert (made.ok, made.path) == (True, "light"), made.diagnostics
+    using_torch, found = lines(python("-c", CALL, made.object_path).stdout), with_the_stand_in()
     written = len(re.findall(r"(?:^|\) )\s*(?:VALUE|EFFECT|TEXT)\(", EXPRESSIONS.read_text(), re.MULTILINE))
-    assert len(using_torch) == written > 0 and list(using_torch) == list(with_the_stand_in)
+    assert len(using_torch) == written > 0 and list(using_torch) == list(found)
     assert any(shown.startswith("throws") for shown in using_torch.values())
-    assert with_the_stand_in == using_torch
+    assert found == using_torch
 
 
 def test_the_headers_that_it_replaces_are_torchs() -> None:

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 
+import handing_in
 import pytest
 from conftest import put, python, refused
 from handing_in import SOURCE, Entry, found, sources, tar_bytes, tar_file, tar_header, zip_bytes, zipped
@@ -296,33 +297,11 @@ def test_archives_leave_no_open_files_and_little_scratch(tmp_path: Path, scratch
 
 
 def test_a_gradescope_export(tmp_path: Path, scratch: Path) -> None:
-    metadata = """---
-submission_101:
-  :submitters:
-  - :name: Jane Doe
-    :sid: '7'
-    :email: jane@example.edu
-  - :name: Zoë <script>
-    :email: zoe@example.edu
-  :created_at: 2023-11-02 07:10:22.340000000 Z
-  :score: 3.5
-  :results: !ruby/object:Hash
-    tests: []
-submission_102: !ruby/hash:ActiveSupport::HashWithIndifferentAccess
-  :submitters:
-  - :name: 李雷
-    :email: li@example.edu
-  :created_at: '2023-11-01T18:00:00.123456789-07:00'
-submission_103:
-  :submitters: []
-submission_104:
-  :submitters:
-  - :name: Lost Soul
-"""
     files = {
         **{f"submission_{k}/module.cpp": b"%d" % (k % 10) for k in (101, 103, 999)},
-        "submission_metadata.yml": metadata.encode(), "submission_102/hw.zip": zipped({"module.cpp": b"2"}),
-    }  # fmt: skip
+        "submission_metadata.yml": handing_in.GRADESCOPE.encode(),
+        "submission_102/hw.zip": zipped({"module.cpp": b"2"}),
+    }
     put(tmp_path / "export", files)
     put(tmp_path, {"export.zip": zipped({"assignment_4_export/" + k: v for k, v in files.items()})})
     for form in ("export", "export.zip"):

@@ -443,11 +443,6 @@ def run_on(path: str, *command: object) -> subprocess.CompletedProcess[str]:
     return python(*command, "--config", acting_class.SMALL, "--no-time", timeout_s=600, PATH=path)
 
 
-@pytest.fixture
-def paths() -> tuple[str, str]:
-    return on_the_path(BROKEN), on_the_path(STAND_IN)
-
-
 @pytest.fixture(scope="module")
 def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain = keeping(master, "myNaiveAttention", "myFusedAttention")
@@ -466,8 +461,8 @@ def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_path: Path) -> None:
-    out, (without, with_ispc) = tmp_path / "out", paths
+def test_a_class_waits_for_ispc(class_folder: Path, tmp_path: Path) -> None:
+    out, without, with_ispc = tmp_path / "out", on_the_path(BROKEN), on_the_path(STAND_IN)
 
     def run_class(path: str, *more: str) -> tuple[int, str]:
         where = (class_folder, "--out", out, "--seed", "149", "--trust")
@@ -510,9 +505,9 @@ def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_
 
 
 @pytest.mark.full
-def test_a_single_run_says_what_to_install(class_folder: Path, paths: tuple[str, str]) -> None:
+def test_a_single_run_says_what_to_install(class_folder: Path) -> None:
     student, staff = ("gpt149.py", "all", "--no-table", "--module"), ("-m", "grader", "one", "--trust")
-    for path, code in zip(paths, (EXIT_KIT, EXIT_PASS), strict=True):
+    for path, code in ((on_the_path(BROKEN), EXIT_KIT), (on_the_path(STAND_IN), EXIT_PASS)):
         for command in (student, staff):
             ended = run_on(path, *command, class_folder / "uses")
             assert ended.returncode == code, ended.stdout + ended.stderr

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from conftest import ROOT, results_alone, write
@@ -15,6 +16,7 @@ from grader.assignment.records import Assignment
 from grader.backends.gpu.card import finding
 from grader.core.results import PartResult
 
+T = TypeVar("T")
 LAB = ROOT / "labs" / "gpu"
 ASSIGNMENT = load(LAB / "assignment.yaml")
 #: The version of Triton in the extra `gpu`, which `make test` installs if possible.
@@ -33,6 +35,10 @@ _UNFIT = unfit_triton(next((each.version for each in importlib.metadata.distribu
 interpreted = pytest.mark.skipif(bool(_UNFIT), reason=_UNFIT)
 #: Skips a test on a machine with a GPU, where kernels run on the GPU and not in the interpreter.
 cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU")
+
+
+def by_interpreter(test: T) -> T:
+    return interpreted(cardless(test))
 
 
 def judged(

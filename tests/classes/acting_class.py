@@ -219,12 +219,11 @@ def some_run() -> Run:
 
 
 @contextmanager
-def holding(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start `script`, which locks or uses `folder` until it is killed. Yield the process and the line that it
-    prints."""
+def holding(script: str, *given: object, folder: Path = ROOT) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start a script that prints a line, then holds what it is given. Yield it and the line. In the end kill it."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-c", script, str(folder)]
-    with subprocess.Popen(command, cwd=ROOT, **pipes) as holder:  # type: ignore[call-overload]
+    command = [sys.executable, "-c", script, *map(str, given)]
+    with subprocess.Popen(command, cwd=folder, **pipes) as holder:  # type: ignore[call-overload]
         try:
             yield holder, holder.stdout.readline().strip()
         finally:

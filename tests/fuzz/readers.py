@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from classes.acting_class import AT, record, some_run
 from conftest import ASSIGNMENT, ROOT
-from handing_in import tar_bytes, zip64_bytes, zipped
+from handing_in import GRADESCOPE, tar_bytes, zip64_bytes, zipped
 from honest.styles import published
 
 from fuzz.mutating import PREFIX, Patterns, Reader, in_file, repeats
@@ -74,24 +74,12 @@ def read_archive(data: bytes) -> int:
 HANDED_IN = {"hw4/module.cpp": SOURCE, "hw4/" + "long/" * 25 + "name.txt": b"x", "hw4/Zoë.md": b"hi"}
 MODULE, CANVAS = {"module.cpp": SOURCE}, "doejane_LATE_12345_67890_module-1.cpp"
 CLASS = {"ada/module.cpp": SOURCE, "bob.zip": zipped(MODULE), CANVAS: SOURCE, "eve/notes.txt": b""}
-METADATA = b"""---
-submission_101:
-  :submitters:
-  - &jane
-    :name: Jane Doe
-    :sid: '7'
-    :email: jane@example.edu
-  - *jane
-  :created_at: 2023-11-02 07:10:22.340000000 Z
-  :score: 3.5
-  :results: !ruby/object:Hash
-    tests: [{a: 1, b: [x, "y"]}]
-submission_102: !ruby/hash:ActiveSupport::HashWithIndifferentAccess
-  :submitters:
-  - :name: "\\u674E\\u96F7"
-  :created_at: '2023-11-01T18:00:00.123456789-07:00'
-  <<: {created_at: no}
-"""
+_METADATA = GRADESCOPE.replace("- :name: Jane", "- &jane\n    :name: Jane").replace(
+    "- :name: Zoë", "- *jane\n  - :name: Zoë"
+)
+_METADATA = _METADATA.replace("tests: []", 'tests: [{a: 1, b: [x, "y"]}]').replace("李雷", '"\\u674E\\u96F7"')
+#: With an anchor, an alias, nested lists, an escape and a merge key.
+METADATA = f"{_METADATA}  <<: {{created_at: no}}\n".encode()
 EXPORTED = {"submission_metadata.yml": METADATA, "submission_101/module.cpp": SOURCE}
 EXPORT = {f"assignment_4_export/{name}": content for name, content in EXPORTED.items()}
 

@@ -37,14 +37,9 @@ of it */ { double s = 0; for (size_t k = 0; k < (size_t)v.size(); ++k) s += exp(
 STARTER = strip_solution((ROOT / "module.cpp").read_text())
 
 
-def compare(sources: dict[str, str], starter: str) -> Similarity:
+def compare(sources: dict[str, str], starter: str = STARTER) -> Similarity:
     """Return the result of comparing C++ sources by name. Text of the starter does not count."""
     return likeness.compare({name: Source(text) for name, text in sources.items()}, Source(starter))
-
-
-@pytest.fixture
-def starter() -> str:
-    return STARTER
 
 
 #: IDLE: edits of TEXT that do not change its result. The next list has edits that change it.
@@ -65,11 +60,11 @@ def test_tokens_depend_on_meaning_only_not_on_names_layout_or_idle_text() -> Non
             assert old in TEXT and (changed == tokens(Source(TEXT)).codes) is is_same, (old, new)
 
 
-def test_a_copy_with_added_idle_tokens_is_found(master: str, starter: str) -> None:
+def test_a_copy_with_added_idle_tokens_is_found(master: str) -> None:
     parts = [bodies(3000 + k) for k in range(3)]
     texts = [submission(master, own) for own in parts]
     idle = submission(master, [body.replace(";", ";;").replace("= ", "= 0 + ") for body in parts[0]])
-    found = compare({"copy": idle, **dict(zip("abc", texts, strict=True))}, starter)
+    found = compare({"copy": idle, **dict(zip("abc", texts, strict=True))})
     known = {(pair.left, pair.right): pair.likeness for pair in found.pairs}
     assert known["a", "copy"] == pytest.approx(1.0, abs=1e-9) == max(known.values())
     assert (known["b", "copy"], known["c", "copy"]) == (known["a", "b"], known["a", "c"])
@@ -86,7 +81,7 @@ def test_tokens_point_into_the_text() -> None:
     assert {"fourDimRead", "myFlashAttention", "formatTensor"} <= names.keys() and "exp" not in names
 
 
-def test_copies_rank_above_independent_pairs(master: str, starter: str) -> None:
+def test_copies_rank_above_independent_pairs(master: str) -> None:
     """Compare thirty independent authors, and three copies for each amount of effort to hide the copying."""
     originals = [bodies(3000 + k) for k in range(30)]
     sources = {f"s{k:03}": submission(master, parts) for k, parts in enumerate(originals)}
@@ -95,7 +90,7 @@ def test_copies_rank_above_independent_pairs(master: str, starter: str) -> None:
     for k, ((copy, _), effort) in enumerate(efforts.items()):
         text = submission(master, [copied(body, effort, 97 * k + at) for at, body in enumerate(originals[k])])
         sources[copy] = text if effort == "careless" else reordered(text, rng)
-    found = {(p.left, p.right): p.likeness for p in compare(sources, starter).pairs}
+    found = {(p.left, p.right): p.likeness for p in compare(sources).pairs}
     lowest = {effort: min(found[pair] for pair in efforts if efforts[pair] == effort) for effort in EFFORTS}
     independent = sorted((value for pair, value in found.items() if pair not in efforts), reverse=True)
     assert lowest["careless"] > 0.99 and lowest["renamed"] > independent[0]
@@ -105,19 +100,19 @@ def test_copies_rank_above_independent_pairs(master: str, starter: str) -> None:
     assert len(independent) <= count // 2 or independent[count // 2] < 0.3
 
 
-def test_one_function_of_many_is_found_beside_honest_others(master: str, starter: str) -> None:
+def test_one_function_of_many_is_found_beside_honest_others(master: str) -> None:
     """If two thirds of a class share a function's body, they form a group, and the function is named."""
     shared = bodies(5)[5]
     sources = {f"s{k:02}": submission(master, [*bodies(200 + k)[:5], shared]) for k in range(8)}
     sources |= {f"t{k:02}": submission(master, bodies(300 + k)) for k in range(4)}
-    found = compare(sources, starter)
+    found = compare(sources)
     assert found.groups == (tuple(f"s{k:02}" for k in range(8)),)
     assert {pair.function for pair in found.pairs if pair.right < "t"} == {"myFlashAttention"}
 
 
-def test_almost_empty_files_do_not_disturb_other_pairs(master: str, starter: str) -> None:
+def test_almost_empty_files_do_not_disturb_other_pairs(master: str) -> None:
     hardly = {"empty": "", "short": "int x;", "fifteen": ";" * 15, "sixteen": ";" * 16}
-    found = compare({**dict.fromkeys("ab", submission(master, bodies(1))), **hardly}, starter)
+    found = compare({**dict.fromkeys("ab", submission(master, bodies(1))), **hardly})
     assert [(pair.left, pair.right) for pair in found.pairs] == [("a", "b")]
     assert {*hardly} == {*found.starters, *found.bare}
     assert passages.winnow([]) == {} and passages.winnow(passages.grams(["a"] * 15)) == {}
@@ -131,10 +126,10 @@ def test_the_longest_text_is_cut_and_noted() -> None:
     found.regions(Pair("a", "b", 1.0, 1.0))
 
 
-def test_regions_are_equal_runs_that_do_not_overlap(master: str, starter: str) -> None:
+def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:
     left, right = bodies(11), bodies(12)
     right[5] = copied(left[5], "reworked", 1)
-    found = compare({"l": submission(master, left), "r": submission(master, right)}, starter)
+    found = compare({"l": submission(master, left), "r": submission(master, right)})
     regions = found.regions(found.pairs[0])
     assert sum(region.tokens for region in regions) > 150
     for side in ("left", "right"):
@@ -176,10 +171,10 @@ def test_equal_wrong_outputs_on_two_hidden_inputs_make_a_group() -> None:
     assert [group.members for group in found] == [("a", "b")]
 
 
-def test_the_page_escapes_everything(master: str, starter: str) -> None:
+def test_the_page_escapes_everything(master: str) -> None:
     evil = "<script>alert(1)</script>"
     text = submission(master, bodies(1)).replace("int b = 0", f"/* {evil} \x1b[31m \u202e */ int b = 0")
-    found = compare({evil: text, "other": text}, starter)
+    found = compare({evil: text, "other": text})
     group = agreement.Group(evil, (evil, "other"), (evil,), True, evil)
     page = "".join(agreement.page(found, found.pairs, [group]))
     assert "&lt;script&gt;" in page
@@ -363,14 +358,14 @@ HONEST = {
 
 @pytest.mark.parametrize("kind", HIDDEN)
 def test_hidden_text_cannot_be_compared(kind: str) -> None:
-    found = compare({"ada": HIDDEN[kind], "bob": STARTER, "cyd": STARTER + CODE}, STARTER)
+    found = compare({"ada": HIDDEN[kind], "bob": STARTER, "cyd": STARTER + CODE})
     assert (found.unreadable, found.starters, found.bare) == (("ada",), ("bob",), ())
     assert any(note.startswith(CANNOT) and note.endswith(": ada") for note in likeness.notes(found))
 
 
 @pytest.mark.parametrize("kind", HONEST)
 def test_honest_text_can_be_compared(kind: str) -> None:
-    assert compare({"ada": HONEST[kind], "bob": STARTER + CODE}, STARTER).unreadable == ()
+    assert compare({"ada": HONEST[kind], "bob": STARTER + CODE}).unreadable == ()
 
 
 def test_every_file_is_read(tmp_path: Path, similar: Command, monkeypatch: pytest.MonkeyPatch) -> None:
