@@ -55,7 +55,7 @@ class LockFailed(OSError):
 
 
 def enter(lock: dict[str, Any]) -> None:
-    """Apply a lock to this process: its entries "uid", "files" and "calls". None is a layer that the tier lacks."""
+    """Apply a lock's entries "uid", "files" and "calls" to this process. None is for a layer that the tier lacks."""
     # Open the files of the rules before the uid changes: the new user may not be allowed to open them.
     ruleset = None if lock["files"] is None else file_ruleset(lock["files"])
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")

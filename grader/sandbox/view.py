@@ -46,7 +46,7 @@ def card_devices() -> list[str]:
 
 @functools.cache
 def system_paths() -> tuple[Path, ...]:
-    """Return the paths of SYSTEM and SYSTEM_TABLES that exist, without a kit that lies in one of them (/usr/src)."""
+    """Return the paths of SYSTEM and SYSTEM_TABLES that exist, without the kit, which may lie in one (in /usr/src)."""
     return tuple(
         without([Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)], kit_paths())
     )

@@ -256,7 +256,7 @@ WORDS = {
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:
-    """Return the rank among the rungs of a kernel that takes `ratio` times as long as the part's reference."""
+    """Return where a kernel that takes `ratio` times as long as the part's reference stands among the rungs."""
     times = {rung: known.against_reference[rung] / ratio for rung in RUNGS}
     return Standing(**times, peak_percent=100 * known.peak_against_reference / ratio, cores=known.cores)
 

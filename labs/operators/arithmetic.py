@@ -1,6 +1,6 @@
 """The operators and their gradients in NumPy, in the type of their inputs: float64 for expected values.
 
-`Taps` has the indices of the image's rows and columns that a convolution reads. A suspect of a mistake in indices uses
+`Taps` has the indices of the image's rows and columns that a convolution reads. Suspects of mistakes in indices use
 other taps (`labs.operators.suspects.pictures`).
 """
 
@@ -40,9 +40,8 @@ def usual_taps(s: Shape) -> Taps:
 
 
 def taps(s: Shape, stride: int, pad: int, flipped: bool = False) -> Taps:
-    """Return the taps of a convolution with this stride and padding. The output has the size that `s` gives. `flipped`:
-    True if the filter's rows and columns are reversed.
-    """
+    """Return the taps of a convolution with this stride and padding. The output has the size that `s` gives. With
+    `flipped`, the filter's rows and columns are reversed."""
     along = np.arange(s["kernel"])
     along = along[::-1] if flipped else along
     height, width = out_size(s)

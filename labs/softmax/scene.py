@@ -52,7 +52,7 @@ class Scene:
 
     @cached_property
     def running(self) -> Array:
-        """The running maximum: for each element the maximum of its row up to it, (K, C)."""
+        """The running maximum: for each element the maximum of its row up to this element, (K, C)."""
         return np.maximum.accumulate(self.x, 1)
 
     def of_all(self, per_row: Array) -> Array:

@@ -35,7 +35,7 @@ KIND_VOID = 0
 ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
 GAP_ELEMENTS = 8
 LONGEST_NAME = 56
-#: Most threads in which a builder compiles the configurations of an autotuner.
+#: Most threads in which a builder (the process that builds kernels) compiles an autotuner's configurations.
 MOST_COMPILERS = 8
 #: Compute capabilities of GPUs, as Triton writes them.
 ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
@@ -165,10 +165,10 @@ def compile_ahead(
                 with contextlib.suppress(Exception):
                     kernel.run(*arguments, **{**named, **config.all_kwargs(), "warmup": True})
 
-    # An exception means that this Triton cannot compile in threads. The mode ends with this copy of the context.
+    # An exception means that this Triton cannot compile in threads. The copied context keeps the mode from later calls.
     with contextlib.suppress(Exception), ThreadPoolExecutor(compilers()) as pool:
         copy_context().run(compile_all, importlib.import_module("triton").AsyncCompileMode, pool)
-    # Autotuning then reads the kernels from the disk, and meets the error of each that does not compile.
+    # Now autotuning reads compiled kernels from the disk, and compiles the others again to get their errors.
     with contextlib.suppress(AttributeError):
         while not hasattr(kernel, "device_caches"):
             kernel = kernel.fn

@@ -168,7 +168,7 @@ class PythonFile:
         classes = [each for each in self.classes if takes(each, count)]
         if self.classes and not classes:
             raise NotWritten(f"the file has no autograd.Function whose forward takes {count} arguments")
-        # Prefer classes whose code uses the language, then classes with it in their name: one may be unwritten.
+        # Prefer classes whose code uses the language, then classes whose name has it: code may not be written yet.
         signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in classes]
         best = max(signs, default=(False, False))
         if not signs or (language and not any(best)):

@@ -44,7 +44,7 @@ class Region:
         self.end = self.first + size
         self.away = self.first - start
         self.launch, self.named, self.name = 0, 0, ""
-        """Numbers of the last launch that got the storage and of the last that named it, and the argument's name."""
+        """Number of the last launch that got the storage, number of the last that named it, name of the argument."""
 
 
 class Memory:

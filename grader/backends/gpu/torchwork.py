@@ -58,7 +58,7 @@ def player_class(replay: Any) -> Any:
         def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
             """Replay a trace. With `ablate`, replace each number that a kernel computes by NaN.
 
-            Operators count if they work on numbers that differ from the last replay of the same trace, on other inputs.
+            An operator counts if its numbers differ from those of this trace's last replay, which had other inputs.
             """
             import torch
 

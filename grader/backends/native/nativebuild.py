@@ -72,7 +72,7 @@ _FILE_CALLS = "open open64 openat openat64 fopen fopen64 fileno fclose read clos
 FILE_CALLS = tuple(f"-Wl,--wrap={name}" for name in _FILE_CALLS.split())
 """Linker flags that redirect calls of these functions to inside/machine_files.h."""
 KIT_TIMEOUT_S = 120.0
-#: Compiler flags for all code in a program, besides those that `native.standin` adds.
+#: Compiler flags for all code in a program, in addition to the flags of `native.standin`.
 OWN_FLAGS = ("-fPIE", "-fvisibility=hidden")
 #: Flags that join objects into one without local names, which would reveal the structure of the source.
 JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
@@ -414,8 +414,8 @@ class _Work(Compilers):
     ) -> Iterator[tuple[Finished, str]]:
         """Run front end, assembler and linker. Each sees only its own files (`stages.Views`).
 
-        For each, yield its result and the name of its list of read files ("" for the linker). `text` is the student's
-        source, empty for a source of the kit.
+        For each stage, yield its result and the name of the file that lists the files it read ("" for the linker).
+        `text` is the student's source, empty for a source of the kit.
         """
         assert room.header is not None
         seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler

@@ -116,7 +116,7 @@ LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so.6", "libgcc_s.so.1", "li
 
 @functools.lru_cache(maxsize=4)
 def _libraries(tools: Toolchain) -> tuple[str, ...]:
-    """Return the paths of those LIBRARIES that the compiler has."""
+    """Return the paths of the LIBRARIES that the compiler has."""
     found = (tools.file(name) for name in LIBRARIES)
     return tuple(str(path) for path in found if path is not None)
 

@@ -163,7 +163,7 @@ def _header_folders(driver: str) -> list[str]:
 
 
 def _library_folders(driver: str) -> list[str]:
-    """Return the linker's library folders, without general ones such as /usr/lib, which hold other files as well."""
+    """Return the linker's library folders, without general folders such as /usr/lib, which also hold other files."""
     found = re.search(r"^libraries: =(.*)$", _asked([driver, "-print-search-dirs"]), re.MULTILINE)
     folders = {os.path.realpath(folder) for folder in found.group(1).split(":")} if found else set()
     there = sorted(filter(os.path.isdir, folders))
@@ -199,7 +199,7 @@ def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path for program in programs for path in loaded_files(program)))
 
 
-#: Programs that scripts around a compiler commonly use, besides those that they name by path.
+#: Programs that scripts around a compiler commonly call by name, without a path.
 SCRIPTS_TOOLS = ("sh", "bash", "env", "dirname", "basename", "readlink", "realpath", "uname", "cat")
 LONGEST_SCRIPT_BYTES, MOST_SCRIPTS = 64 << 10, 100
 
@@ -207,8 +207,8 @@ LONGEST_SCRIPT_BYTES, MOST_SCRIPTS = 64 << 10, 100
 def _behind_script(driver: str) -> list[str]:
     """Return the programs that a driver runs if it is a script; [] if it is a program.
 
-    The programs are the script's interpreter, SCRIPTS_TOOLS, programs that the script and its own scripts name by path,
-    and the compiler itself.
+    The programs are the script's interpreter, SCRIPTS_TOOLS, the compiler itself, and programs that the script, or a
+    script that it calls, names by path.
     """
     scripts, found = [driver], dict[str, None]()
     for script in scripts:

@@ -238,7 +238,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             write_headers(made / "include")
             compiler = (str(tools.compiler), *wanted)
             commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
-            # Compile the object without that header, which also defines the student's side of the C interface.
+            # Compile the object without HEADER, which also defines the student's side of the C interface.
             if lent is None:
                 commands.append((*compiler, "-c", str(SOURCE), "-o", str(made / OBJECT)))
             for known in lent.objects if lent else ():
@@ -277,7 +277,7 @@ def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
     """Return the name of torch that the stand-in lacks, if that is the compiler's first error; else None.
 
     `output` is the compiler's output, in which the file is called module.cpp. `source` is the file's text. Without it,
-    an unqualified name counts as one that the student forgot to declare. Takes linear time: both texts are untrusted.
+    an unqualified name counts as a name that the student did not declare. Takes linear time: both texts are untrusted.
     """
     output = output[:MOST_OUTPUT]
     error = ERROR.search(output)

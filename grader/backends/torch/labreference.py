@@ -73,7 +73,10 @@ class SourceReference:
         return list(dict.fromkeys([*own, *(path for other in self.others for path in other.sources())]))
 
     def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
-        """Make the objects for this platform. Those for another platform must be made on a machine of that platform."""
+        """Make the objects for this platform. Objects for another platform must be made on a machine of that platform.
+
+        Returns the files by their paths in the kit.
+        """
         tools, found = toolchain(), self._native.object_path
         assert found is not None
         made = folder / objectcache.prebuilt_name(self.stem, tools.system, tools.machine)

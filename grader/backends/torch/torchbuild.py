@@ -62,7 +62,7 @@ extern "C" void probe(int n) {
     throw std::runtime_error(std::to_string(n));
 }
 """
-#: `Build.waits_for` if a header that torch's headers include is missing on this machine, usually Python.h.
+#: Value of `Build.waits_for` if a header that torch's headers include is missing on this machine, usually Python.h.
 PYTHON_HEADERS = "Python.h"
 #: Error for a header that cannot be found or read, with the file that includes it.
 MISSES_A_HEADER = re.compile(

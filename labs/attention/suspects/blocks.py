@@ -51,8 +51,8 @@ class _Named:
 
 @functools.lru_cache(maxsize=4096)
 def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool) -> _Named:
-    """Return a name for each tile length whose incomplete last block begins at `start`; with `last`, also a full one.
-    The lengths in `own` (Bc, Br) change from case to case, so names have "Bc" or "Br" in place of the number."""
+    """Return a name for each tile length whose incomplete last block begins at `start`. With `last`, the last block may
+    be full. The lengths in `own` (Bc, Br) change from case to case: names have "Bc" or "Br" in place of the number."""
 
     def fits(tile: int) -> bool:
         if last:

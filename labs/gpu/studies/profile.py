@@ -1,7 +1,7 @@
 """`profile gelu`: a table of the kernels that five versions of GELU launch, and a trace of each for a browser.
 
-Each plain PyTorch operation ("by hand") launches a kernel that reads and writes a whole tensor. PyTorch's own GELU and
-the versions compiled, in Triton and in CUDA launch a single kernel each.
+Each plain PyTorch operation ("by hand") launches a kernel that reads and writes a whole tensor. PyTorch's own GELU, the
+compiled version, and the versions in Triton and in CUDA launch a single kernel each.
 """
 
 from __future__ import annotations

@@ -136,8 +136,8 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
 def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
     """Add mistakes in which a gradient is stored as if its rows had another length than `length`.
 
-    Gradients that go to the same place are added up. `others` maps the letter of each wrong length, for words, to the
-    name of this size.
+    Gradients that go to the same place are added up. `others` maps the letter of each wrong length, as the message
+    writes it, to the name of this size.
     """
     for letter, other in others.items():
 

@@ -237,8 +237,8 @@ class Wishes:
 # Files may be compressed by gzip.
 # A file is a header of big-endian 32-bit numbers, followed by bytes. For labels the header is the magic number 2049
 # and their count. For images it is 2051, their count, rows and columns, and each pixel is one byte. A header is not
-# trusted: its sizes are checked before memory is allocated. Only as many bytes as they need are decompressed, and the
-# file has to end after these bytes.
+# trusted: its sizes are checked before memory is allocated. Only as many bytes as these sizes need are decompressed,
+# and the file has to end after them.
 
 IMAGES_MAGIC, LABELS_MAGIC = 2051, 2049
 MOST_BYTES = 256 << 20

@@ -131,7 +131,7 @@ class StudentNetwork(_Trained):
 
 
 class TorchNetwork(_Trained):
-    """A network computed by PyTorch in float32, with the same first weights as the `StudentNetwork` beside it."""
+    """A network computed by PyTorch in float32, with the same first weights as the `StudentNetwork`."""
 
     def __init__(self, network: Network, weights: Array) -> None:
         super().__init__(network, weights)

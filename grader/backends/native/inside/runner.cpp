@@ -209,8 +209,8 @@ std::string answered(int64_t kind, int64_t dtype, const std::vector<int64_t> &sh
          ", \"shape\": " + written(shape) + more + "}";
 }
 
-// Returns the reply's header for a result, and sets `payload` to the result's bytes; to none if there are more than
-// `most`.
+// Returns the reply's header for a result, and sets `payload` to the result's bytes. If there are more than `most`
+// bytes, `payload` is empty.
 std::string described(const Gpt149Result &result, uint64_t most, iovec *payload) {
   const int64_t dimensions = result.ndim < 0 ? 0 : result.ndim > 8 ? 8 : result.ndim;
   std::vector<int64_t> shape(result.sizes, result.sizes + dimensions);

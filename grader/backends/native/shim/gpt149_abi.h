@@ -226,8 +226,8 @@ inline void offer_write(Module &, std::nullptr_t) {}
 #endif
 
 #undef PYBIND11_MODULE
-// The call of fourDimWrite depends on template parameters. So it is looked up at the place of this macro, after the
-// student's functions; without this function, only one overload of gpt149_find_write is removed.
+// The call of fourDimWrite depends on template parameters, so the compiler looks the name up here, after the student's
+// functions. If the file has no fourDimWrite, the compiler only drops the overload of gpt149_find_write that calls it.
 #define PYBIND11_MODULE(name, variable, ...)                                                                        \
   namespace {                                                                                                       \
   template <class T, class I, class F>                                                                              \

@@ -2,9 +2,9 @@
 // views and copies, and functions that make and print tensors.
 //
 // As in torch, a Tensor is a handle: copies of the handle are the same tensor. A view is another tensor in the same
-// memory. It is made by select, slice, narrow, index and transpose, and if possible by view, reshape and flatten;
-// clone, and if needed contiguous and to, make copies. Operators that would do the assignment's work (products, sums or
-// exponentials of tensors) are absent. The functions that a loop may call are here, the rest is in plain.cpp.
+// memory. select, slice, narrow, index and transpose make views; view, reshape and flatten do if possible. clone makes
+// a copy; contiguous and to do if needed. Operators that would do the assignment's work (products, sums or exponentials
+// of tensors) are absent. The functions that a loop may call are here, the rest is in plain.cpp.
 #ifndef GPT149_PLAIN_TENSOR_H
 #define GPT149_PLAIN_TENSOR_H
 
