@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 KEPT = 32
 MOST_EXPECTED = 8
-"""Most expected values that a record of inputs caches, one for each oracle and set of inputs."""
+"""Maximum number of expected values that a `CaseInputs` caches: one for each oracle and choice of inputs."""
 LARGEST_KEPT_ELEMENTS = 1 << 20
-"""Most input elements of a cached case. A case of this size takes 10 MB, expected values included."""
+"""Maximum number of input elements of a cached case. Such a case takes 10 MB, including expected values."""
 
 
 class CaseInputs(dict[str, Any]):
@@ -52,7 +52,7 @@ class CaseInputs(dict[str, Any]):
         return CaseInputs(self.shape, {**self, name: other[name]})
 
     def starting(self, name: str, numbers: Sequence[float]) -> CaseInputs | None:
-        """Return a copy in which the array `name` starts with `numbers`; None if it is shorter or not of float32."""
+        """Return a copy whose array `name` starts with `numbers`; None if this array is shorter or not float32."""
         array = self[name].copy()
         if array.dtype != "float32" or array.size < len(numbers):
             return None
@@ -73,7 +73,7 @@ _kept: OrderedDict[tuple[object, ...], tuple[Lab, CaseInputs]] = OrderedDict()
 
 
 def drawn(lab: Lab, distribution: str, shape: Mapping[str, int], seed: int, *, keep: bool) -> CaseInputs:
-    """Return inputs from a distribution. If they are small, `keep` caches them. `shape` holds all sizes."""
+    """Return inputs drawn from a distribution. `shape` holds all sizes. `keep`: cache the inputs if they are small."""
     key = (id(lab), distribution, seed, *sorted(shape.items()))
     if key in _kept:
         _kept.move_to_end(key)

@@ -1,4 +1,4 @@
-"""Labs: packages with the code of one assignment each. Defines the interface `Lab` that they implement; finds them.
+"""Labs: packages with the code of one assignment each. Defines their interface `Lab`, and finds and loads them.
 
 A lab is a Python package `labs/NAME`. Importing its `__init__` is enough to learn which oracles and distributions an
 assignment file may name. NumPy and the rest of the lab are imported on first use.
@@ -69,8 +69,8 @@ PACKAGE = "labs"
 class OracleFacts:
     """Facts about an oracle that are known before it is imported.
 
-    `distributions`: distributions whose inputs the oracle accepts. `columns` has one letter per column of a case's
-    `table`: "i" for whole numbers, "f" for others. It is "" if the function is not called once for each row of a table.
+    `distributions`: distributions whose inputs the oracle accepts. `columns` is for a function that is called once for
+    each row of the part's `table`: a letter per column, "i" for whole numbers, "f" for others. Otherwise it is "".
     """
 
     distributions: tuple[str, ...]
@@ -99,8 +99,7 @@ class Step:
 class Ladder(Protocol):
     """Kernels of known speed, from the slowest to the machine's own limit, among which a part's kernel is ranked.
 
-    A lab may implement it as a module with these functions. Parts and assignments are those of
-    `grader.assignment.records`.
+    A module with these functions is a ladder, too. `part` and `assignment` are records of `grader.assignment.records`.
     """
 
     def standing(self, part: Any, shape: Mapping[str, int], ratio: float) -> Standing | None:
@@ -116,7 +115,7 @@ class Ladder(Protocol):
         """Return the known kernels' shares of the machine's peak, in per cent, by their names."""
 
     def hint(self, assignment: Any, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
-        """Return the command that ranks a result's timed parts; "" if all are ranked or cannot be.
+        """Return the command that ranks a result's timed parts; "" if every part is ranked already or cannot be ranked.
 
         `sizes` are the command-line options for the result's shape: a ladder is measured for one shape.
         """
@@ -126,7 +125,7 @@ class Lab(ABC):
     """Interface of a lab; a lab's package defines one instance as `LAB`."""
 
     inputs_version = 1
-    """Version of the input generator. With equal versions, equal seeds give equal bits on any machine."""
+    """Version of the input generator. With the same version and seed, inputs have the same bits on any machine."""
     oracles: ClassVar[Mapping[str, OracleFacts]]
     options: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Command-line options by the size that they set: the flag, and a description of the size. For a size that is
@@ -137,7 +136,7 @@ class Lab(ABC):
     denial = "YOUR RESULT IS INCORRECT"
     """Text printed on the line below `claim` if the result is wrong."""
     watched_sizes: ClassVar[Mapping[str, int]] = {}
-    """Sizes of a call under ThreadSanitizer, which slows accesses down; {} for the sizes of a part's largest case."""
+    """Sizes of a call under ThreadSanitizer, which makes calls slow; {} for the sizes of a part's largest case."""
 
     proof_sizes: ClassVar[Mapping[str, int]] = {}
     """Smaller sizes at which a release checks that its solution is fast enough; {} for the assignment's own sizes."""
@@ -287,7 +286,7 @@ def beside(folder: Path, name: str, usual: Path) -> Path:
 
 
 def deciding(folder: Path) -> list[Path]:
-    """List the files of an outside lab that can change a verdict: its modules and its reference, no tests."""
+    """List the files of a lab outside the kit that can change a verdict: its modules and reference, without tests."""
     modules = [
         path
         for path in folder.rglob("*.py")
@@ -312,7 +311,7 @@ def main() -> str:
 def module_name(folder: Path) -> str:
     """Return the module name under which a lab's package is imported.
 
-    A lab of the kit is `labs.NAME`. The name of another lab ends in a digest of its folder. So labs of one name from
+    A lab of the kit is `labs.NAME`. For any other lab, a digest of its folder follows. So labs of the same name from
     several folders (last year's copy, a colleague's) can live in one process without sharing modules.
     """
     if folder.parent == LABS:
@@ -350,7 +349,7 @@ def _load(folder: Path) -> Lab:
 
 
 def _require_relative_imports(folder: Path) -> None:
-    """Raise UsageError if a module of a lab imports `labs.NAME...`: that name may belong to another lab."""
+    """Raise UsageError if a module of a lab imports `labs.NAME...`: another lab may have the same name."""
     own = f"{PACKAGE}.{folder.name}"
     for path in sorted(folder.rglob("*.py")):
         try:

@@ -40,7 +40,7 @@ def read(path: Path) -> Layered:
 
 
 def are_assignments(path: Path) -> bool:
-    """Return True if a file and the files it extends are YAML, and the last one has the keys of an assignment."""
+    """Return True if `path` and the files that it extends are YAML, and the lowest has the keys of an assignment."""
     seen: set[Path] = set()
     while path not in seen and len(seen) < DEEPEST:
         seen.add(path)
@@ -67,7 +67,8 @@ def _content(path: Path) -> bytes:
 
 
 def _read(path: Path, reached: Node | None, files: list[Path], digest: hashlib._Hash) -> Node:
-    """Read a file, and merge it with the file that it extends. `reached`: the key that names `path`, if any."""
+    """Read a file, merge it with the file that it extends, and return the root node. `reached`: the `extends` node that
+    names `path`, or None. Append the path to `files`, and add the content to `digest`."""
     try:
         data = _content(path)
     except (OSError, ValueError) as error:

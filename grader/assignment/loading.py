@@ -54,7 +54,7 @@ SCHEMA = (
 
 
 def load(path: Path, seed: int | None = None) -> Assignment:
-    """Read and check an assignment file and the files that it extends. `seed` overrides the file's own.
+    """Read and check an assignment file and the files that it extends. `seed` replaces the seed in the file.
 
     Raises UsageError with file, line and key for any mistake.
     """
@@ -71,7 +71,7 @@ def load(path: Path, seed: int | None = None) -> Assignment:
 
 
 class _Reader:
-    """Reader of one merged document. The keys shared by all parts are read first and kept."""
+    """Reader of one merged document. `__init__` reads the keys that all parts share."""
 
     def __init__(self, root: Node, seed: int | None, files: Sequence[Path]) -> None:
         anchors = [key for key in root.entries("the assignment") if key.endswith("_cases")]

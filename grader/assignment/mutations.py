@@ -29,9 +29,9 @@ Edit = tuple[str, str] | tuple[str, str, int]
 class Mutation:
     """One planted bug or correct variant.
 
-    `codes`: the judge must give one of these diagnoses; empty if any failure of the kernel suffices. `says`: text that
-    the message must contain, and that messages for other bugs with the same code lack. `body`: the whole solution, in
-    place of edits.
+    `codes`: the judge must give one of these diagnoses; () if any failure of the kernel suffices. `says`: text that the
+    message must contain, to distinguish it from messages for other bugs with the same code. `body`: text of the whole
+    solution region, used in place of `edits`.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Mutation:
 def edited(source: str, mutation: Mutation, kernels: Any = None) -> str:
     """Return the source with one mutation made.
 
-    The edits are made in the functions that `kernels.FUNCTIONS` names for the part; if the lab has no such table,
-    anywhere in the source. Raises ValueError if a text does not occur.
+    The edits are made only in the functions that `kernels.FUNCTIONS` names for the part. Without this table, they are
+    made anywhere in the source. Raises ValueError if a text to replace does not occur.
     """
     functions = getattr(kernels, "FUNCTIONS", None)
     if functions is not None:
@@ -58,7 +58,7 @@ def applied(source: str, functions: Mapping[str, str | Sequence[str]], mutations
     """Apply mutations of different parts, each within its part's functions only.
 
     `functions` maps a part to the name of its function, or to several names (a kernel and its launcher). Returns the
-    edited source. Raises ValueError if a text or a function does not occur.
+    edited source. Raises ValueError if a text to replace or a function does not occur.
     """
     source = without_starter(source)
     for mutation in mutations:
@@ -79,7 +79,7 @@ def pieces(source: str, names: Sequence[str], mutation: Mutation) -> dict[str, s
 def in_one_file(
     kernels: Any, assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Return one source that holds all mutations `made` of a lab's master, and one part for each of them."""
+    """Return (one source with all mutations `made` of a lab's master, one part for each mutation)."""
     own = getattr(kernels, "side_by_side", None)
     text = own(master, made) if own is not None else side_by_side(master, kernels.FUNCTIONS, made)
     return text, parts_of(assignment, made)

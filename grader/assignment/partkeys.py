@@ -63,7 +63,7 @@ def _device_call(
 ) -> DeviceCall:
     """Read the GPU properties of a part.
 
-    `inputs` are the nodes of its inputs, by name. `argument` reads and checks one argument. Mistakes raise UsageError.
+    `inputs` are the YAML nodes of its inputs by name. `argument` reads and checks one argument. Raises UsageError.
     """
     returned = tuple(name for name in outputs if name not in arguments)
     dtypes, ranges = {}, {}

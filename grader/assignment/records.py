@@ -52,7 +52,7 @@ SUFFIXES: Mapping[Language, str] = {"triton": ".py", "cuda": ".cu"}
 
 
 def file_of(source: str, language: Language) -> str:
-    """Return the file with the parts in a GPU language: the source itself, else a file of the same stem beside it."""
+    """Return the name of the file with the parts in a GPU language: `source`, or its stem with another suffix."""
     suffix = SUFFIXES[language]
     return source if source.endswith(suffix) else str(PurePath(source).with_suffix(suffix))
 
@@ -61,9 +61,9 @@ def file_of(source: str, language: Language) -> str:
 class AutogradForm:
     """Calling convention of a part that may also be handed in as an autograd.Function, called by `apply(*arguments)`.
 
-    With a `gradient`, `backward(gradient)` is called on the returned tensor. The outputs are then the gradients of the
-    tensors among the arguments. `name` is the class to call if a file has several. `language` is the required language
-    of the forward pass; "" allows both.
+    If `gradient` names an argument, `backward` is called with it on the returned tensor. The outputs are then the
+    gradients of the tensors among the arguments. `name` is the class to call if a file has several. `language` is the
+    required language of the forward pass; "" allows both.
     """
 
     arguments: tuple[str, ...]
@@ -76,9 +76,9 @@ class AutogradForm:
 class DeviceCall:
     """Further properties of a part whose kernels run on a GPU.
 
-    An input that is missing in `dtypes` has the type that the size `precision` gives. `ranges` bound the uniform
+    `dtypes` are the inputs' types; for others, the size `precision` gives the type. `ranges` are bounds of the uniform
     numbers of a timed call. `returned` are the outputs that no argument names. `library_operators` are the torch
-    operators that the part may call; other operators that compute are flagged. ("any",) allows all but attention.
+    operators that the part may call; other operators that compute are flagged. ("any",) allows all except attention.
     """
 
     language: Language
@@ -115,7 +115,7 @@ class Part:
     dtype: str = "float32"
     """Element type of the returned tensor."""
     outputs: Mapping[str, Output] = field(default_factory=dict)
-    """Arguments that are written. An output may be an input too, which the function changes in place."""
+    """Arguments that the function writes, by name. If an output is also an input, the function changes it in place."""
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Dimensions of the input tensors that the part's arguments may name. They come from the part's key `inputs`, else
     from the assignment's."""
@@ -126,7 +126,7 @@ class Part:
     workspace_in_scope: bool = True
     """True if the profiler's figures include the call's workspaces."""
     stands_in: str | None = None
-    """Id of a part that calls this part's function. Its verdict counts here, too, if the file does not export it."""
+    """Id of a part that calls this part's function. If the file does not export this function, that verdict counts."""
     differs_from: tuple[str, ...] = ()
     """Ids of earlier parts that sum in another order; see `grader.judge.same_work`."""
     avoids_tensor: tuple[str, ...] = ()
@@ -217,8 +217,8 @@ class Assignment:
     def sources(self) -> tuple[str, ...]:
         """All files that are handed in, `source` first.
 
-        Parts in a second language have a file of their own. If that is not handed in, its parts are missing and the
-        others are judged.
+        Parts in a second language have a file of their own. If this file is not handed in, its parts get the verdict
+        `missing`, and the other parts are judged.
         """
         return (self.source, *self.beside(self.source))
 

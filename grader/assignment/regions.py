@@ -32,8 +32,8 @@ def strip_solution(text: str) -> str:
     without markers is returned unchanged.
 
     Raises:
-        UsageError: a marker has no partner, is inside another region or shares its line with code.
-            Also for a starter line that is not a comment. The message names the line.
+        UsageError: a marker has no partner, is inside another region or shares its line with code, or a starter line
+            is not a comment. The message names the line.
     """
     starter: list[str] = []
     sign = "#" if _IN_PYTHON.search(text) else "//"

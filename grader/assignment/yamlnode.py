@@ -1,8 +1,8 @@
 """YAML nodes with their positions: a message about a malformed value names its file and line.
 
-Only the node graph is built and no object is ever constructed from it. So tags run no code, and aliases of aliases (the
-"billion laughs") cost nothing. YAML's surprises are refused with a message: repeated keys, merge keys, numbers in base
-8, 16 or 60, `no` in place of text, not-a-number.
+Only YAML's nodes are built, and no Python object is constructed from them. So tags run no code, and aliases of aliases
+(the "billion laughs" attack) cost nothing. Some of YAML's features are refused with a message: repeated keys, merge
+keys, numbers in base 8, 16 or 60, `no` in place of text, not-a-number.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Node:
         return found
 
     def mapping(self, keys: Keys, also: Sequence[str] = ()) -> dict[str, Node]:
-        """Return the values by key. Raises UsageError for an unknown, missing or repeated key."""
+        """Return the values by key. `also` are further allowed keys. Raises UsageError for unknown and missing keys."""
         items: dict[str, Node] = {}
         known = (*keys.all, *also)
         for key, (at_key, value) in self.entries(keys.what).items():

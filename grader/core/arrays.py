@@ -2,8 +2,8 @@
 
 Every module that computes imports `np` from here and not from NumPy: the BLAS library reads its number of threads when
 it is loaded. More BLAS threads would spin for milliseconds after each matrix product and disturb the timing of a
-kernel. A process with threads also cannot be forked safely. Where several threads are faster, the judge starts them and
-waits for their end. If NumPy was imported before this module, the number of threads is not limited.
+kernel. A process with threads also cannot be forked safely. For work that is faster on several threads, the judge
+starts threads and waits for their end. If NumPy was imported before this module, the number of threads is not limited.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 def _uninterrupted() -> Iterator[None]:
     """Delay signal handlers until the end of the `with` block, which imports NumPy.
 
-    An exception that a handler raises during the import (KeyboardInterrupt, say) may be lost. At one place the Cython
-    code of `numpy.random` catches every exception and takes it for a failed registration.
+    An exception that a handler raises during the import (KeyboardInterrupt, say) may be lost, because at one place the
+    code of `numpy.random` catches every exception.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread alone

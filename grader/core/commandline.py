@@ -20,7 +20,7 @@ from grader.core.quantities import size_text, whole
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
 LONGEST_MESSAGE = 4000
-"""Most characters of an error message that are printed. A message may quote long untrusted text."""
+"""Maximum number of printed characters of an error message. A message may quote long untrusted text."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -87,7 +87,8 @@ def sizes(
     minima: Mapping[str, int],
     maxima: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the sizes that were given on the command line, by name. Raises UsageError for a size out of its bounds."""
+    """Return the sizes that were given on the command line, by name. `minima` and `maxima` are their bounds by name.
+    Raises UsageError for a size outside of its bounds."""
     return {
         option.name: whole_number(
             text, option.flag, minima.get(option.name, 1), maxima.get(option.name, LARGEST_SIZE)
@@ -120,7 +121,7 @@ def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None
 
 
 def macros(given: Iterable[str]) -> dict[str, str]:
-    """Return the values of macros by name, from texts NAME=VALUE or NAME (value "1"). Raises UsageError for others."""
+    """Return the macros' values by name, from texts NAME=VALUE or NAME (value "1"). Other texts raise UsageError."""
     pairs = {}
     for item in given:
         name, _, value = item.partition("=")
@@ -184,7 +185,8 @@ def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exis
 
 
 def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
-    """Call `run` with the process's arguments and exit with the code it returns. Errors are printed after `name`."""
+    """Call `run` with the process's arguments, and exit with the code that it returns. An error is printed as one line
+    that begins with `name`, the command's name."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             os._exit(EXIT_USAGE)  # The caller has closed this stream: an error cannot be printed.

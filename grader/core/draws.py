@@ -19,7 +19,7 @@ _BITS = 24
 
 
 class Draws:
-    """A stream of random numbers. Two streams with one seed give the same numbers for the same sequence of calls."""
+    """A stream of random numbers. Streams with equal seeds give equal numbers for the same sequence of calls."""
 
     def __init__(self, seed: int) -> None:
         """Use the low 32 bits of `seed`; the others have no effect."""
@@ -55,10 +55,10 @@ class Draws:
 
 
 def derive(master: int, *labels: object) -> int:
-    """Derive a seed of 63 bits from a master seed and labels. Equal arguments give the same seed.
+    """Return a seed of 63 bits, derived from a master seed and labels. Equal arguments give the same seed.
 
-    The seed is a hash (SHA-256) because a kernel can compute the seed of torch's generator from its inputs. Thanks to
-    the hash, that seed gives away neither the inputs of the next call nor the output rows that will be checked.
+    A kernel can compute the seed of its inputs from these inputs. The seed is a hash (SHA-256), so it shows neither the
+    inputs of the next call nor the output rows that will be checked.
     """
     text = "\x00".join([str(master), *map(str, labels)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

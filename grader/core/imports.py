@@ -82,7 +82,7 @@ def missing(root: Path, within: Iterable[str]) -> list[Import]:
 def _walk(
     node: ast.AST, late: bool, typing: bool
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
-    """Yield (import statement, `late`, `typing`) for those below a node, in order. `Import` describes the flags.
+    """Yield (statement, `late`, `typing`) for each import below a node, in order. `Import` describes both flags.
 
     Only statements are visited, for speed: most nodes of a tree are expressions.
     """

@@ -75,7 +75,7 @@ def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | No
     Args:
         threads: number of threads of the part; None if it may use as many as there are cores. A part with a fixed
             number gets the last cores, so that the judge keeps the others.
-        cores: most cores that the runner may use; None for all.
+        cores: maximum number of cores that the runner may use; None for all.
     """
     most = min((n for n in (threads, cores) if n is not None), default=None)
     order = core_order()

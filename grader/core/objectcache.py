@@ -61,7 +61,8 @@ def publish(made: Path, entry: Path) -> None:
 
 
 def kept(root: Path, entry: Path, make: Callable[[Path], Path]) -> Path:
-    """Return an entry of the cache `root`. If it is missing, `make(folder)` builds it and returns its path there."""
+    """Return `entry`, a path in the cache `root`. If it is missing, `make(folder)` builds it in a new folder, and
+    returns its path there."""
     if not touch(entry):
         with workplace(root) as place:
             publish(make(place), entry)

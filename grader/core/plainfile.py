@@ -80,8 +80,8 @@ def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> byt
 def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
     """Write a file `name` in the folder descriptor `inside`; after a failure the old file is still there.
 
-    Unless `sync` is False, the content is on the disk when this returns. An existing file or link is replaced, a folder
-    is not: this and other failures raise OSError.
+    An existing file or link is replaced. `sync`: wait until the content is on the disk. Raises OSError if there is a
+    folder of this name, and if writing fails.
     """
     partial = f".{name}.partial"
     try:

@@ -30,6 +30,6 @@ def whole(text: str) -> int | None:
 
 
 def shortened(names: Sequence[str], most: int = MOST_NAMES) -> str:
-    """Return the first `most` names as text, and the number of the others."""
+    """Return the first `most` names, joined by commas. If there are more, " and N more" follows."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -23,7 +23,7 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a folder with all its content, a file or a link. Errors are ignored: what cannot be removed stays."""
+    """Remove a folder with all its content, a file or a link. Raise no error for an item that cannot be removed."""
     folder, name = os.path.split(os.path.abspath(path))
     with contextlib.suppress(OSError), _closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as outer:
         _remove_in(outer, name)

@@ -14,7 +14,7 @@ Verdict = Literal[
 ]
 
 MAP_CELLS = 8
-"""Most rows and most columns of an error map (`CaseResult.error_map`)."""
+"""Maximum number of rows, and of columns, of an error map (`CaseResult.error_map`)."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Diagnosis:
     """Reason why a part or a case did not pass: for a wrong output the place of the error and, if found, its cause.
 
     `code` is a stable name for programs ("row_range", "not_written", ...). `message` is one to three sentences for the
-    student. `first_index` is the index of the first wrong element of the output. It is None if no element is meant (a
-    crash, say). `hidden` is set only if a call on a case's input returned no output: True for a hidden case, False for
-    a public one. In all other diagnoses, and in results of older kits, `hidden` is None.
+    student. `first_index` is the index of the first wrong element of the output; None without an output (after a crash,
+    say). `hidden` is set only if a call on a case's input returned no output: True for a hidden case, False for a
+    public one. In all other diagnoses, and in results of older kits, `hidden` is None.
     """
 
     code: str
@@ -179,7 +179,7 @@ class PartResult:
     frontier: Standing | None = None
     """Speed compared with known kernels (`Lab.ladder`); None if the part or these kernels were not timed here."""
     judged_through: str = ""
-    """Id of the part whose function was judged instead, because it calls this part's; "" if this part's was judged."""
+    """Id of the part whose function was judged instead, because it calls this part's function; else ""."""
     waits_for: str = ""
     """Program or device that an `unjudged` part needs and the machine lacks ("ispc"); or ""."""
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def parse(data: bytes) -> Any:
-    """Parse UTF-8 bytes as one JSON value. Raises ValueError for invalid JSON and beyond the limits above."""
+    """Parse UTF-8 bytes as one JSON value. Raises ValueError for invalid JSON, and above MOST_DEPTH or MOST_DIGITS."""
     _refuse_depth(data)
     return json.loads(
         data.decode("utf-8"), parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant
@@ -64,7 +64,7 @@ def _no_constant(name: str) -> NoReturn:
 def record(kind: type[T], value: Any, place: str = "") -> T:
     """Convert a parsed JSON object to the dataclass `kind`. Unknown keys are ignored: a later kit may write some.
 
-    Raises ValueError for a value of a wrong type. `place` is the start of the path that its message gives.
+    Raises ValueError for a value of a wrong type. Its message names the value by a path that begins with `place`.
     """
     try:
         return cast(T, _reader(cast(Any, kind))(value))

@@ -38,7 +38,7 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def tier() -> Finding:
-    """Try the sandbox tiers with a runner's and a compiler's view. Return a finding on the strongest that works."""
+    """Try the sandbox tiers, for kernels and for the compiler. Return a finding on the strongest tier that works."""
     from grader import sandbox
 
     try:

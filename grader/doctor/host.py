@@ -61,7 +61,7 @@ class Ran:
     output: str
 
     def line(self, at: int) -> str:
-        """Return the first (0) or last (-1) line of the text, or else the exit status."""
+        """Return the first (`at` 0) or last (-1) line of the text; "status N" if the text is empty."""
         return (self.output.strip().splitlines() or [f"status {self.returncode}"])[at]
 
 

@@ -31,7 +31,7 @@ from grader.runner.session import Session
 
 LOAD_PER_CORE = 0.25
 LEAST_MEMORY_BYTES, LEAST_SHM_BYTES, LEAST_DISK_BYTES = 6 * GIB, 64 << 20, 4 * GIB
-"""Least free bytes of memory, of /dev/shm, and of the disks for scratch files and for the build cache."""
+"""Free bytes below which a warning is given: of memory, of /dev/shm, and of the disks for scratch and build cache."""
 STEAL_SHARE = 0.01
 WATCHED_S = 0.2
 
@@ -262,7 +262,8 @@ def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
 
 
 def _ticks(host: Host) -> list[int]:
-    """Return all cores' clock ticks: user, nice, system, idle, iowait, irq, softirq, steal; [] if they are unknown."""
+    """Return the sums over all cores of the clock ticks [user, nice, system, idle, iowait, irq, softirq, steal]; [] if
+    the system does not report them."""
     for line in (host.read("/proc/stat") or "").splitlines():
         if line.startswith("cpu "):
             return [int(word) for word in line.split()[1:9]]

@@ -79,7 +79,7 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
-    """Compile a small OpenMP program as submissions are compiled, and run it."""
+    """Compile a small OpenMP program as submissions are compiled, and run it. Return the finding."""
     compile_flags, link_flags = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
     flags = [*toolchain.default_flags(tools.machine), *compile_flags]
     with tempfile.TemporaryDirectory(prefix="gpt149-", dir=host.scratch) as folder:

@@ -158,7 +158,7 @@ def refuse_places(out: Path, ids: Sequence[str]) -> None:
 def timed(
     wanted: RunOptions, history: History, assignment: Assignment, submissions: list[Submission], scratch: Path
 ) -> list[Submission]:
-    """Return the submissions. If requested, their submission times come from a table, the files or the commits."""
+    """Return the submissions. Take submission times from a table, the files or the commits, if `wanted` says so."""
     source = planning.source_of_times(wanted, history)
     if source == FILE_TIMES:
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]

@@ -199,7 +199,7 @@ def master_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def time_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield a fault for each timed part that is slow or undecided. The kernels must be as fast as the reference."""
+    """Yield a fault for each timed part that is slow or undecided. Use it for kernels as fast as the reference."""
     for part in result.parts:
         if part.verdict == "slow":
             yield f"{part.id} gets the verdict slow, but it is about as fast as the reference"
@@ -249,7 +249,7 @@ def judged_each(
 
 
 def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:
-    """Yield a fault if a wrong kernel is not found, or if its diagnosis has another code than `bug.codes`."""
+    """Yield a fault if a wrong kernel does not fail, or if its diagnosis has a code that is not in `bug.codes`."""
     code = part.diagnosis.code if part.diagnosis else "nothing"
     if part.verdict not in ("wrong", "crash"):
         yield f"the verdict is {part.verdict}, and must be wrong or crash"
@@ -287,10 +287,8 @@ def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
 
 
 def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
-    """Return a few submissions that together contain an attack of each row, in their original order.
-
-    Greedy: each step chooses the submission with the most rows that are still missing.
-    """
+    """Return a few submissions that together contain an attack of each row, in their original order. This is greedy:
+    each step chooses the submission with the most rows that are still missing."""
     missing = {threat.row for submission in submissions for threat in submission.threats.values()}
     chosen: list[int] = []
     while missing:

@@ -106,7 +106,7 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
 
 
 def _read(path: Path, item: str) -> list[dict[str, str]]:
-    """Check the table as `grader run --manual` does. Return its rows, each with the columns `item` and `comment`."""
+    """Read and check the table of points. Return its rows, each with the columns `item` and `comment`."""
     if not path.exists():
         return []
     byhand.read_manual(path)
@@ -142,7 +142,7 @@ LONGEST_ANSWER = 20_000
 """Maximum characters of one answer in the file of --read: about ten pages."""
 LONGEST_REMARK = 300
 WIDTH = 100
-"""Columns of an answer in the file of --read. It is wrapped here because viewers do not wrap code blocks."""
+"""Maximum width of an answer's lines in the file of --read. Viewers do not wrap code blocks, so this module does."""
 _KEYS = Keys("the key", ("questions",), ("item",))
 _QUESTION_KEYS = Keys("a question", ("title", "points", "expect"), ("numbers", "beware"))
 
@@ -202,7 +202,7 @@ def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) ->
 
 
 def _titled(path: Path, source: str) -> tuple[str, str]:
-    """Return (title, key) of the student who owns a write-up, as `identify` takes them.
+    """Return (title, key) of the student who owns a write-up, for `grader.submission.ids.identify`.
 
     A file `writeup.md` lies in a folder named after the student; any other file is itself named after the student.
     """

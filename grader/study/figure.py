@@ -33,7 +33,7 @@ SUBTITLE_LETTERS, MAP_LETTERS = 105, 80
 
 @dataclass(frozen=True)
 class Series:
-    """One series of numbers: `y` over `x`, with an optional interval `low`..`high` for each.
+    """One series of numbers: `y` over `x`, with an optional interval `low`..`high` around each `y`.
 
     `style`: "both" draws points joined by lines. "line" draws a line without points, for a model. "points" draws points
     without lines, with `notes` beside them, one per point. "bars" draws a bar in each group of the figure's `x_names`;
@@ -245,7 +245,7 @@ def _bars(one: Series, k: int, place: int, count: int, axes: Axes) -> None:
 
 
 def _bounds(one: Series) -> list[list[float]]:
-    """Return [lengths of the intervals below their points, lengths above]."""
+    """Return [distances from each point down to the low end of its interval, distances up to the high end]."""
     return [
         [max(0.0, y - low) for y, low in zip(one.y, one.low, strict=True)],
         [max(0.0, high - y) for y, high in zip(one.y, one.high, strict=True)],

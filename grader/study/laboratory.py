@@ -49,7 +49,7 @@ WALL_TRIES = 3
 
 @dataclass(frozen=True)
 class BuildFlags:
-    """Build options of a variant: macros as (name, value), and compiler flags that follow the kit's."""
+    """Build options of a variant: macros as (name, value), and compiler flags that are added after the kit's flags."""
 
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
@@ -397,7 +397,7 @@ def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
 
 
 def seconds(sample: Sample, clock: Clock) -> float:
-    """Return a call's time by a clock in seconds, at least SHORTEST_S, so that ratios are finite."""
+    """Return a call's time by `clock` in seconds, or SHORTEST_S if the time is shorter, so that ratios are finite."""
     return max(sample.wall_s if clock == "wall" else sample.cpu_s or 0.0, measure.SHORTEST_S)
 
 

@@ -47,7 +47,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """Memory of one part at one value `size` of the studied size, in bytes.
+    """Memory of one part in bytes, with the studied size (such as N) set to `size`.
 
     `formula` and `profiler` cover the part's profiled scope; `all_formula` and `all_profiler` include its workspaces.
     `peak` is the true peak, and `peak_range` its lowest and highest value. Values are None if a call failed (`trouble`)
@@ -68,7 +68,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """Memory of all parts at all values of the size named `over`, sorted by part. `axis` is the label of its axis."""
+    """Memory of all parts at all values of the size `over`, sorted by part. `axis` is the label of this size's axis."""
 
     rows: tuple[Row, ...]
     over: str

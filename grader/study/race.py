@@ -115,7 +115,8 @@ def _differences(
     threads: tuple[int, ...],
     rounds: int,
 ) -> str:
-    """Make the calls. Return `differences_text` of their results. Raises Faulty if a call fails."""
+    """Make `rounds` calls on each number of threads, and return `differences_text` of their results. Raises Faulty if a
+    call fails."""
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
@@ -204,7 +205,7 @@ def main(arguments: list[str]) -> int:
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
     """Return the sizes of a call under ThreadSanitizer, which makes each access about 50 times slower.
 
-    A lab may state small sizes for it. Without these, the part's largest public case gives the sizes.
+    The sizes are the lab's `watched_sizes`, else those of the part's largest public case.
     """
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})

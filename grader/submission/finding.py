@@ -81,7 +81,7 @@ class Submission:
     origin: str = ""
     sha256: str | None = None
     fault: Literal["", "submission", "kit"] = ""
-    """Cause of the `error`: "kit" if the disk was too full to unpack the submission, else "submission"; "" if none."""
+    """Cause of the `error`: "kit" if the disk was too full to unpack the submission, else "submission". Or ""."""
     identities: tuple[str, ...] = ()
     """Ids of the submitters on course platforms, besides `emails`: "sis:100234", "canvas:4711", "moodle:123"."""
     folder: Path | None = None
@@ -120,7 +120,7 @@ def find(
 def find_one(
     path: Path, source_name: str, scratch: Path, companions: Sequence[str] | None = None
 ) -> Submission:
-    """Return the one submission in `path`, which is a file, a folder or an archive. Raises as `find` does.
+    """Return the one submission in `path`: a file, a folder or an archive. Raises the same errors as `find`.
 
     A Python file is copied with the files that it imports from its own folders.
     """
@@ -282,8 +282,8 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
 def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -> Node | None:
     """Return the metadata file of a folder that is a Gradescope export, else None.
 
-    A student can hand in a file of that name. So there must also be folders named as in an export. `is_inner`: True if
-    the staff named an outer folder. Then this folder must have the name of an export, too.
+    A student can hand in a file of the same name, so there must also be folders named as in an export. `is_inner`: the
+    staff named a folder around this one; then this folder, too, must be named like an export.
     """
     if is_inner and not _EXPORT.fullmatch(folder.name):
         return None
@@ -354,8 +354,8 @@ def _listed_if_possible(folder: Node) -> list[Node]:
 def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) -> list[Unit]:
     """Return a unit for each submission among these nodes. `beside_others`: True if the class has further submissions.
 
-    In a search for write-ups, a write-up is a submission of its own only if the class has no source, folder or archive.
-    Otherwise it belongs to the source of the same name; without such a source it is the staff's and skipped.
+    In a search for write-ups, a write-up is a separate submission only if the class has no source, folder or archive.
+    Otherwise it belongs to the source of the same name. Without such a source it is the staff's, and is skipped.
     """
     units: list[Unit] = []
     canvas: dict[str, Unit] = {}

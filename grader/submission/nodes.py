@@ -170,8 +170,8 @@ KIND_TEXTS: dict[Kind, str] = {
 class ArchiveNode:
     """A node in an archive.
 
-    `trouble` is the reason to refuse the node, or "". A folder gets the first trouble of the entries in it. A repeated
-    name is an exception: it makes only that entry unreadable.
+    `trouble` is the reason to refuse the node, or "". If an entry has a trouble, the folders around it get it, too. The
+    exception is a name that occurs twice: it makes only this entry unreadable.
     """
 
     name: str
@@ -226,7 +226,7 @@ def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Arch
 
 
 def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
-    """Return the root of an archive's tree. Trouble with a member marks all folders on its path, too."""
+    """Return the root of an archive's tree. If a member has a trouble, all folders on its path get it, too."""
     root, count = ArchiveNode(""), 0
     for member in archive.members:
         line = [root]
@@ -245,7 +245,7 @@ def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
 
 
 def _place(line: list[ArchiveNode], member: Member, archive: Archive) -> str:
-    """Put a member into the last node of `line`, the nodes on its path. Return "", or why that is impossible."""
+    """Put a member into the last of the nodes on its path (`line`). Return "", or the reason why that is impossible."""
     for node in line[:-1]:
         if node.member is not None and node.kind != "folder":
             return f"holds '{shown(node.name)}' both as {KIND_TEXTS[node.kind]} and as a folder"

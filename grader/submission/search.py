@@ -87,7 +87,7 @@ class Match:
 
 
 def match(name: str, wanted: str) -> Match | None:
-    """Return how a file name matches the wanted one; None if it does not."""
+    """Compare a file name with the wanted one. Return the `Match`, or None if they do not match."""
     if name == wanted:
         return Match(0, 0)
     if name.casefold() == wanted.casefold():
@@ -120,7 +120,7 @@ class _Search:
     scratch: Path
     stack: ExitStack
     latest: bool
-    """True if a number in a name counts attempts and the highest is chosen. False inside a student's archive."""
+    """True if numbers in names count attempts: choose the highest. False inside a student's archive."""
 
     within: str = ""
     """Names of the archives that were opened so far, as the beginning of `origin`."""
@@ -284,7 +284,7 @@ def _bundle(pieces: Iterator[bytes], place: str, read: pythontree.Read) -> Itera
 
 
 def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
-    """Return a function that reads a plain file below these nodes, by path; None for any other path."""
+    """Return a function that returns the content of a file below the nodes `top`, by path; None for other paths."""
     folders = {"": {node.name: node for node in top}}
 
     def inside(folder: str) -> dict[str, Node]:

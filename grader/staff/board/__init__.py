@@ -171,7 +171,7 @@ QUALITIES, ANIMALS = tuple(_QUALITIES.split()), tuple(_ANIMALS.split())
 
 
 def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
-    """Return each student's pseudonym, and store new ones in the folder. Raises UsageError if that fails."""
+    """Return each student's pseudonym by id, and store new ones in the folder. Raises UsageError if this fails."""
     names = sorted(students)
     with explained(f"cannot keep pseudonyms in {folder}"), plainfile.folder(folder.resolve()) as place:
         key = _secret(place)
@@ -228,7 +228,7 @@ Ratio = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Place:
-    """Rank of one student in one part. `ratio` is the student's time divided by the reference's.
+    """Rank of one student in one part. `ratio` is the student's time / the reference's time.
 
     `low` and `high` are the ends of the ratio's confidence interval. `is_tied`: other students have the same rank.
     """
@@ -339,10 +339,8 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 
 
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
-    """Return the places, ranked and fastest first. Students share a rank if their intervals overlap.
-
-    Two students also share a rank if a chain of overlapping intervals of other students connects their intervals.
-    """
+    """Return the places with ranks, the fastest first. Students share a rank if their intervals overlap, or if other
+    students' intervals form a chain of overlaps between them."""
     groups: list[list[Place]] = []
     reached = -math.inf
     for place in sorted(found, key=lambda place: (place.low, place.ratio)):
@@ -359,10 +357,8 @@ def placed(found: Iterable[Place]) -> tuple[Place, ...]:
 
 
 def persons(entries: Iterable[Entry]) -> dict[str, str]:
-    """Map each submission id to the last id of the same person.
-
-    One person's ids share an e-mail address or an id on a platform. Names are not compared: two students may share one.
-    """
+    """Return {submission id: the last submission id of the same person}. Ids belong to one person if they share an
+    e-mail address or an id on a platform. Names are not compared, because two students may have the same name."""
     stands: dict[str, str] = {}
     known: dict[str, str] = {}
     for entry in entries:

@@ -240,7 +240,8 @@ def _refuse_mixing(timing: bool, assignment: Assignment, history: History, recor
 
 
 def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path) -> list[Path]:
-    """Copy source and calibration file into `scratch`. Return the copies. Raises UsageError if either is missing."""
+    """Copy the source and the calibration file into `scratch`. Return both copies in this order. Raises UsageError if
+    one is missing."""
     if not master.is_file():
         raise UsageError(
             f"there is no calibration file {master} (a right solution): name one with --calibration FILE"

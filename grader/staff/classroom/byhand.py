@@ -164,11 +164,11 @@ def read_manual(
 def table(
     path: Path, items: Collection[str] | None = None
 ) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """Return the names of the columns, and an iterator over the rows that are not empty.
+    """Return (names of the columns, iterator over the rows that are not empty).
 
     The iterator yields (number of the row's first line, cells by column, without surrounding blanks). With `items`,
-    each column's name must be in them or in DESCRIPTIVE_COLUMNS. Raises UsageError with file and line. For a mistake in
-    a row, the iterator raises it.
+    each column's name must be in `items` or in DESCRIPTIVE_COLUMNS. Raises UsageError with file and line; the iterator
+    raises it for a mistake in a row.
     """
     rows = _rows(path)
     line, header = next(rows, (1, []))

@@ -57,7 +57,7 @@ class Standing:
 
 @dataclass
 class Graded:
-    """State of a results folder: `grades` are the rows of grades.csv, `records` those of the ledger, both by id."""
+    """State of a results folder: `grades` has the rows of grades.csv, `records` the ledger's results, both by id."""
 
     folder: Path
     grades: Mapping[str, Mapping[str, str]]
@@ -110,10 +110,8 @@ def read(folder: Path) -> Graded:
 
 
 def before(folder: Path, regraded: Iterable[str] = ()) -> Graded | None:
-    """Return the state before new reports are written, or None without earlier reports.
-
-    The results of `regraded`, the submissions that will be judged again, are read at once.
-    """
+    """Return the state before new reports are written, or None without earlier reports. `regraded` are submissions that
+    will be judged again: their results are read now, because the run will overwrite them."""
     try:
         return read(folder).keep(regraded)
     except UsageError:

@@ -37,8 +37,8 @@ from grader.staff.classroom.ledger import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 CALLS_OF_A_STEP = 200
-"""Upper limit on the calls in one phase: the cases, and two measurements of eight rounds with four calls and two
-warm-up calls each. Each call may take its full time limit."""
+"""Upper limit on the calls in one phase: a call for each case, and two measurements of eight rounds, each with four
+calls and two warm-up calls. Each call may take its full time limit."""
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """Seconds added to each limit for a busy machine and for work other than calls."""

@@ -37,7 +37,7 @@ from grader.submission.ids import closest
 NOT_YET = "not graded yet"
 MAIL_MERGE = "mailmerge.csv"
 LONGEST_PATH = 4096
-"""Longest path in a message, in characters: Linux cannot open a longer one."""
+"""Maximum number of characters of a path in a message: Linux cannot open longer paths."""
 NO_TABLE = byhand.NONE
 
 
@@ -89,10 +89,8 @@ def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[R
 
 
 def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
-    """Return [note] with the totals that are lower than in the last report, or [].
-
-    If the table of points by hand has changed since then, the note names both tables.
-    """
+    """Return [note on the totals that are lower than in the last report], or []. If the last report used another table
+    of points by hand, the note names both tables."""
     if history.reported is None:
         return []
     before, on_roster = history.reported, {entry.submission_id for entry in history.roster}
@@ -113,8 +111,8 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a submission time, which count as on time; "" if all have one or no due date
-    is set."""
+    """Return a note on submissions without a submission time, which count as on time. Return "" if all have a time, or
+    without a due date."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:
@@ -224,7 +222,7 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
 def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
     """Load the assignment file that a ledger names. Raises UsageError for a mistake in it or another kind of file.
 
-    A forged ledger may name any file. So errors quote the file's content only if the file is an assignment.
+    A forged ledger may name any file, even a secret one. So errors quote only content of assignment files.
     """
     try:
         return load(config, seed)
@@ -254,7 +252,7 @@ def config_of(folder: Path, run: Run) -> Path:
 
 
 def config_in(folder: Path | None) -> Path | None:
-    """Return the path of the assignment file of a results folder; None for other folders."""
+    """Return the path of the assignment file with which a results folder was graded; None for other folders."""
     runs = ledger.read(folder).runs if folder is not None and (folder / ledger.LEDGER).is_file() else ()
     return config_of(folder, runs[-1]) if folder is not None and runs else None
 

@@ -26,7 +26,7 @@ from grader.submission import Submission
 MOST_UNFIT, MOST_FAILED = 2, 1
 """Limits on how often one submission returns to the queue: after unsteady timings, and after failures of the kit."""
 MOST_ALIKE = 3
-"""The run ends after this many submissions failed with the same message and before any verdict."""
+"""If this many submissions fail with the same message and none has a verdict yet, the run ends."""
 
 
 @dataclass(frozen=True)

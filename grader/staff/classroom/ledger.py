@@ -177,12 +177,13 @@ KINDS: Mapping[str, Any] = {"run": Run, "result": Record, "report": Reported, "m
 LEDGER, LOCK, RESULT = "ledger.jsonl", "lock", "result.json"
 SCRATCH_PREFIX = "gpt149-class-"
 MOST_LINE_BYTES = 16 << 20
-"""Longest line of a ledger: enough for a roster of fifty thousand submissions."""
+"""Maximum length of a line of the ledger: enough for a roster of fifty thousand submissions."""
 MOST_BYTES = 512 << 20
 
 
 def read(folder: Path) -> History:
-    """Return the history in this folder, empty without a ledger. Raises KitError for an invalid line, or UsageError."""
+    """Return the history in this folder; it is empty without a ledger. Raises KitError if a line is invalid, UsageError
+    if the ledger cannot be opened."""
     path = folder / LEDGER
     runs: list[Run] = []
     roster: tuple[Entry, ...] = ()

@@ -77,7 +77,7 @@ def is_here(tool: str) -> bool:
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
-    """Return {submission id: program that this machine lacks}, as far as it is known before grading."""
+    """Return {submission id: program that it needs and this machine lacks}. Before grading, only ispc is known."""
     found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
     return {name: tool for name, tool in found.items() if tool}
 
@@ -148,7 +148,8 @@ class Plan:
 
 
 def workers(parts: Sequence[Part]) -> int:
-    """Return the default number of workers: one for each core, half as many for parts on a GPU, fewer to fit memory."""
+    """Return the default number of workers: one for each core, or for two cores if parts use a GPU; fewer if memory is
+    short."""
     facts = machine.describe()
     fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES
     cores = int(str(facts["cores"] or 1))

@@ -39,7 +39,7 @@ from grader.staff.judging import options
 
 Need = Literal["core", "machine"]
 LOOK_S = 0.02
-"""Interval in seconds at which a waiting timing looks for a free core. A timing takes a second or more."""
+"""Interval in seconds at which a worker that waits to time a part looks for a free core. Timings take over 1 s."""
 
 
 def need_of(part: Part) -> Need:
@@ -96,7 +96,7 @@ class Slot:
             fcntl.flock(self._room, fcntl.LOCK_UN)
 
     def give_way(self) -> None:
-        """Let waiting timings use the machine first. Call it inside `shared`, while this process has no runner."""
+        """Let timings that wait for the machine go first. Call it inside `shared`, while this process has no runner."""
         if not self._times:
             fcntl.flock(self._room, fcntl.LOCK_UN)
             self._enter()
@@ -194,7 +194,7 @@ class Settings:
 
 
 def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:
-    """Return a copy of the result with this submission id; printed texts are cut to OUTPUT_KEPT_BYTES."""
+    """Return a copy of the result with this submission id. Each part's printed text is cut to OUTPUT_KEPT_BYTES."""
     return replace(
         result, submission_id=submission_id, parts=tuple(_with_short_output(part) for part in result.parts)
     )
@@ -209,7 +209,7 @@ def _with_short_output(part: PartResult) -> PartResult:
 
 
 def is_unfit(result: SubmissionResult) -> bool:
-    """Return True if the machine was too unsteady for at least one of the graded times in the result."""
+    """Return True if the machine was too unsteady to measure at least one of the graded times in the result."""
     return any(
         part.time and not part.time.fit and "not_graded" not in part.time.flags for part in result.parts
     )
@@ -250,7 +250,7 @@ class PhaseClock:
 
 
 class Worker:
-    """Grader of submissions. It sends each phase and result as a message by `say`."""
+    """Grader of one submission after the other. `say` sends a message for each phase and result to the judge."""
 
     def __init__(
         self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]

@@ -29,14 +29,14 @@ from grader.staff.cluster.proof import Kit
 
 TICK_S = 0.5
 WORKERS_WITHIN_S = 60.0
-"""Seconds to wait for the first worker, or for a new one after all are gone: a batch system may start them slowly."""
+"""Seconds to wait for the first worker, or for another if all are gone. A batch system may start workers slowly."""
 RECONNECT_S = 120.0
 MOST_DEATHS = 2
 """If this many machines are lost while they judge one submission alone, the submission counts as the cause."""
 MOST_UNSTEADY = 3
 """Number of unsteady timings in a row after which a machine is tested again."""
 MOST_PROOFS = 5
-"""A machine that is lost in this many tests is refused."""
+"""A machine is refused if it is lost in this many of its tests."""
 CALIBRATION = "calibration"
 
 
@@ -186,7 +186,7 @@ class ClusterExecutor:
             raise KitError(f"no machine of the cluster may judge: {one_line(reasons, 600)}")
 
     def _reconnect(self) -> Iterator[Event | None]:
-        """Connect again after the scheduler was lost. Jobs in progress return to the queue and are not blamed.
+        """Connect again after the scheduler was lost. Jobs in progress return to the queue, and none counts as a cause.
 
         Yield the events, and None while it waits.
         """
@@ -390,7 +390,8 @@ class ClusterExecutor:
         yield MachineMet(node.recorded(), lost=why)
 
     def _blame(self, attempt: Attempt) -> Iterator[Event]:
-        """Put the submission of a lost machine back into the queue to be judged alone, or fail it after MOST_DEATHS."""
+        """Put the submission of a lost machine back into the queue, to be judged without others beside it. After
+        MOST_DEATHS such losses, yield its failure."""
         name = attempt.job.submission_id
         if not attempt.phase:
             self._requeue(attempt)  # Judging had not begun.

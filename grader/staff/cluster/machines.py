@@ -113,7 +113,7 @@ def needs(*, card: bool) -> dict[str, float]:
 
 
 def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
-    """Return (number of jobs that a dask worker runs at once, the reason if it is 0). `card`: each job needs a GPU."""
+    """Return (number of jobs that a dask worker may run at once, the reason if this is 0). `card`: jobs need a GPU."""
     resources = worker.get("resources") or {}
     cores, threads = int(resources.get("cores", 0)), int(worker.get("nthreads", 1))
     if cores < 1 or "machine" not in resources:

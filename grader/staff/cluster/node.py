@@ -157,11 +157,11 @@ class Node:
 
 
 def own_scratch() -> tuple[Path, int]:
-    """Make a scratch folder. Return its path, and the descriptor that locks it. First remove the folders that killed
-    nodes of this user left.
+    """Make a scratch folder. Return (its path, the descriptor that locks it). Before that, remove the folders that
+    killed nodes of this user left.
 
     The kernel releases the locks of a dead process. A lock (`nodes`) lets only one node at a time make and remove
-    folders. Otherwise a node could remove another's new folder before it is locked.
+    folders. Otherwise a node could remove the new folder of another node before it is locked.
     """
     turn = os.open(slot_folder() / "nodes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

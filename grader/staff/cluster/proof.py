@@ -47,7 +47,7 @@ class Kit:
 
 
 def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -> Kit:
-    """Return the `Kit` of this machine, the judge's. `settings` are its fields from `seed` to `trust`."""
+    """Return the `Kit` of the judge's machine, on which this runs. `settings` are its fields from `seed` to `trust`."""
     place = config.resolve()
     return Kit(
         config=str(place.relative_to(ROOT) if place.is_relative_to(ROOT) else place),
@@ -61,7 +61,7 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this machine's tools by field of `Kit`. Raises KitError without a compiler."""
+    """Return {field of `Kit`: version of a tool on this machine}. Raises KitError without a compiler."""
     tools = toolchain.toolchain()
     return {
         "python": platform.python_version(),
@@ -77,7 +77,7 @@ def config_path(kit: Kit) -> Path:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """Return the facts about this machine that the ledger records, by field of `ledger.Machine`."""
+    """Return {field of `ledger.Machine`: fact about this machine}. `name` is the machine's name in the cluster."""
     known = machine.describe()
     return {
         "name": name,

@@ -91,8 +91,8 @@ _LARGEST_FOUND_BYTES = 4 << 20
 def main(container: Container, where: Path | Sequence[str], limit_s: float | None = None) -> int:
     """Grade the submission in the folder `where`, or in the folder that these command-line arguments name.
 
-    Returns the exit code: 0 if the results have a grade, 3 if the grader failed. Then standard error has a message. The
-    results file is written in both cases. Raises UsageError if the folder does not exist.
+    Returns exit code 0 if the results have a grade. If the grader failed, prints a message to standard error and
+    returns 3. Writes the results file in both cases. Raises UsageError if the folder does not exist.
     """
     if not isinstance(where, Path):
         if list(where[:1]) == [CHILD]:

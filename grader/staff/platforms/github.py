@@ -68,7 +68,7 @@ def find_roster(submissions: Path) -> Path | None:
 
 
 def _is_roster(path: Path) -> bool:
-    """Return True if the first line names a column of GitHub's. Other tables may have the same file name."""
+    """Return True if the first line names a column of GitHub's rosters. Other tables may have the same file name."""
     with explained(f"cannot read {path}"), path.open("rb") as file:
         first = file.readline(4096)
         return b"github_username" in first or b"github_id" in first
@@ -165,8 +165,8 @@ def _known(person: Enrolled) -> dict[str, object]:
 def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
     """Return the prefix before the username in folder names, such as "hw1-". It ends at a hyphen.
 
-    The chosen prefix leaves the most usernames of the roster when it is removed from the folder names. Of equally good
-    prefixes the longest is chosen.
+    Choose the prefix whose removal turns the most folder names into usernames of the roster; of equally good ones, the
+    longest.
     """
     first = min(titles, key=len, default="")
     cuts = ["", *(first[: k + 1] for k, char in enumerate(first) if char == "-")]
@@ -181,8 +181,8 @@ def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
 
 
 def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
-    """Return the submissions. A submission without a time gets the time of its clone's last commit. Raises UsageError
-    if git is missing, or if no submission has a commit."""
+    """Return the submissions; each without a time gets the time of its clone's last commit. Raises UsageError if git is
+    missing, or if no submission has a commit."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("--commit-times needs git, which is not installed here")

@@ -67,10 +67,8 @@ class Gradebook:
 
 
 def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked) -> Filled:
-    """Return the export at `path` with each student's total in it. A student without a total keeps the old grade.
-
-    Writes no file. Raises UsageError with file and line if the export and the students do not fit together.
-    """
+    """Return the export at `path` with each student's total in it. A student without a total keeps the old grade. Write
+    no file. Raises UsageError with file and line if the export and the students do not fit together."""
     table = cells.read(path)
     targets = book.read(table, asked)
     matched = matching.match([target.person for target in targets], students)
@@ -134,7 +132,7 @@ def _list(what: str, names: Sequence[str]) -> str:
 
 
 def _not_final(students: Sequence[Student]) -> str:
-    """Return a note on students whose total may still change: their names, or their number if all wait for one item."""
+    """Return a note on students whose total may still change: their ids, or their number if all wait for the same."""
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
         return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"

@@ -51,7 +51,7 @@ def late_s(root: Path, assignment: Assignment) -> float | None:
 
 
 def read_metadata(path: Path) -> Metadata:
-    """Return the submission time and the due date in a submission_metadata.json. A missing or invalid time is None.
+    """Return the submission time and the due date from a submission_metadata.json; None for a missing or invalid time.
 
     A student's own due date (an extension) replaces the assignment's. For a group, the latest due date counts.
     """

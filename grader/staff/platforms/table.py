@@ -110,7 +110,7 @@ _PARTICIPANT = re.compile(r"Participant (?P<number>\d{1,20})")
 
 
 def read_moodle(table: Table, asked: Asked) -> list[Target]:
-    """Return the participants in a Moodle worksheet, each with the cell of the grade. Raises UsageError for others."""
+    """Return the participants in a Moodle worksheet, each with the cell of the grade. Other files raise UsageError."""
     places = gradebook.columns(
         table, MOODLE_COLUMNS, "an offline grading worksheet of Moodle in English", OPTIONAL
     )
@@ -168,7 +168,7 @@ MOODLE = Gradebook("Moodle", read_moodle, fold=False, most=True)
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a platform for one submission: time, bytes of the results file, and a text on CPUs. None: unknown."""
+    """Limits of a platform for one submission. `bytes_back` limits the results file. None: no limit is known."""
 
     seconds: float | None = None
     bytes_back: int | None = None

@@ -221,7 +221,8 @@ def _starter(master: Path, solution: str) -> str:
 
 
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """Return the path of the master for each file to hand in. `given` is the first; the others lie beside it."""
+    """Return the path of the master for each file to hand in. `given`, if set, is the first, and the others lie beside
+    it."""
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}
@@ -234,7 +235,7 @@ def _first(*paths: Path) -> Path:
 
 
 def _writeup(root: Path, assignment: Assignment) -> Path | None:
-    """Return the path of the write-up's template in the lab, else for the main lab in the kit, else None."""
+    """Return the path of the write-up's template: the lab's own, else for the main lab the kit's; None without one."""
     own = assignment.lab_folder / "writeup_template.md"
     if own.is_file():
         return own

@@ -97,8 +97,8 @@ def given_objects(
 ) -> dict[str, bytes]:
     """Read reference objects compiled on other machines. Return them by path in the handout, beside the `own` objects.
 
-    `own` are the objects compiled here, by path in the handout. A file must have the name of an own object before the
-    hyphen, and each function of `named` that the own object has. Raises UsageError otherwise.
+    `own` are the objects compiled here, by path in the handout. Up to the hyphen, a given file must have the name of an
+    own object. It must contain each function of `named` that this object contains. Otherwise raises UsageError.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}
@@ -124,7 +124,7 @@ def given_objects(
 
 
 def refuse_unnamed(kit: Kit) -> None:
-    """Raise UsageError if no part uses a function that the reference exports: students could see it in the object."""
+    """Raise UsageError if the reference exports a function that no part uses: students could see it in the object."""
     named = {part.reference for part in kit.assignment.parts}
     for path in kit.reference_sources:
         for name in _BOUND.findall(path.read_text(encoding="utf-8", errors="replace")):

@@ -110,7 +110,7 @@ class ProofSetup:
     def ended(
         self, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run Python as `run` does. Return (exit code, output). Raises Unproved if it does not end in TIMEOUT_S."""
+        """Run Python in a folder as in `run`. Return (exit code, output). Raises Unproved after TIMEOUT_S seconds."""
         command = [sys.executable, *arguments]
         try:
             ended = subprocess.run(
@@ -201,7 +201,7 @@ def refuse_undecided(bench: ProofSetup, judged: Mapping[str, Mapping[str, Any]])
 
 
 def _parts(bench: ProofSetup, all_of_them: str) -> str:
-    """Return the ids of the parts that this machine can judge, joined, or `all_of_them` if it can judge all."""
+    """Return the ids of the parts that this machine can judge, joined by commas; `all_of_them` if it can judge all."""
     if not bench.lacking:
         return all_of_them
     return ", ".join(
@@ -210,7 +210,8 @@ def _parts(bench: ProofSetup, all_of_them: str) -> str:
 
 
 def imports_resolve(folder: Path) -> None:
-    """Raise Unproved if a module in the folder imports a missing module. Late imports of STAFF_ROOMS may be missing."""
+    """Raise Unproved if a module in the folder imports a missing module, except for imports of STAFF_ROOMS inside
+    functions."""
     known = imports.modules(folder)
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):
@@ -245,7 +246,8 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return {unjudged part: what is missing}. Raises Unproved unless the other parts earn 0, "not written yet"."""
+    """Return {unjudged part: missing program or device}. Raises Unproved unless all other parts earn 0 points and are
+    reported as "not written yet"."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:

@@ -76,12 +76,12 @@ def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
 
 
 def read(folder: Path) -> dict[str, list[WrongOutput]]:
-    """Return {id: wrong outputs} of a class's results folder. They are [] if a `result.json` cannot be read."""
+    """Return {submission id: wrong outputs} of a class's results folder; [] for a `result.json` that cannot be read."""
     return {path.parent.name: _of_result(path, wrong_outputs, []) for path in _results(folder)}
 
 
 def not_written(folder: Path) -> frozenset[str]:
-    """Return the ids of submissions in a class's results folder in which no part is written."""
+    """Return the ids of the submissions in a class's results folder whose parts are all "not written yet"."""
     return frozenset(path.parent.name for path in _results(folder) if _of_result(path, _is_unwritten, False))
 
 

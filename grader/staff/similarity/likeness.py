@@ -46,8 +46,8 @@ INDEX = "similar_index.json"
 def indexed(
     folder: Path, sources: Mapping[str, Source], key: str, make: Callable[[Source], Prints]
 ) -> dict[str, Prints]:
-    """Return each source's fingerprints by id. Read them from the index file in `folder`, or compute them by `make` and
-    store them. `key` must differ if starter or rules differ. If the index cannot be written, they are not stored."""
+    """Return each source's fingerprints by submission id. Read them from the index file in `folder`, or compute them by
+    `make` and store them if the folder is writable. `key` must change with the starter and the rules of the tokens."""
     path, stored = folder / INDEX, dict[str, Prints]()
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         for digest, (whole, named, functions, own) in json.loads(path.read_bytes()).items():
@@ -81,8 +81,7 @@ SAME_TEXT = 0.85
 LEAST_RARITY = 0.2
 """Weight of a fingerprint that every submission has. A fingerprint that only two submissions have has weight 1."""
 LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
-"""Least weight by which the common weight is divided, for a file and for a function: smaller weights are raised to it.
-"""
+"""Minimum of the weight by which the common weight is divided, for a file and for a function."""
 LEAST_CLASS = 20
 """Weights are computed as for a class of at least this size: a small class does not show which code is common."""
 COLUMNS = 2048
@@ -90,16 +89,16 @@ COLUMNS = 2048
 LONGEST_TEXT = 1 << 20
 """Maximum number of characters that are compared of one submission."""
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
-"""Minimum number of own tokens. A text with fewer is the starter, unchanged or nearly; it may have no fingerprint."""
+"""A text with fewer own tokens counts as the starter, unchanged or nearly so. It may have no fingerprint."""
 LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
-"""Limits on the characters of comments and literals that the starter lacks: in all, and per own token. Above both, they
-may hide code."""
+"""Limits on the characters in comments and literals that the starter lacks: in total, and per own token. A source above
+both limits may hide code in them."""
 
 
 def compare(
     sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
 ) -> Similarity:
-    """Compare all submissions with each other and with those in `old` (earlier years, by folder)."""
+    """Compare all submissions with each other, and with submissions of earlier years (`old`, by folder)."""
     given = frozenset(functions(starter))
     begun = tokens(starter, given)
     theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))
@@ -150,7 +149,7 @@ def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
 
 
 def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[str, float]]:
-    """Return the pairs of submissions that share a fingerprint without names, and {id: weight of its fingerprints}.
+    """Return (pairs of submissions that share a fingerprint without names, {id: weight of its fingerprints}).
 
     `every` holds this year's `count` submissions first, then submissions of earlier years, which form no pairs with
     each other.
@@ -309,7 +308,7 @@ def _only(pair: Pair) -> str:
 
 
 def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
-    """Return the pairs to show. A group of similar submissions is listed as such, so only its first pair is shown."""
+    """Return the pairs to show. A group of similar submissions has its own line, so only its first pair is shown."""
     group = {name: number for number, names in enumerate(similarity.groups) for name in names}
     found: list[Pair] = []
     seen: set[int] = set()
@@ -339,10 +338,8 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
 
 
 def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Source]:
-    """Return {submission id: source}, where a source joins all files that were handed in.
-
-    `is_class_run`: `folder` is a class's results folder, else submissions in any form. Raises UsageError without one.
-    """
+    """Return {submission id: source}, where a source joins all files that were handed in. `is_class_run`: `folder` is a
+    class's results folder, else submissions in any form. Raises UsageError if it has no submission."""
     from grader import submission
 
     beside = submission.companions_of(name)

@@ -82,8 +82,8 @@ def winnow(hashes: list[int]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Prints:
-    """Fingerprints of one source, without those of the starter. `whole` are of tokens with all names made equal,
-    `named` of tokens with their names, `functions` both kinds for each function. `own`: see `own_tokens`."""
+    """Fingerprints of one source that the starter lacks. `whole` are from tokens with all names equal, `named` from
+    tokens with their names. `functions` has both kinds for each function. `own` is the result of `own_tokens`."""
 
     whole: frozenset[int]
     named: frozenset[int]
@@ -110,7 +110,7 @@ def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: f
 
 
 def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
-    """Return the number of a text's tokens that lie in no run of GRAM tokens from the starter."""
+    """Return the number of a text's tokens outside of all runs of GRAM tokens that the starter has, too."""
     return len(tokens.codes) - sum(_covered(grams(tokens.codes), starter, len(tokens.codes)))
 
 
@@ -186,7 +186,7 @@ def _stretches(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple[int, int]:
-    """Return the longest run of equal codes that contains left[a] and right[b]: (length, left start)."""
+    """Return (length, left start) of the longest run of equal codes that contains left[a] and right[b]."""
     back = 0
     while back < min(a, b) and left[a - back - 1] == right[b - back - 1]:
         back += 1

@@ -135,7 +135,7 @@ def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
 
 
 def unread(source: Source) -> list[str]:
-    """Return the text of comments and literals, which has no tokens, line by line and without white space."""
+    """Return the lines of the text in comments and literals, without white space. This text has no tokens."""
     place, pieces = 0, []
     for kind, _, start, end in _scan(source):
         if kind != TEXT:

@@ -101,7 +101,7 @@ class History:
         return self.judged[-1] if self.judged else None
 
     def of_object(self, sha256: str) -> Judged | None:
-        """Return the last verdict on an object with this digest, or None."""
+        """Return the last verdict whose `object_sha256` is this digest, or None."""
         return next((one for one in reversed(self.judged) if one.object_sha256 == sha256), None)
 
     def alike(self, text: str, others: tuple[bytes | None, ...] = ()) -> Judged | None:
@@ -477,7 +477,7 @@ class Loop:
         )
 
     def _same(self, content: Content, known: Judged) -> None:
-        """Print and record the verdict `known` on an equal object again, with its old time."""
+        """Print and record the verdict `known` again, because the new object is equal. Nothing is measured again."""
         self.screen.say(
             f"{self.history.relation(known).capitalize()} {known.name}: the object is equal byte for byte, "
             "so its results are the same. Its time was measured then."

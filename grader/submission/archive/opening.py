@@ -50,7 +50,7 @@ MAX_STREAMS = 10_000
 
 
 class NoRoom(KitError):
-    """Error for a disk without room for temporary files. It is not the submission's fault, and others may still fit."""
+    """Error for a disk without room for a submission. Smaller submissions may still fit, so the run goes on."""
 
 
 def is_archive_name(name: str) -> bool:
@@ -95,7 +95,7 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
 
 
 class _Decoder(Protocol):
-    """Interface of Python's decompressors for bzip2 and xz; `_Gzip` adapts zlib's to it. `eof`: the stream is over."""
+    """Interface of Python's decompressors for bzip2 and xz, and of `_Gzip`. `eof`: the end of the stream was read."""
 
     eof: bool
     unused_data: bytes
@@ -175,7 +175,7 @@ def _compressed_tar(
 def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
     """Write pieces to an unnamed file under `scratch`. The system removes it when this process ends, even if killed.
 
-    Raises NoRoom if the disk is full, KitError if the file cannot be written, and the errors of `pieces`.
+    Raises NoRoom if the disk is full, KitError if the file cannot be written, and any error that `pieces` raises.
     """
     with explained(f"cannot make a file in {scratch}", KitError):
         # Unbuffered: closing would write the rest of a failed buffer again and raise another error.

@@ -81,7 +81,7 @@ class Archive(Protocol):
 
 
 def split_name(raw: bytes, encoding: str) -> tuple[tuple[str, ...], str]:
-    """Split a stored name into its parts. Return them and the reason to refuse the name, or "".
+    """Split a stored name. Return (its parts, the reason to refuse it or "").
 
     A backslash is a separator, too, because some programs for Windows write it. `.` and empty parts are dropped. Names
     with `..`, a root or a drive letter are refused; their parts are kept, because they show whose entry it is.
@@ -111,5 +111,5 @@ def shown(name: str, limit: int = 80) -> str:
 
 
 def _escaped(name: str) -> bool:
-    """Return True if all lone surrogates come from Python's `surrogateescape`: each is a byte that was not UTF-8."""
+    """Return True if each lone surrogate in `name` is a byte that was not UTF-8 (Python's `surrogateescape`)."""
     return all(0xDC80 <= ord(char) <= 0xDCFF for char in name if 0xD800 <= ord(char) <= 0xDFFF)
