@@ -355,7 +355,7 @@ def _require_relative_imports(folder: Path) -> None:
         try:
             named = list(imports.imports("", path, {}))
         except (SyntaxError, ValueError):
-            continue  # Importing it reports the error.
+            continue  # `load` imports the module later, and reports the error.
         for found in named:
             if f"{found.imported}.".startswith(f"{own}."):
                 inside = found.imported.removeprefix(own).removeprefix(".")

@@ -168,7 +168,7 @@ TIMEOUT_S = 60.0
 START_THREAD = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
 """Function of libstdc++ with which `std::thread` starts a thread."""
 WRAPPED = ("_exit", "pthread_create", START_THREAD, "__tsan_func_entry", "__tsan_func_exit")
-#: Without optimisation, the compiler keeps every access in its source line.
+#: Build with ThreadSanitizer. Without optimisation (-O0), the compiler keeps every access in its source line.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
     link_flags=("-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in WRAPPED)),

@@ -184,7 +184,7 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
             raise _Strange(f"lists or mappings more than {MAX_DEPTH} deep", event.start_mark.line + 1)
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         value = ({} if is_mapping else []) if _is_wanted(stack) else None
-        # If this is a key, it has no text, and its value is left out.
+        # If this list or mapping is a key, the key has no text, and its value is left out.
         outer.add(value, None)
         stack.append(_Open(value, is_mapping))  # type: ignore[arg-type]
     if event.anchor and value is not None:

@@ -89,9 +89,9 @@ def outcome(appeal: Appeal) -> str:
     if appeal.chosen is None:
         return f"No round counts, because the machine was too unsteady. The recorded {before} points stay."
     round_ = appeal.rounds[appeal.chosen]
-    points = f"{words.number(round_.points)} points (round {appeal.chosen + 1}, the middle one by points)"
+    points = f"{words.number(round_.points)} points (the median: round {appeal.chosen + 1})"
     if appeal.accepted:
-        return f"The recorded result is now that of this appeal: {points}. It had {before} points before."
+        return f"The recorded result is now this appeal's: {points}. It had {before} points before."
     return (
         f"This appeal measured {points}. The recorded result has {before} points, and has not been changed."
     )

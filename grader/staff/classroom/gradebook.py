@@ -309,7 +309,7 @@ def report(
     ]
     if stale:
         print(
-            f"note: {len(stale)} results are of {assignment.path} as it was before its last change; "
+            f"note: {len(stale)} results were judged before the last change of {assignment.path}; "
             "`run ... --resume` grades them again",
             file=stream,
         )

@@ -287,14 +287,14 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
         changes.append(f"--config {config} in place of {before.config}")
     if wanted.seed is not None and wanted.seed != before.seed:
         changes.append(
-            f"--seed {wanted.seed} in place of {'its own' if before.seed is None else before.seed}"
+            f"--seed {wanted.seed} in place of {'the seed in the file' if before.seed is None else before.seed}"
         )
     if timing != before.timing:
         changes.append("--no-time, although the earlier run measured times")
     if changes:
         raise UsageError(
             f"{wanted.out} was graded with other options: {' and '.join(changes)} would put its verdicts out of date; "
-            "leave that out to continue as before, or add --regrade"
+            "leave these options out to continue as before, or add --regrade to grade all again"
         )
 
 

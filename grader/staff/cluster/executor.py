@@ -398,7 +398,7 @@ class ClusterExecutor:
             return
         self._deaths[name] += attempt.alone
         if self._deaths[name] >= MOST_DEATHS:
-            why = f"{self._deaths[name]} machines were lost while they judged it and nothing else"
+            why = f"{self._deaths[name]} machines were lost while they judged it alone"
             yield Failed(name, why, died=True, final=True)
             return
         self._suspects.add(name)

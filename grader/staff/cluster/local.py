@@ -74,7 +74,7 @@ def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -
 
     from distributed import Client
 
-    # The judge reports lost connections itself.
+    # Turn off the log of dask: the judge reports lost connections itself.
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -295,7 +295,7 @@ def prepare(arguments: list[str]) -> int:
     torch = parse.parse_args(arguments).torch
     assignment = _first_assignment([ROOT])
     if all_on_card(assignment.parts):
-        # GPU kernels are compiled at their first call, for the GPU of that machine.
+        # GPU kernels are compiled at their first call, for the GPU of the machine that judges them.
         return EXIT_PASS
     reference = assignment.lab.reference()
     reference.program()

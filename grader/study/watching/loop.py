@@ -437,7 +437,8 @@ class Loop:
             if isinstance(event, Built) and event.build.object_path is not None:
                 self._object_sha256 = self._digest(event.build.object_path)
                 known = None if fresh else self.history.of_object(self._object_sha256)
-                # The pictures that `observe` has collected belong to the last verdict. An earlier one is judged again.
+                # The pictures that `observe` has collected belong to the last verdict. So an object with an older
+                # verdict is judged again.
                 if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
                 if known is not None:

@@ -43,9 +43,9 @@ FOREIGN = (
     (b"<", "a web page"),
 )
 USUAL = "hand in a zip or a tar.gz"
-#: `xz -9` needs 65 MiB to unpack; a header may ask for 4 GiB.
+#: Limit on the memory to unpack a file of xz. `xz -9` needs 65 MiB, but a header may ask for 4 GiB.
 XZ_MEMORY_BYTES = 128 << 20
-#: Parallel packers write a stream per block of 64 KiB or more. Even an empty stream costs time.
+#: Limit on the streams in a file: parallel packers write one per block of 64 KiB or more. Empty streams cost time, too.
 MAX_STREAMS = 10_000
 
 

@@ -168,7 +168,7 @@ class ZipArchive:
             raise Unreadable(DAMAGED)
         at, remaining = where.offset + _LOCAL.size + header[-2] + header[-1], where.packed_bytes
         while remaining > 0:
-            # The caller may read two members in turn, which moves the file's own position.
+            # The caller may read two members in turn, so the file's position may have moved.
             self._file.seek(at)
             piece = self._file.read(min(remaining, PIECE_BYTES))
             if not piece:
