@@ -88,7 +88,7 @@ def _lines_in(name: str, text: str) -> set[int]:
 
 
 def _without_questions(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis of an infinite output without its questions about the cause, once the cause is known."""
+    """Drop questions about the cause from a diagnosis of NaN or infinity. Other diagnoses are returned unchanged."""
     numbers = NUMBERS.search(diagnosis.message) if diagnosis.code in ("not_finite", "overflow") else None
     return replace(diagnosis, message=f"NaN or infinity. {numbers[0]}") if numbers else diagnosis
 
@@ -207,7 +207,7 @@ class Closer:
         name = self.source.name
         if stuck := self.body.stuck_loops()[:MOST_STOPPED]:
             shown = [
-                f"  {name}:{place.line}: {place.text}   (it tests {tested} and changes {changed or 'nothing of it'})"
+                f"  {name}:{place.line}: {place.text}   (it tests {tested}, but changes {changed or 'no variable'})"
                 for place, tested, changed in stuck
             ]
             lead = diagnosis.message.partition(" Look for ")[0]

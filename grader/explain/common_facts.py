@@ -14,7 +14,7 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Axis, usual_axes
 
 Sizes = Mapping[str, int]
-#: Numbers of which a size may have to be a multiple.
+#: Numbers that are tried in conditions such as "N is a multiple of 8".
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 #: Least numbers of right and of wrong inputs: for a condition that compares sizes, and for a condition that names a
 #: number. With fewer inputs the condition could hold by chance.

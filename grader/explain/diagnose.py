@@ -113,7 +113,7 @@ def diagnose(
         bad_place = _place_of(bad, seen) if np.array_equal(bad, seen.wrong) else EVERYWHERE
         return _report(*oracle.not_finite(seen, amount), bad_place, seen)
     found = None
-    # If all errors are within a few tolerances, the predictions of many suspects would fit.
+    # Try suspects only if an error is large. If all errors are small, many predictions would fit.
     if (abs(seen.actual - value) > 8 * seen.tolerance).any():
         found = first_found(oracle.relations, seen)
         if found is None:

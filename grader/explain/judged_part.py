@@ -69,7 +69,7 @@ class JudgedPart:
     broken: tuple[Case, Call] | None
     """The case whose call returned no output, and that call."""
     fresh: Callable[..., Session]
-    """Function that starts a new runner with this number of `threads`."""
+    """Function that starts a new runner; its keyword `threads` is the number of threads."""
     command: str
     """Start of a command line in messages; the name of a part follows."""
     watch_races: Callable[[Part], str] | None = None

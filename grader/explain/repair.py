@@ -61,7 +61,7 @@ def repairs(
     plain = second.edited(part, text) if 0 < len(macros) <= MOST_LINES else None
     if plain is not None and not plain.bad and all(map(partial(_Search(plain).is_right, number=0), cases)):
         lines = [f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}" for line in macros]
-        words = "With brackets around the whole text of this macro, and around each parameter there, it is"
+        words = "With brackets around the whole text of this macro, and around its parameters, the part is"
         return "\n".join([f"{words} right on all {len(cases)} inputs that were tried:", *lines])
     tried, found, count = edits.candidates(source, names), dict[int, Edit](), len(cases)
     used = set(re.findall(r"\w+", " ".join(body.rows[line - 1] for line in near)))
@@ -83,7 +83,7 @@ def repairs(
         f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
     ]
     change = "this change" if len(found) == 1 else "one of these changes"
-    return "\n".join([f"With {change} it is right on all {count} inputs that were tried:", *lines])
+    return "\n".join([f"With {change} the part is right on all {count} inputs that were tried:", *lines])
 
 
 def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit]:

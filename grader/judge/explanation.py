@@ -167,8 +167,8 @@ def _with_files(known: Diagnosis, results: Correctness) -> Diagnosis:
 
 
 BUDGET_S, CALL_S, WAIT_S = 6.0, 5.0, 2.0
-"""Limits in CPU seconds on a search with the checked build and on each of its calls. A call that only waits may take
-WAIT_S seconds longer."""
+"""Limits in CPU seconds on a search with the checked build and on each of its calls. The wall time of a call is limited
+to WAIT_S plus twice the limit on its CPU time."""
 
 
 class Edited:
@@ -179,9 +179,9 @@ class Edited:
         self.session: Session | None = None
 
     def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
-        """Call the function with edit `number` on the inputs of a case; None if the runner fails. `cpu_s` limits it.
+        """Call the function with edit `number` on the inputs of a case; None if the runner fails.
 
-        `fresh`: use a new runner, because an earlier edit may have damaged the last runner's memory.
+        `fresh`: use a new runner, because an earlier edit may have damaged memory. `cpu_s` limits the call's CPU time.
         """
         marker = self.marker
         if fresh and self.session is not None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Marker:
-    """Calls one part's function, of the student or the reference, and compares the outputs with the oracle.
+    """Caller of one part's function, the student's or the reference's. It compares the outputs with the oracle.
 
     For each case it keeps the mask of the first wrong output.
     """

@@ -88,16 +88,16 @@ def reached(body: Body) -> list[Reached]:
 
 
 def indices(body: Body, line: int) -> list[Place]:
-    """Return the lines that compute the indices used in a line of `body`, or of a function that it calls.
+    """Return the lines that compute the indices used in line `line` of `body`, or of a function that it calls.
 
-    See `Body.indices`. Returns [] for a line of another function.
+    See `Body.indices`. Returns [] for a line of any other function.
     """
     around = [at.body for at in reached(body) if at.body.opened <= line <= at.body.last]
     return min(around, key=lambda each: each.last - each.opened).indices(line) if around else []
 
 
 def without_effect(body: Body) -> list[tuple[Place, str, str]]:
-    """Return the functions that a part calls and that only change copies: their lines, names, and a parameter's name.
+    """Return (line, function, parameter) for each function that the part calls and that only changes a copy.
 
     Such a function returns nothing, has no parameter that refers to the caller's memory, and sets elements of a vector
     that it gets by value.

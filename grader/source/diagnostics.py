@@ -183,7 +183,7 @@ def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
     lines = [f"{where}: error: {text}", *_excerpt(first, sources.get(first.file, ""))]
     if first.via and first.file in sources:
         lines.append(
-            f"(noticed inside the header {first.via.rpartition('/')[2]} while it compiled this line)"
+            f"(the error was noticed inside the header {first.via.rpartition('/')[2]}, which this line uses)"
         )
     hint = hint_for(text, first.line, sources.get(first.file, ""), first.via.rpartition("/")[2])
     if hint:

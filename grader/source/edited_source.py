@@ -71,12 +71,12 @@ def ranked_edit(
     places: Sequence[tuple[int, int, str]],
     words: str = "",
 ) -> tuple[float, Edit]:
-    """Return an edit of the line at the offset `at`, with its rank."""
+    """Return (rank, edit of the line that contains the offset `at`)."""
     return rank, Edit(line_of(code, at), old, new, tuple(places), words)
 
 
 def insertion(at: int, text: str) -> tuple[int, int, str]:
-    """Return a place of an edit that adds a text."""
+    """Return the place (start, end, new text) of an edit that inserts a text at an offset."""
     return at, at, text
 
 

@@ -2,7 +2,9 @@
 
 `candidates` lists edits of the functions that a part runs: another variable of the same type, two arguments swapped, a
 bound one more or less, a `continue` left out. `grader.source.edited_source` compiles them together. Edits of statements
-are here, edits of expressions in `grader.source.expression_edits`.
+are here, edits of expressions in `grader.source.expression_edits`. Functions that yield edits get a source without
+comments (`code`), the offsets `begin` and `end` of a function in it, and its variables (`known`). They yield (rank,
+edit); the lowest rank is the likeliest edit.
 
 The text is untrusted. Edits, names and functions are limited in number.
 """
@@ -60,7 +62,7 @@ _FOR_HEAD = re.compile(r"\bfor\s*\(")
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
 _ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
-#: A statement that is not a declaration: an assignment, a call, `++` or `--`. It prints nothing: strings are blanked.
+#: The beginning of an assignment, a call, `++` or `--`. Declarations and statements that print do not match.
 _ACTS = re.compile(
     r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
@@ -110,14 +112,14 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     found += list(_repeated(code, found))
     used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
     found += in_macros(code, used)
-    # Some vector instructions require constant arguments, and a vector is not a single number.
+    # Drop edits of numbers on lines with vector instructions: some of these require constant arguments.
     vectors = {line_of(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
     kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
-    # The counter of a loop macro is declared by its use.
+    # Drop edits of the counter where a loop macro is used, because this use declares the counter.
     by_macro = {(each.begin - len(each.name), each.begin) for each in used}
     by_macro = {span for span in by_macro if _IN_MACRO.search(row_before(code, span[0]))}
     kept = [each for each in kept if not any(place[:2] in by_macro for place in each[1].places)]
-    # A lambda expression knows only the variables that it names.
+    # Drop edits that use in a lambda expression a variable that the lambda does not name.
     for one in _CAPTURES.finditer(code):
         last = closed(code, one.end(), "{}")
         others = {each.name for each in used} - set(WORD.findall(code[one.start() : last]))
@@ -153,7 +155,7 @@ def _changes_nest(
 
 
 def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits of all places with the same text, for a mistake that was copied."""
+    """Yield edits that change all places with the same text alike, because a mistake may have been copied."""
     alike = dict[tuple[str, int, str], list[tuple[float, Edit]]]()
     for rank, edit in found:
         begin, end, new = edit.places[0]
@@ -333,7 +335,7 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
     for one in statements[:MOST_UNITS]:
         if one.is_bare or not _ACTS.match(one.text):
             continue
-        # A variable of an unknown type may not be known at the other place.
+        # Move the statement only to places at which all of its names are known.
         names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
         to = list[tuple[int, str]]()
         is_set = _ADDED_TO.match(one.text)
@@ -383,7 +385,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                 text = f" if (@) {{ {copy} }} "
                 how = "this statement" if "\n" in code[at:last] else "this line"
                 how += " in a loop of its own" if copied else ""
-                # Braces around both loops, if the loop is itself the body of a loop. Braces of inner loops close first.
+                # Put braces around both loops if the outer one is the body of another loop. Inner braces close first.
                 depth = sum(one[1] <= outer < one[2] for one in loops)
                 opens, closes = ("", "") if outer in apart else (" {", " }")
                 mark = f"/*{MOST_DEPTH - depth:03}*/" if closes else ""
@@ -592,7 +594,7 @@ def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
 
 
 def _hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that use an outer variable where the counter of a loop hides it, also the counter of a macro."""
+    """Yield edits that use an outer variable where a counter of the same name, of a loop or loop macro, hides it."""
     for each in known:
         if not (begin <= each.begin < end) or each.kind != "int":
             continue

@@ -1,4 +1,4 @@
-"""Edits of expressions: another variable, number, argument, term or factor. The lowest rank is the likeliest edit."""
+"""Edits of expressions: another variable, number, argument, term or factor. See `grader.source.edits`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
 
 
 def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that replace a variable or a small number, each with its rank: the lowest is the likeliest."""
+    """Yield edits that replace a variable or a small number."""
     steps, counters = set(_STEP.findall(code, begin, end)), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
     defined = set(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]", code, re.MULTILINE))
@@ -177,7 +177,7 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         if declared is not None and declared[1] in steps:
             continue
         at, used = last.end(), set(WORD.findall(last[0]))
-        # A loop that begins at its end does nothing.
+        # Leave out names in the loop's end: a loop that begins at its end does nothing.
         if re.search(r"\bfor\s*\($", row_before(code, last.start())):
             used |= set(
                 WORD.findall(code[at : code.find(")", at)].split(";")[1] if ";" in code[at : at + 2] else "")
@@ -281,7 +281,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
                 place = insertion(at, f" {by} (@ ? {atom} : {neutral})")
                 yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", [place])
-        # A sum to which a term is added must first be scaled to a new maximum.
+        # In a running softmax, the old sum must be scaled to the new maximum before a term is added.
         target = re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\+=", code[first:right])
         scales = [atom for atom in fitting if "[" not in atom and atom in scope][:MOST_ATOMS]
         for k, atom in enumerate(scales if target is not None else ()):

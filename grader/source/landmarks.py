@@ -135,7 +135,7 @@ class Body:
 
     @cached_property
     def _helpers(self) -> dict[str, tuple[str, range]]:
-        """Text and lines of each function of the file that this one calls, directly or through others."""
+        """Text and lines of each function of the file that this function calls, directly or not, by name."""
         code = "\n".join(self.code)
         known = {each.name: each for each in reversed(definitions(code)) if each.name != self.name}
         found, waiting = dict[str, tuple[str, range]](), [self.all_code()]
@@ -148,7 +148,7 @@ class Body:
         return found
 
     def calls(self, pattern: str) -> list[Place]:
-        """Return the lines that call a function of the file with the pattern in it, directly or by another function."""
+        """Return the lines that call, directly or not, a function of the file in which the pattern occurs."""
         wanted = re.compile(pattern)
         names = {
             name
@@ -200,7 +200,7 @@ class Body:
         return [place for place in self.find(pattern) if place.line not in made]
 
     def copied_in(self, pattern: str) -> list[str]:
-        """Return the copies of (and pointers to) arrays on lines with the pattern, each followed by the array's name.
+        """Find copies of (or pointers to) arrays in lines with the pattern. Return names: each copy, then its array.
 
         If the pattern matches the names of some of these arrays, the others are left out.
         """
@@ -225,7 +225,7 @@ class Body:
         return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER)
 
     def values(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set one of these variables or its elements, without loop counters and parameters."""
+        """Return the lines that set one of these variables or its elements. Not loop counters and parameters."""
         begun = re.findall(r"\bfor\s*\(\s*[\w:]+\s+(\w+)", self.all_code())
         counters = {*begun, *(name for _, name, _ in self._ends())}
         wanted = set(names) - counters - set(self.parameters)
@@ -240,7 +240,7 @@ class Body:
     def stored(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set a variable whose value is then stored into one of these arrays.
 
-        If the variable's name is declared several times, only the lines that set the stored variable are returned.
+        If several variables have the same name, only the lines that set the stored one are returned.
         """
         found = set[Place]()
         for place in self.stores(names):
@@ -636,7 +636,7 @@ class Body:
         return [self.place(n) for n, _, end in self._ends() if len(counters[end]) > 1]
 
     def _ends(self) -> list[tuple[int, str, str]]:
-        """Return the line, the counter and the end of each loop: `i < N` gives ("i", "N")."""
+        """Return (line, counter, end) of each loop: `i < N` in line 7 gives (7, "i", "N")."""
         ends = list[tuple[int, str, str]]()
         for n in self.lines():
             for control in self._controls(n):

@@ -9,7 +9,7 @@ from itertools import islice
 
 from grader.source.landmarks import closed
 
-#: Largest number of uses of a macro.
+#: Largest number of uses of a loop macro that are read.
 MOST_USES = 256
 _DECLARED = re.compile(
     r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)"
@@ -23,7 +23,7 @@ _LOOP_MACRO = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*,[^()\n]*\)[^\n]*\bfor\s*\(\s*int\s+\2\b", re.MULTILINE
 )
 _CONSTANT = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\d+[ \t]*$", re.MULTILINE)
-#: Objects of a struct, declared by its name.
+#: A declaration of objects of a struct: `Matrix A, B;`.
 _OBJECTS = re.compile(r"^[ \t]*([A-Z]\w*)\s+(\w+(?:\s*,\s*\w+)*)\s*;", re.MULTILINE)
 
 
@@ -112,7 +112,7 @@ def scope_end(code: str, at: int, blocks: Sequence[tuple[int, int]]) -> int:
             break
     else:
         return len(code)
-    # In the head of a `for`, the bracket is closed after two semicolons.
+    # A name that the head of a `for` declares is known in the whole loop.
     head = re.compile(r"for\s*\(").match(code, max(0, code.rfind("for", 0, at)))
     if head is not None and (after := closed(code, head.end(), "()")) > at:
         return statement_end(code, after)
@@ -200,7 +200,7 @@ def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
         last = statement_end(code, pragma.end())
         own = {word for one in _OWN_CLAUSE.finditer(pragma[1]) for word in WORD.findall(one[1] or one[2])}
         own |= {each.name for each in known if pragma.end() <= each.begin < last}
-        # The counters of the loops that are shared out are private.
+        # The counters of the loops that OpenMP divides among the threads are private.
         own |= set(re.findall(r"\bfor\s*\(\s*(\w+)\s*=", code[pragma.end() : last])[:3])
         for each in known:
             is_number = is_whole(each.kind) or each.kind.endswith(("float", "double"))
