@@ -18,7 +18,7 @@ struct Gpt149Head {
 struct Gpt149ExpertKernels {
     // Number of queries in a vector, and of vectors in the largest tile.
     int lanes, vectors;
-    // Returns the floats of scratch, aligned to 64 bytes, that a tile needs.
+    // Returns how many floats of scratch memory, aligned to 64 bytes, a tile needs.
     std::size_t (*scratch)(int d);
     // Computes O for `count` vectors of queries from query `first` on.
     void (*tile)(const Gpt149Head &head, int first, int count, float *scratch);

@@ -361,7 +361,7 @@ void tile(const Gpt149Head &head, int first, int count, float *scratch) {
     }
 }
 
-// Floats of scratch for Q^T, O^T and P^T.
+// Number of floats of scratch memory for Q^T, O^T and P^T.
 std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock) * kVectors * kLanes; }
 
 // ---- the peak: the most multiply-adds that one core can do at this level, with which the kernels are compared.

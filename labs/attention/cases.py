@@ -79,7 +79,7 @@ def _random(shape: Shape, draws: Draws) -> Inputs:
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
     """Random Q and K; each row of V is one-hot, so each output is a softmax weight or (N > d) a sum of several."""
     q, k = _random_qk(shape, draws, SCORE_SD)
-    # Each column gets equally many ones (up to one), in an order that differs from head to head.
+    # The columns' numbers of ones differ by at most one. Their order differs from head to head.
     column = _orders(shape, draws) % shape["d"]
     v = np.zeros(_sizes(shape), np.float32)
     np.put_along_axis(v, column[..., None], 1.0, 3)

@@ -134,7 +134,7 @@ class GpuBackend(Backend):
         return None
 
     def is_disturbed(self, diagnosis: Diagnosis) -> bool:
-        # Others may fill the GPU's memory. A call of many small operators waits for the GPU after each of them.
+        # Other submissions may fill the GPU's memory, or delay each of the many small operators of a call.
         may_be = diagnosis.code == "timeout" or NO_ROOM.search(diagnosis.message) is not None
         return self.host.card is not None and may_be
 

@@ -416,7 +416,7 @@ def _much(played: Replay, allowed: Collection[str]) -> list[str]:
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
-    """Return the names in a function's source that no kernel needs. `with_calls`: also torch's that are not allowed."""
+    """Return the names in a function's source that no kernel needs; `with_calls`: also torch's forbidden functions."""
     if not isinstance(built, PythonBuild):
         return []
     named = [name for entry, name in built.reaches if entry == function]

@@ -58,8 +58,8 @@ marshal. pickle. _pickle. shelve. torch.load numpy.load torch.utils.cpp_extensio
 types.CodeType types.FunctionType types.MethodType
 """
 REACHING = tuple(_REACHING.split())
-"""Names by which a file could act differently in timed calls. These calls appear neither in a trace (`gpu.tracing`) nor
-among the "calls" lines."""
+"""Names by which a file could act differently in timed calls. Their use is neither recorded in a trace (`gpu.tracing`)
+nor printed as a "calls" line."""
 _LEADING = """
 tb_frame f_back f_globals f_locals gi_frame cr_frame __globals__ __closure__ __subclasses__ __code__ __defaults__
 __kwdefaults__ __builtins__

@@ -174,7 +174,7 @@ class DeviceRounds:
         return min(_known_sets[key], sets_for(self.tensors, 0.0, free_bytes))
 
     def shared_trial_s(self, key: tuple[Any, ...], free_bytes: int) -> float:
-        """Return the seconds for one set from the trial of any worker of this class, else from an own trial.
+        """Return the seconds for one set, by an earlier trial of a worker that grades this class, else by a new trial.
 
         These seconds only decide how many sets a call has. Every timing measures the reference anew in its rounds.
         """

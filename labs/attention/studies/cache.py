@@ -62,7 +62,7 @@ class Shape:
 
 
 Walk = tuple[str, Model, Shape]
-"""One simulation: the kernel's name, the cache and the sizes."""
+"""One simulated walk through a kernel's loops: the kernel's name, the cache and the sizes."""
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ Calls = tuple[dict[str, Callable[[], object]], Callable[[Any], Callable[[], obje
 
 
 def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
-    """Return PyTorch's versions of a part, by name, and a function that makes such a call of a kernel."""
+    """Return calls of PyTorch's versions of a part, by name, and a function that makes such a call from a kernel."""
     import torch
     import torch.nn.functional as F
 

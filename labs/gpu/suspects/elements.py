@@ -76,7 +76,7 @@ GELU += [
 
 
 def by_columns(t: Array) -> Array:
-    """Return the matrix that a kernel sees if it assumes row after row, while `t` is stored column after column."""
+    """Return the matrix that a kernel sees if it reads `t` row by row, although `t` is stored column by column."""
     return t.ravel(order="F").reshape(t.shape)
 
 

@@ -115,7 +115,7 @@ class Digits:
 
 
 def draw(count: int, seed: int) -> Digits:
-    """Draw `count` digits from a seed in random order. Each digit occurs equally often, up to one image.
+    """Draw `count` digits from a seed, in random order. The numbers of images of any two digits differ by at most 1.
 
     The same seed gives the same images, but a pixel may differ by 1 on a processor that rounds exp() differently.
     """
