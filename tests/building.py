@@ -26,7 +26,7 @@ from grader.study import race
 from grader.study.standalone import Kit
 
 Sizes = tuple[int, ...]
-#: Each set of flags needs a precompiled header: 6 to 30 s. Tests that do not depend on flags use the kit's own.
+#: Each set of flags needs a precompiled header: 6 to 30 s. Tests that do not depend on flags use the kit's own flags.
 PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
 SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))
 HEAD = "#include <torch/extension.h>\n"
@@ -83,7 +83,7 @@ def call(of: StudentObject, name: str, *values: object) -> object:
 
 
 def cpu_growth(act: Callable[[int], object], small: int, large: int, repeat: int = 5) -> float:
-    """Return the ratio of CPU times of `act`: large size to small size, each from its best run."""
+    """Return the CPU time of act(large) divided by that of act(small), each the least of `repeat` runs."""
 
     def least_s(size: int) -> float:
         return min(timeit.repeat(lambda: act(size), timer=time.thread_time, number=1, repeat=repeat))

@@ -1,4 +1,4 @@
-"""The numbers of `fill_uniform` (gpu/card/kernels.cu), computed with NumPy: inputs need not be read from the GPU."""
+"""NumPy version of `fill_uniform` (gpu/card/kernels.cu), which fills the inputs of a timed call on the GPU."""
 
 from grader.core.arrays import Array, np
 from grader.core.precision import encoded, widened

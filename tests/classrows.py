@@ -49,7 +49,7 @@ def assignment() -> Assignment:
 
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
-    """Return a CPU time of `ratio` x 160 ms. `slow`: True for this verdict. `graded`: False if it gives no points."""
+    """Return a CPU time of `ratio` x 160 ms. `slow`: the verdict. `graded`: False if points do not depend on it."""
     verdict, flags = "slow" if slow else "pass", () if graded else ("not_graded",)
     interval = (ratio * 0.97, ratio * 1.04)
     return Timing(160.0, 160.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, True, flags=flags)
@@ -74,7 +74,7 @@ def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> t
 
 QUOTED = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
 
-#: Messages of parts without an output, by verdict. The next table has codes that differ from the verdict's name.
+#: Messages of parts without an output, by verdict. CODES has diagnosis codes that differ from the verdict.
 ENDED = {
     "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
     "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",

@@ -135,7 +135,7 @@ def process_state_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def failed_explanations() -> Iterator[list[Flag]]:
-    """Fail a test in which code raised while it explained a result. A test of such code clears the list."""
+    """Fail a test in which an explanation of a result raised. Tests of such exceptions clear the list."""
     failed: list[Flag] = []
     flags = explanation_errors.flags
 
@@ -150,7 +150,7 @@ def failed_explanations() -> Iterator[list[Flag]]:
 
 @pytest.fixture
 def edited_builds() -> None:
-    """Let explanations in this test search for an edit of the source. Other tests skip this search, which compiles."""
+    """Let this test search for an edit that makes a part right. Other tests skip the search, because it compiles."""
 
 
 @pytest.fixture(autouse=True)
@@ -208,7 +208,7 @@ def keeping(source: str, *functions: str) -> str:
 
 
 def lightly(text: str) -> str:
-    """Return the C++ file with less optimisation: it compiles in half the time. Its kernels must not be timed."""
+    """Return the C++ text with a pragma for -O1, which halves the compile time. Its kernels must not be timed."""
     return f'_Pragma("GCC optimize(\\"O1\\")")\n{text}'
 
 

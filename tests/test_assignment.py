@@ -157,7 +157,7 @@ def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_reveal_one_another() -
 
 
 def test_cached_inputs_and_expected_values_are_those_of_their_own_lab_and_oracle() -> None:
-    """The caches know labs and oracles by id. Python gives the id of an object that is freed to the next object."""
+    """Keys of the caches have the lab's and oracle's id(), which Python may reuse after the object is freed."""
 
     class Made:
         def __init__(self, number: int) -> None:

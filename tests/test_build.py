@@ -257,7 +257,7 @@ def test_bad_requests_and_a_missing_compiler(tmp_path: Path, monkeypatch: Patch)
 
 def test_building_needs_no_torch(monkeypatch: Patch) -> None:
     assert toolchain.describe()["torch"] == toolchain.torch_files().version == toolchain.torch_version()
-    # A file is compiled by the C++ standard that torch requires; without torch by the kit's own.
+    # A file is compiled with torch's C++ standard; without torch with the kit's.
     with_torch = toolchain._toolchain_for.__wrapped__("g++", None)
     monkeypatch.setattr(toolchain, "_torch_root", lambda: None)
     assert toolchain.describe()["torch"] == toolchain.ABSENT

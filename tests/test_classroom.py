@@ -257,7 +257,7 @@ def test_wrong_usage_of_the_grader_is_one_line() -> None:
     assert not (SMALL.parent / "results").exists()
 
 
-def test_a_class_on_a_card_has_half_as_many_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_on_a_gpu_has_half_as_many_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job needs memory of the machine's only GPU for its tensors and compilers."""
     monkeypatch.setattr(planning.machine, "describe", lambda: {"cores": 8, "memory_bytes": 64 << 30})
     for lab, card, jobs in (("gpu", tmp_path, 4), ("gpu", tmp_path / "none", 8), ("softmax", tmp_path, 8)):

@@ -42,7 +42,7 @@ OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n 
 
 
 def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
-    """Return outputs of several sizes that are wrong at one place. `elsewhere`: True to make them right only there."""
+    """Return outputs of several sizes that are wrong at one place. `elsewhere`: True: they are right only there."""
     found = []
     for shape in ((2, 3, 21, 5), (1, 2, 33, 7), (2, 1, 10, 3)):
         sizes = {**dict(zip("BHNd", shape, strict=True)), "Br": 4, "Bc": 6}
@@ -118,9 +118,9 @@ def test_the_sizes_that_are_right_are_named() -> None:
             "The last of each 3 is left out",
         ),
         ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
-        # A single key can get any weight: the normalised weight is 1.
+        # With a single key a wrong weight has no effect: the normalised weight is 1.
         ({"N": 1, "wrong_at": 1}, None),
-        # If columns are never stored, the weights of keys cannot be seen.
+        # If columns are never stored, the weights of keys cannot be computed from the output.
         *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
     ],
 )

@@ -82,7 +82,7 @@ def of_tiles(x: Inputs, tile: int, *, of: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def stale_places(x: Inputs, tile: int) -> Tensor:
-    """Return attention by padded tiles whose last tile still has the end of the tile before it."""
+    """Return attention in padded tiles. The end of the last, incomplete tile still has values of the previous tile."""
 
     def padded(t: Tensor, axis: int) -> Tensor:
         size = t.shape[axis]
@@ -264,7 +264,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
-    """Return attention with the scores of the last head of all, or of the last head of each batch (`of_batch`)."""
+    """Return attention with the last head's scores in every head; `of_batch`: those of the last head of its batch."""
     last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
     return attend(x, last.expand_as(scores(x)))
 

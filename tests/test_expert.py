@@ -15,7 +15,7 @@ from module_ref_stub.library import expert_path
 LEVELS = ("baseline", "avx2", "avx512")
 #: Whole tiles, one row, fewer rows than vector lanes, a ragged last tile, ragged columns, several blocks of keys.
 SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
-#: Least allowed error: half a unit in the last place of values around 4. On a tiny shape, float32's error may be less.
+#: Smallest tolerance: half a unit in the last place of values around 4. On a tiny shape, float32's error may be less.
 LEAST_ERROR = 2.4e-7
 
 
@@ -41,7 +41,7 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, *, threads: int = 1, kernel: str 
 plain_attention = functools.partial(attention, kernel="plain")
 
 
-#: Least allowed error in units of the budget: on a tiny shape, float32's error may by chance be below one rounding.
+#: Smallest tolerance in units of the budget: on a tiny shape, float32's error may by chance be below one rounding.
 LEAST_UNITS = 1.0
 
 
@@ -94,7 +94,7 @@ def errors(actual: Tensor, inputs: list[Tensor]) -> list[tuple[float, float]]:
 
 
 def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
-    """Allow twice the error of plain float32, and at least LEAST_ERROR: on small shapes float32's error may be tiny."""
+    """Assert that errors are at most twice those of plain float32, which may be tiny, or at most LEAST_ERROR."""
     assert torch.isfinite(actual).all()
     scores = inputs[0] @ inputs[1].transpose(-2, -1)
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)

@@ -168,7 +168,7 @@ def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
     assert entered.wait(HANG_S)
 
 
-def test_timings_on_cores_run_in_parallel_but_not_with_one_of_the_machine(tmp_path: Path) -> None:
+def test_timings_on_cores_run_in_parallel_but_not_beside_one_of_the_machine(tmp_path: Path) -> None:
     """Six workers and two cores. Each worker times on a core, then on the machine, then on a core again."""
     held = Counter({"core 3": 0, "core 5": 0, "machine": 0})
     seen: list[dict[str, int]] = []
@@ -196,7 +196,7 @@ def test_timings_on_cores_run_in_parallel_but_not_with_one_of_the_machine(tmp_pa
     assert set().union(*seen) == {"core 3", "core 5", "machine"}
 
 
-def test_all_timings_hold_the_machine_where_that_is_asked_for_or_no_core_can_be_held(tmp_path: Path) -> None:
+def test_each_timing_locks_the_machine_if_asked_to_or_without_a_core_to_lock(tmp_path: Path) -> None:
     for slot in (Slot(tmp_path, [1], alone=True), Slot(tmp_path, [])):
         with slot.shared(), slot.hold("core") as held:
             assert (held.resource, held.cpus) == ("machine", None)

@@ -71,7 +71,7 @@ def self_timed(self_ratios: Sequence[float], student: float = 100.0) -> list[Rou
 
 
 def early_end(rounds: Sequence[Round], policy: TimePolicy = CPU, most: int = 7) -> int | None:
-    """Return the number of rounds after which a measurement ends early, before its first look, or None."""
+    """Return after how many rounds a measurement ends before its first look (a planned check), or None."""
     return next((n for n in range(1, most + 1) if enough(rounds[:n], policy)), None)
 
 
@@ -234,7 +234,7 @@ def test_noise_makes_no_false_fail_and_slow_kernels_are_found(noise: Noise, caug
 
 
 def played(log: list[str], student: Callable[[], Sample], policy: TimePolicy = CPU) -> Timing:
-    """Measure, and append each call to `log` as "A" (reference) or "B" (student), each round's pair as brackets."""
+    """Measure. Append each call to `log`: "A" (reference) or "B" (student), in brackets for each pair of processes."""
 
     def call(name: str, kernel: Callable[[], Sample]) -> Sample:
         log.append(name)

@@ -86,7 +86,7 @@ def outputs_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -> None:
-    """The checkout has hostile names of folders and files, and its kernel prints commands. Only the kit's count."""
+    """Folders and files of the checkout have hostile names, and its kernel prints commands. Only the kit's count."""
     forged = "::error file=x::forged\\n  ::set-output name=result::x\\n##[error]x\\n</pre>\\n"
     kernels = keeping(master, "myNaiveAttention", "myFusedAttention")
     text = insert_at_start(kernels, "myFusedAttention", f'printf("{forged}"); N -= 1;')

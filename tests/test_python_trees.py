@@ -86,7 +86,7 @@ class TestVerdicts:
             assert (found.verdict, [flag.code for flag in found.flags]) == ("pass", ["judged_class"]), found
             assert found.flags[0].message == f"FlashAttentionTriton in {file} was judged"
 
-    def test_a_tree_of_a_class_is_one_file_that_is_judged_alike(self, tmp_path: Path) -> None:
+    def test_trees_of_a_class_are_packed_into_one_file_and_judged(self, tmp_path: Path) -> None:
         put(tmp_path / "class" / "ada", PACKAGE)
         packed = zipped({f"repo-main/{name}": text.encode() for name, text in CHOSEN.items()})
         put(tmp_path, {"class/bob.zip": packed})

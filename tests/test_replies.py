@@ -155,7 +155,7 @@ def test_names_of_all_scripts_stay_and_a_value_within_a_message_is_one_short_lin
     assert harmless.one_line(" " * 10**6 + "x", 10).endswith("…")
 
 
-def test_whatever_a_command_line_prints_is_harmless() -> None:
+def test_all_text_that_a_command_prints_is_harmless() -> None:
     program = f"""
 import sys, warnings
 from grader.core import commandline

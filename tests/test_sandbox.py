@@ -158,7 +158,7 @@ def test_memory_threads_and_disk_are_bounded_and_a_full_disk_is_emptied(kennel: 
         assert kennel.value("writes_a_note") == 1
 
 
-def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
+def test_a_kernel_that_loops_is_killed_at_its_time_limit(kennel: Kennel) -> None:
     with kennel.runner() as session:
         assert call(session, "loops", timeout_s=0.4).status == "timeout"
         assert not Path(f"/proc/{session.pid}").exists()

@@ -138,7 +138,7 @@ def test_a_race_that_is_right_by_luck_earns_no_points() -> None:
     assert points == 0 and "luck" in why
 
 
-def test_wrong_under_the_clock_counts_as_one_more_public_case() -> None:
+def test_a_wrong_timed_call_counts_as_one_more_public_case() -> None:
     part = PUBLIC.part("part3")
     weight = sum(case.weight for case in part.cases)
     right = results(part, *names(part, hidden=False))

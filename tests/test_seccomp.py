@@ -1,4 +1,4 @@
-"""The seccomp filters for x86-64 and aarch64. An interpreter runs them, because this machine is only one of these."""
+"""The seccomp filters for x86-64 and aarch64. A BPF interpreter runs both, because this machine is only one of them."""
 
 import errno
 import functools

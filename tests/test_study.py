@@ -529,7 +529,9 @@ def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
     assert float(second["ratio"]) < float(second["ratio by cachegrind"]) < 0.5
 
 
-def test_a_prebuilt_program_runs_without_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prebuilt_program_runs_without_its_executable_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "cachesim.cpp"
     monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "cache"))
     name = objectcache.prebuilt_name("cachesim", platform.system(), platform.machine())

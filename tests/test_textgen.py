@@ -42,7 +42,7 @@ def test_corpus_is_a_function_of_its_seed() -> None:
     assert play.text.count("[Enter ") == play.text.count("SCENE ") > 10
 
 
-def test_corpus_counts_the_information_of_its_throws() -> None:
+def test_corpus_counts_the_information_of_its_random_choices() -> None:
     dice = corpus.Dice(1)
     dice.pick("abcd")
     dice.sample("abc", 2)
@@ -377,7 +377,7 @@ def test_a_wrong_kernel_is_located_by_token_layer_and_head(stage: Stage, bug: st
     assert (fault.token, fault.layer, fault.head) == LOCATED[bug]
 
 
-def test_batch_0_copied_shows_once_texts_differ_or_keys_are_cut_up(stage: Stage) -> None:
+def test_a_copy_of_batch_0_shows_once_texts_differ_or_keys_are_in_chunks(stage: Stage) -> None:
     cut = stage.speak("batch_0_copied", stage.prompt(4), 40, chunk=6).fault
     assert cut is not None and (cut.token, cut.layer, cut.sample) == (6, 0, 0)
     tally = stage.speak("batch_0_copied", stage.prompt(4, 3), 40, chunk=0)
@@ -459,7 +459,9 @@ def random_model(positions: str, bias: bool = False) -> GPT:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 @pytest.mark.parametrize("window", [40, 7])
-def test_cache_gives_the_logits_of_the_whole(positions: str, window: int, bias: bool) -> None:
+def test_decoding_with_a_cache_gives_the_logits_of_the_whole_text(
+    positions: str, window: int, bias: bool
+) -> None:
     model = random_model(positions, bias)
     tokens = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(1))
     expected = model(tokens, window)

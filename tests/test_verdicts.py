@@ -1,4 +1,4 @@
-"""Each way to fail has its own verdict, words and exit code; what the machine lacks leaves points open, never 0."""
+"""Each way to fail has its own verdict, words and exit code. If the machine lacks a tool, points stay open."""
 
 import io
 import json

@@ -229,7 +229,7 @@ def test_help_imports_neither_torch_nor_numpy(command: str, lists: str) -> None:
     assert not {"torch", "numpy", "rich.console", "yaml"} & set(imported)
 
 
-def test_sources_that_judge_decide_and_those_that_show_or_keep_verdicts_do_not() -> None:
+def test_only_sources_that_affect_verdicts_are_in_the_kits_digest() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in fingerprints.deciding()}
     judging = "judge/timing/measure.py integrity/symbols.py sandbox/seccomp.py runner/runner.py "
     judging += " ".join(f"backends/native/{name}" for name in NATIVE)
