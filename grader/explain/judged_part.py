@@ -115,10 +115,7 @@ class OtherBuilds(Protocol):
         """Return True if a checked build could be made."""
 
     def look(self, part: Part, cases: Sequence[Case]) -> Checked | None:
-        """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up.
-
-        Returns None without a checked build.
-        """
+        """Call the checked build on these cases until it reports a bad access; None without a checked build."""
 
     def edited(self, part: Part, text: str) -> EditedBuild | None:
         """Build `text` in place of the student's file and return the build; None if it cannot be made."""

@@ -144,6 +144,7 @@ class _Search:
     """True if the next call needs a new runner."""
 
     def is_right(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = SMALL_S) -> bool:
+        """Return True if the function with edit `number` is right on a case. `fresh`: use a new runner."""
         run = self.built.call(case, number, fresh=fresh, cpu_s=cpu_s)
         status, signal_name = ("", "") if run is None else (run.call.status, run.call.signal_name)
         waited = run is not None and run.call.has_waited

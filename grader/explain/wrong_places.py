@@ -117,7 +117,7 @@ class _Describing:
         )
 
     def share_of_thread(self, axis: int, first: int, count: int, size: int) -> str:
-        """Return a remark if the range is one thread's share of the axis under a static schedule, else "".
+        """Return a remark if the range is one thread's share of the axis (OpenMP's static schedule), else "".
 
         The last axis (columns) is usually not divided between threads.
         """
@@ -137,7 +137,7 @@ def _list(axis: Axis, indices: Sequence[int]) -> str:
 
 
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:
-    """Return (shortest period up to 64 with which `indices` repeat, their remainders modulo the period); or None."""
+    """Return (shortest period up to 64 with which `indices` repeat, their remainders); None without such a period."""
     present = set(indices)
     low, high = indices[0], indices[-1]
     for period in range(2, 65):

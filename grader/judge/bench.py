@@ -134,7 +134,6 @@ class Bench:
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float:
         """Return the time limit of a call in seconds. A shape with more work than the default sizes gets more time."""
-
         stretch = max((self.growth(part, shape) for part in self.assignment.parts), default=1.0)
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
 

@@ -39,10 +39,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Shown:
-    """The student's call `run`, which will be repeated under the profiler. `ok`: its outputs were right.
-
-    `peak_bytes` is the peak memory of an earlier call.
-    """
+    """The student's call `run`, repeated later under the profiler. `ok`: its outputs were right. `peak_bytes` is the
+    peak memory of an earlier call."""
 
     peak_bytes: int | None
     run: CaseRun

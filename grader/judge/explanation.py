@@ -289,10 +289,7 @@ class SecondBuild:
         return found
 
     def look_in_turn(self, part: Part) -> Checked | None:
-        """Call the checked build on all public cases in one runner: state left by one call may break the next.
-
-        Returns None without a checked build.
-        """
+        """Like `look`, but call all public cases in one runner, because state left by one call may break the next."""
         bench = self.checked
         if bench is None:
             return None

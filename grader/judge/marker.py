@@ -180,10 +180,7 @@ class Marker:
         *,
         explain: bool,
     ) -> Diagnosis | None:
-        """Return the diagnosis of the wrong output `name`. Arguments such as `shared`: see `mark`.
-
-        `explain`: find a cause. Otherwise return None, or the diagnosis of an output that was not written.
-        """
+        """Return the diagnosis of output `name`; without `explain` only if it is unwritten. See `mark` for `shared`."""
         from grader.explain import diagnose
 
         assert run.outputs is not None

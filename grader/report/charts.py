@@ -29,10 +29,7 @@ _MOST_LINKS = 60
 
 @dataclass(frozen=True)
 class Dot:
-    """One student's value in a chart: a time ratio, or for `ladder` a share in per cent.
-
-    `slow`: True if the part is too slow. `anchor` is the HTML id of the student's section.
-    """
+    """One student's value in a chart. `slow`: True if it is too slow. `anchor` is the id of the student's section."""
 
     ratio: float
     slow: bool

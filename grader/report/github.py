@@ -68,7 +68,7 @@ FILES = ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")
 
 
 def can_write() -> None:
-    """Raise UsageError if a file that an environment variable in FILES names cannot be written. Writes nothing."""
+    """Raise UsageError if one of the files that the variables in FILES name cannot be written. Writes nothing."""
     for variable in FILES:
         if not (named := os.environ.get(variable)):
             continue

@@ -102,6 +102,7 @@ def _test(
     passed: bool = False,
     visibility: Visibility = "visible",
 ) -> dict[str, Any]:
+    """Return one entry of `tests`. `passed`: its status is "passed", else "failed"."""
     return {
         "name": words.line(name, 150),
         "score": _finite(points),

@@ -34,10 +34,7 @@ NOT_STARTED = "The grader could not be started, and no attempt is lost. Please w
 def results(
     assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
 ) -> dict[str, Any]:
-    """Return the content of results.json for a submission that was judged.
-
-    `seconds` is ignored, because PrairieLearn measures the time itself.
-    """
+    """Return the content of results.json for a judged submission. `seconds` is ignored: PrairieLearn measures it."""
     views = student.views(assignment, result)
     if score.waiting:
         return ungradable(feedback.not_judged(result, score.waiting))
@@ -96,7 +93,7 @@ def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
 
 
 def images(view: StudentView) -> list[dict[str, str]]:
-    """Return [{label, url}] with the error map of the diagnosed, else of the first wrong case; [] without a map."""
+    """Return [{label, url}]: the error map of the diagnosed case, or of the first wrong case; [] without a map."""
     wrong = [case for case in view.part.cases if case.error_map]
     case = next((case for case in wrong if case.diagnosis == view.part.diagnosis), next(iter(wrong), None))
     if case is None:

@@ -99,8 +99,7 @@ def indices(body: Body, line: int) -> list[Place]:
 def without_effect(body: Body) -> list[tuple[Place, str, str]]:
     """Return (line, function, parameter) for each function that the part calls and that only changes a copy.
 
-    Such a function returns nothing, has no parameter that refers to the caller's memory, and sets elements of a vector
-    that it gets by value.
+    It returns nothing, gets no reference or pointer to change, and sets elements of a vector that it gets by value.
     """
     code, names = "\n".join(body.code), {at.body.name for at in reached(body)[1:]}
     found = list[tuple[Place, str, str]]()

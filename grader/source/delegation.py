@@ -34,7 +34,7 @@ _DECLARED = re.compile(r"[\w>][\s&*]+([A-Za-z_]\w*)\s*(?:[=({]|$)")
 def works_itself(
     name: str, own: Mapping[str, Definition], shared: Collection[str], inputs: Collection[str]
 ) -> bool:
-    """Return False if a function leaves all of its work to one call of a `shared` function.
+    """Return False if a function leaves all of its work to one call of a `shared` function, else True.
 
     Args:
         name: the function.

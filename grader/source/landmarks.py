@@ -240,7 +240,7 @@ class Body:
     def stored(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set a variable whose value is then stored into one of these arrays.
 
-        If several variables have the same name, only the lines that set the stored one are returned.
+        If several variables have the same name, only lines that set the stored one are returned.
         """
         found = set[Place]()
         for place in self.stores(names):
