@@ -200,7 +200,7 @@ def test_scores_of_classroom_50_are_points_times_the_smallest_step() -> None:
     text = classroom50.body(assignment(), wrong, scored)
     assert text.startswith("**5 of 6 parts passed, ") and "its scores are points times 100" in text
     missing = {**CLASSROOM50_SAMPLE, "OWNER": "", "COMMIT_URL": ""}
-    refused("which sets COMMIT_URL, OWNER", classroom50.named, missing)
+    refused("COMMIT_URL, OWNER not set", classroom50.named, missing)
     refused("begin with submit/", classroom50.named, {**CLASSROOM50_SAMPLE, "SUBMISSION_TAG": "v1"})
 
 

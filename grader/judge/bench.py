@@ -180,5 +180,6 @@ class Bench:
         session = self.of_file(with_torch=with_torch).open(None, opening, reference=True)
         self.stack.enter_context(session)
         if session.death is not None or session.load_error is not None:
-            raise KitError(f"the reference cannot be loaded: {session.load_error or session.death}")
+            why = session.load_error or session.death
+            raise KitError(f"the reference cannot be loaded: {why}; please report this")
         return session

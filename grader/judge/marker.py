@@ -306,5 +306,6 @@ class Marker:
             if self.bench.zygote.sabotaged:
                 raise faults.sabotage()
             raise KitError(
-                f"the reference failed on {self.part.id}: {call.status} {call.signal_name}{call.message}"
+                f"the reference failed on {self.part.id}: {call.status} {call.signal_name}{call.message}; "
+                "please report this"
             )

@@ -45,11 +45,9 @@ def named(environment: Mapping[str, str]) -> dict[str, str]:
     found["owner"] = environment.get("OWNER") or environment.get("USERNAME", "")
     missing = [VARIABLES.get(key, "OWNER") for key, value in found.items() if not value]
     if missing:
-        raise UsageError(
-            f"--classroom50 works only in Classroom 50's runner, which sets {', '.join(missing)}"
-        )
+        raise UsageError(f"--classroom50: {', '.join(missing)} not set: only Classroom 50's runner sets them")
     if not found["submission"].startswith("submit/"):
-        raise UsageError("--classroom50: SUBMISSION_TAG should begin with submit/")
+        raise UsageError("--classroom50: SUBMISSION_TAG should begin with submit/, as in submit/1")
     kind = environment.get("ASSIGNMENT_TYPE", TYPES[0])
     return {**found, "assignment_type": kind if kind in TYPES else TYPES[0]}
 
