@@ -39,8 +39,8 @@ int main() {
 }
 """
 WITHOUT_TORCH = (
-    "results and times are judged; but there is no profiler table, no part that torch computes (part0), no demo "
-    "and no frontier, and files that need more of torch than tensors are not judged"
+    "results and times are judged; but there is no profiler table, no part that torch computes (part0), no demo and no "
+    "command `frontier`, and files that need more of torch than tensors are not judged"
 )
 NUMPY_PROBE = "import numpy; print(numpy.__version__)"
 #: Program that prints torch's version, and the reason if torch cannot convert a tensor to a NumPy array.

@@ -2,8 +2,8 @@
 
 Theory of operation. In each round all variants are called twice: in one order, then in the reverse order (A B C C B A;
 in the next round B C A A C B). So a drift of the machine affects all variants alike. The times of a variant's two calls
-in a round are combined by their geometric mean. `grader.judge.timing` gives the median, over the rounds, of the ratio
-of two variants' times, and its order-statistic interval.
+in a round are combined by their geometric mean. The result for two variants is the median over the rounds of the ratio
+of their times, with a confidence interval from order statistics (`grader.judge.timing`).
 
 Other programs make all times longer, but hardly change these ratios. Without the alternation, the ratios would change,
 too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so the best of

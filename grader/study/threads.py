@@ -118,7 +118,7 @@ class Threads:
             series.append(Series("Amdahl's law, fitted", counts, model, style="line"))
         series.append(
             Series(
-                f"one for each of {self.cores} cores",
+                f"ideal on {self.cores} cores",
                 counts,
                 tuple(float(min(t, self.cores)) for t in self.counts),
                 style="line",

@@ -63,15 +63,15 @@ class Slot:
     A part's clock decides which resource its timing locks (`need_of`). A serial part is timed by the CPU time of one
     pinned core, which work on other cores hardly affects. Such a timing locks one core (`core-K`), while timings on
     other cores, builds and checks of results continue. A part with threads or on a GPU is timed by wall time. Such a
-    timing locks the machine, and no other work of the class runs. (Beside other work on a GPU, a call took 4 to 18 ms.)
+    timing locks the machine, and no other work of the class runs. (With other work on a GPU, calls took 4 to 18 ms.)
 
-    There are three kinds of lock files: `core-K`, `room` and `gate`. Workers lock `room` shared. A timing that needs
-    the machine locks it exclusively. A worker must lock `gate` for a moment before it can share the room. A timing that
-    needs the machine keeps the gate while it waits for the room and while it has the room. So several such timings
-    follow one another, and other work pauses only once for all of them. A worker must share the room again before its
-    next such timing. Other work therefore waits for at most as many timings as there are workers. A worker also
-    releases the room before it starts a runner (`give_way`): checking one submission can take minutes, and all timings
-    would wait for it. The locks use flock: the kernel releases the locks of a killed process.
+    There are three kinds of lock files: `core-K`, `room` and `gate`. Workers lock `room` shared while they build or
+    check results. A timing that needs the machine locks the room exclusively. A worker must lock `gate` for a moment
+    before it can share the room. A timing that needs the machine keeps the gate from the start of its wait for the room
+    to its end. So several such timings follow one another, and other work pauses only once for all of them. A worker
+    must share the room again before its next such timing. So other work waits for at most one timing per worker. A
+    worker also releases the room before it starts a runner (`give_way`), because checking one submission can take
+    minutes, and all timings would wait. The locks use flock: the kernel releases the locks of a killed process.
 
     `alone`: every timing locks the machine, one at a time, and other work may run between two timings. It is for
     machines on which work on other cores disturbs timings. A Slot is not thread-safe: the whole process has the locks.

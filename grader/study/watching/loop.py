@@ -403,8 +403,8 @@ class Loop:
         if not fresh and (alike := self.history.alike(content.text, content.files[1:])):
             verdict = summary(alike)
             self.screen.say(
-                f"Only comments or layout changed since #{alike.number} of {alike.clock}: {verdict}, "
-                "if the object is the same:"
+                f"Only comments or layout changed since #{alike.number} of {alike.clock} ({verdict}). "
+                "The verdict stays if the object is the same."
             )
         self._judging, self._object_sha256 = content, ""
         try:
@@ -481,7 +481,7 @@ class Loop:
         """Print and record the verdict `known` again, because the new object is equal. Nothing is measured again."""
         self.screen.say(
             f"{self.history.relation(known).capitalize()} {known.name}: the object is equal byte for byte, "
-            "so its results are the same. Its time was measured then."
+            "so its results are the same. The time is that of the earlier run."
         )
         self.screen.again(known)
         sha256 = hashlib.sha256(content.source or b"").hexdigest()
