@@ -73,5 +73,5 @@ def is_number(text: str) -> bool:
 
 
 def evaluate_float(text: str, shape: Mapping[str, int]) -> float:
-    """Evaluate a number literal, or an expression as in `evaluate_int`."""
+    """Return the value of a number literal, or of an expression as in `evaluate_int`."""
     return float(ast.literal_eval(text)) if is_number(text) else float(evaluate_int(text, shape))

@@ -172,7 +172,7 @@ class Lab(ABC):
 
     @abstractmethod
     def reference(self) -> Reference:
-        """Return the reference, whose kernels a student's kernels are compared with."""
+        """Return the reference: the kernels with which a student's kernels are compared."""
 
     def steps(self) -> Sequence[Step]:
         """Return the studies that `study` runs in one go, in the write-up's order; () to run the general studies."""

@@ -324,7 +324,8 @@ class _Reader:
         return found
 
     def outputs(self, node: Node, known: Sequence[str]) -> dict[str, Output]:
-        """Read the tensors that the function writes: each a list of dimensions, or a mapping of `dims` and `dtype`."""
+        """Return the tensors that the function writes, by name. `known` are the allowed types, the default first. In
+        the file, each tensor is a list of dimensions, or a mapping of `dims` and `dtype`."""
         found = {}
         for name, (at_name, value) in node.entries("outputs").items():
             at_name.text("outputs", r"[A-Za-z_]\w*", "names of outputs")

@@ -140,7 +140,7 @@ FORMS: Mapping[Backend, PartForm] = {
 
 
 def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
-    """Read the part's names: on the command line, in C++ and in torch."""
+    """Return the fields of `Part` on its names (on the command line, in C++ and in torch), by name."""
     is_torch = "torch_function" in keys
     if "keywords" in keys and not is_torch:
         raise keys["keywords"].fail(

@@ -150,7 +150,8 @@ def read_late(node: Node) -> LateRule:
 
 
 def read_payment(keys: Mapping[str, Node], part_id: str, time: TimeRule | None) -> dict[str, Any]:
-    """Read points and partial credit. Raises UsageError if a wrong kernel could earn more than a slow one."""
+    """Return the fields of `Part` on points and partial credit, by name. Raises UsageError if a wrong kernel could earn
+    more than a slow one."""
     points = keys["points"].number("points", 0.0, 10_000)
     for key in ("time_bands", "points_if_slow"):
         if key in keys and not (time and time.graded):

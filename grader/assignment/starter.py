@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def contents(assignment: Assignment, config: Path, command: str) -> dict[str, str]:
-    """Return the files of the folder by name, the starter first. The write-up names `command`."""
+    """Return {file name: text} for a student's folder, the starter first. The write-up names `command`."""
     files = {}
     for name in assignment.sources:
         path = labs.master(assignment.lab_folder, name)

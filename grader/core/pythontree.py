@@ -116,7 +116,8 @@ def _wanted(main: str, name: str, content: bytes) -> Iterator[str]:
 
 
 def _places(main: str, name: str, module: str, names: list[str] | tuple[()]) -> Iterator[str]:
-    """Yield the paths where `module`, imported by the file `name`, and its submodules `names` may lie."""
+    """Yield the paths where `module`, imported by the file `name`, and its submodules `names` may lie. `main` is the
+    main file's name."""
     dotted = module.lstrip(".")
     level = len(module) - len(dotted)
     parts = dotted.split(".") if dotted else []

@@ -406,7 +406,7 @@ def _bars_in_letters(figure: Plot, width: int) -> list[str]:
 
 
 def _map_in_letters(figure: HeatMap) -> list[str]:
-    """Return a map as lines of text: each number has a shade, which is darker for larger numbers."""
+    """Return a map as lines of text: each number is followed by a shade, which is darker for larger numbers."""
     known = [value for row in figure.values for value in row if value is not None]
     low, extent = (min(known), (max(known) - min(known)) or 1.0) if known else (0.0, 1.0)
 

@@ -435,7 +435,7 @@ def curve(label: str, points: Iterable[tuple[float, Line]]) -> Series:
 
 
 def estimated(label: str, points: Iterable[tuple[float, Estimate | None]]) -> Series:
-    """Return a series of estimates with their intervals. Points without one are left out."""
+    """Return a series of estimates with their intervals. `points` are (x, estimate); those with None are left out."""
     found = [(float(x), *bounds(one)) for x, one in points if one is not None]
     x, middle, low, high = (tuple(column) for column in zip(*found, strict=True)) if found else ((),) * 4
     return Series(label, x, middle, low, high)

@@ -53,7 +53,7 @@ class Unsuitable(Exception):
 
 @dataclass(frozen=True)
 class Kit:
-    """Compiler and linker options for a program. `runtime`: source in native/ in place of the OpenMP library."""
+    """Compiler and linker options for a program. `runtime`: a source in native/ that replaces the OpenMP library."""
 
     flags: tuple[str, ...]
     link_flags: tuple[str, ...] = ()

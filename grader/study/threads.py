@@ -155,7 +155,7 @@ def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
 
 
 def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Threads:
-    """Time the part with each number of threads and with OpenMP off, all in turn. One thread is always added."""
+    """Time the part with one thread, with each number in `counts` and with OpenMP off, all in turn."""
     counts = tuple(sorted({1, *counts}))
     shape = laboratory.settings.sizes
     variants = [Variant(str(count), part, {**shape, "threads": count}) for count in counts]

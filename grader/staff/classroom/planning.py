@@ -312,9 +312,7 @@ def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox
         return sandbox.choose(before, wanted.trust)
     except UsageError as error:
         box = sandbox.choose(None, wanted.trust)
-        print(
-            f"note: sandbox tier {box.tier} in place of {before} as before: {error}", file=stream, flush=True
-        )
+        print(f"note: sandbox tier {box.tier}, not {before} as before: {error}", file=stream, flush=True)
         return box
 
 

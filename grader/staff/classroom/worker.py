@@ -88,7 +88,7 @@ class Slot:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the room shared, for building and for checking results beside other workers."""
+        """Lock the room shared while the context lasts, to build and to check results beside other workers."""
         self._enter()
         try:
             yield

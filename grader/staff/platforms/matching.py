@@ -22,7 +22,7 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Student:
-    """One graded submission. `total` is its points after late days, with points that people gave; None without a grade.
+    """One graded submission. `total` is its points, including those by hand, minus late days; None without a grade.
     `pending` lists the rubric items that are still open. `people` is the number of students who handed it in."""
 
     submission_id: str
@@ -68,7 +68,8 @@ class Matched:
 def identities(
     submission_id: str, emails: Iterable[str], others: Iterable[str], *, fold: bool
 ) -> frozenset[str]:
-    """Return the identities of a submission. `fold`: ignore case in e-mail addresses."""
+    """Return a submission's identities: its e-mail addresses, `others`, and its id as the name of a folder. `fold`:
+    ignore case in e-mail addresses."""
     return frozenset(
         [
             *(email(address, fold=fold) for address in emails if address.strip()),
