@@ -76,7 +76,7 @@ def _remove_in(outer: int, name: str) -> None:
 
 
 def _folders_left(folder: int) -> list[str]:
-    """Remove everything in a folder except its subfolders. Return the names of these."""
+    """Remove everything in a folder except its subfolders. Return the names of the subfolders."""
     with os.scandir(folder) as listing:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
     for name, is_folder in entries:

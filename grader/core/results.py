@@ -163,7 +163,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class PartResult:
-    """Result of one part, without its points: `grader.score` computes them."""
+    """Result of one part, without its points, which `grader.score` computes."""
 
     id: str
     title: str

@@ -148,7 +148,7 @@ def amdahl(serial: float, threads: int) -> float:
 
 
 def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
-    """Return the serial share s that fits the `times` at these thread `counts` best. The first of them must be 1."""
+    """Return the serial share s that fits the `times` at these thread `counts` best. The first count must be 1."""
     ys = [time / times[0] - 1 / count for count, time in zip(counts, times, strict=True)]
     xs = [1 - 1 / count for count in counts]
     return sum(x * y for x, y in zip(xs, ys, strict=True)) / sum(x * x for x in xs)

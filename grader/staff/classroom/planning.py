@@ -66,7 +66,7 @@ REMEDIES = {
 
 
 def is_over(waits_for: str) -> str:
-    """Return "... is here now" if this machine has all programs in `waits_for` (separated by blanks), else ""."""
+    """Return "PROGRAM is here now" if this machine has all programs in `waits_for` (separated by blanks), else ""."""
     tools = waits_for.split()
     return f"{' and '.join(tools)} is here now" if tools and all(map(is_here, tools)) else ""
 

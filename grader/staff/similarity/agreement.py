@@ -209,7 +209,8 @@ def _spread(similarity: Similarity) -> str:
 
 
 def _pieces(text: str, regions: Sequence[SharedRegion], side: str) -> Iterator[tuple[int, str]]:
-    """Yield the text in pieces, as (number of the shared region from 1, or 0; text). `side` is "left" or "right"."""
+    """Yield the text in pieces (k, text): k is the number of the shared region, from 1, or 0 outside of regions. `side`
+    is "left" or "right"."""
     place = 0
     for (start, end), at in sorted((getattr(region, side), at) for at, region in enumerate(regions, start=1)):
         yield from ((0, text[place:start]), (at, text[start:end]))
