@@ -1,4 +1,5 @@
-// Checks HTML pages: with axe (WCAG 2.2 A and AA), with the Tab key, and their width; light and dark, 1280 and 390 px.
+// Checks HTML pages: by axe (WCAG 2.2 A and AA), by pressing Tab, for pictures without a text, and for text that is too
+// wide. Each page is shown in light and in dark colours, 1280 and 390 px wide.
 //
 //     apt-get install chromium
 //     mkdir /tmp/axe && cd /tmp/axe && npm install axe-core playwright-core

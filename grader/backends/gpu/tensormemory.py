@@ -10,7 +10,7 @@ an access, artificial addresses are converted to real ones.
                             always wrong, all others are as on a GPU
 
 A kernel may also take addresses from a tensor of pointers. Such addresses are real, and must lie in a living tensor. In
-a replay they are invalid, and so is a pointer that an earlier launch stored.
+a replay (`gpu.replay`) they are invalid, and so is a pointer that an earlier launch stored.
 
 This file imports nothing of the kit, like all files that run beside untrusted code. The interpreter imports NumPy.
 """

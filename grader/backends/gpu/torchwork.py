@@ -1,9 +1,9 @@
 """Measures how much torch's operators compute in a replay, and finds outputs that are right without any kernel's work.
 
-Counting operators. A trace is played on two sets of inputs, one after the other. An operator is free (not counted) in
-three cases: all its arguments hold the same bytes in both plays, so they contain nothing about the second inputs; its
-result is a view of its input; or it is one of `MOVES` and does not change numbers. Any other operator counts with the
-size of its largest argument or result, where the tensors of a list are added up. Arguments are included because a
+Counting operators. A recorded call (trace) is played on two sets of inputs in turn. An operator is free (not counted)
+in three cases: all its arguments hold the same bytes in both plays, so they contain nothing about the second inputs;
+its result is a view of its input; or it is one of `MOVES` and does not change numbers. Any other operator counts with
+the size of its largest argument or result, where the tensors of a list are added up. Arguments are included because a
 reduction reads more numbers than it writes. In the first play the first case does not apply to any operator.
 
 Replaying without the kernels' computation ("ablate"). Each launch is made twice, the second time with every

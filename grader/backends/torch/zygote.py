@@ -156,7 +156,7 @@ class Zygote:
         self.close()
 
     def start(self) -> None:
-        """Start the zygote's process, which then imports torch, unless it was started before."""
+        """Unless it was started before, start the zygote's process, which then imports torch."""
         if not self._started:
             self._started = True
             self._start()

@@ -37,7 +37,7 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
     (
         "lnew_for_li",
         "flash_not_rescaled",
-        "PV / lnew is added to the old O without rescaling it by li / lnew",
+        "PV / lnew is added to an old O that is not multiplied by li / lnew",
         lambda o, li, lij, pv: (o + pv / (li + lij), li + lij),
     ),
     (
@@ -55,7 +55,7 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
     (
         "added",
         "flash_o_twice",
-        "the old O counts twice: the new value, which already contains it, is added to O. Assign it",
+        "the old O counts twice: the new value already contains it, so assign the new value to O, do not add it",
         lambda o, li, lij, pv: (o + (li * o + pv) / (li + lij), li + lij),
     ),
     (
