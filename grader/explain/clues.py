@@ -198,7 +198,7 @@ def _outputs(at: Reached, part: Part, right: Collection[str]) -> Sequence[str]:
 
 
 def _given(at: Reached, part: Part, name: str) -> list[str]:
-    """Return the student's name for the part's argument `name`, found by its position, in a list; [] if unknown."""
+    """Return [the student's name for the part's argument `name`], found by its position; [] if unknown."""
     given = zip(part.arguments, at.part.body.parameters, strict=False)
     return at.own(own for argument, own in given if argument == name and own)
 

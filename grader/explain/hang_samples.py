@@ -45,7 +45,7 @@ class Samples:
                 time.sleep(PAUSE_S)
 
     def lines(self, body: Body) -> Counter[int]:
-        """Return the number of samples on each line of the function."""
+        """Return the number of samples in the function, by line number."""
         every = list(dict.fromkeys(a for sample in self.addresses for a in sample))[:MOST_ADDRESSES]
         known = dict(zip(every, self._named(every), strict=False))
         found = Counter[int]()

@@ -22,7 +22,7 @@ NOT_STORED = "the part is not written yet, or its result is never stored in {}"
 Found = tuple[str, str]
 Relation = Callable[[Deviation], "Found | None"]
 
-#: Relative error up to which an output counts as imprecise and not as wrong. Half precision gives 1e-3 to 1e-2.
+#: Relative error up to which a wrong output is called imprecise. Half precision gives 1e-3 to 1e-2.
 ROUNDING = 0.02
 
 
@@ -36,14 +36,14 @@ def first_found(relations: tuple[Relation, ...], seen: Deviation) -> Found | Non
 
 
 def not_written(seen: Deviation) -> Found | None:
-    """Find an output of zeros."""
+    """Return code and words if all elements of the output are 0, else None."""
     if seen.actual.any():
         return None
     return "not_written", f"{ALL_ZEROS}: {NOT_STORED.format(seen.output)}."
 
 
 def partly_not_written(seen: Deviation) -> Found | None:
-    """Find an output whose wrong elements are all 0."""
+    """Return code and words if all wrong elements are 0, else None."""
     if seen.actual[seen.wrong].any():
         return None
     return (
@@ -53,7 +53,7 @@ def partly_not_written(seen: Deviation) -> Found | None:
 
 
 def moved(seen: Deviation) -> Found | None:
-    """Find an output that is shifted by one index or reversed along an axis whose order matters."""
+    """Return code and words if the output is shifted by one index, or reversed, along an axis whose order matters."""
     expected, actual, slack, wrong = seen.expected, seen.actual, seen.slack, seen.wrong
     for axis, of_axis in enumerate(seen.axes):
         name, size = of_axis.name, expected.shape[axis]
@@ -77,7 +77,7 @@ _MOST_LOOKED_UP, _SAMPLED = 256, 16
 
 
 def copied(seen: Deviation) -> Found | None:
-    """Find wrong indices along an axis that hold the right values of other indices, all at the same distance.
+    """Return code and words if wrong indices along an axis hold the right values of indices at one fixed distance.
 
     The code ends in "_copied", and the words name the place.
     """
@@ -107,7 +107,7 @@ def copied(seen: Deviation) -> Found | None:
 
 
 def transposed(seen: Deviation) -> Found | None:
-    """Find an output whose last two axes are exchanged in memory, if both are longer than 1."""
+    """Return code and words if the last two axes, both longer than 1, are exchanged in memory; else None."""
     if seen.expected.ndim < 2 or min(seen.expected.shape[-2:]) < 2:
         return None
     rows, columns = seen.expected.shape[-2:]
@@ -124,7 +124,7 @@ def transposed(seen: Deviation) -> Found | None:
 
 
 def constant_factor(seen: Deviation) -> Found | None:
-    """Find an output that is a multiple of the right one, by one factor for all elements."""
+    """Return code and words if each element is the right value times one factor for all elements; else None."""
     expected, actual = seen.expected, seen.actual
     if np.count_nonzero(expected) < 2:
         return None  # a single number is a multiple of any other
@@ -150,7 +150,7 @@ def constant_factor(seen: Deviation) -> Found | None:
 
 
 def row_factors(words: str, seen: Deviation) -> Found | None:
-    """Find rows that are multiples of the right rows, as if weights did not sum to 1.
+    """Return code and words if rows are multiples of the right rows, as if weights did not sum to 1; else None.
 
     `words` are the message, with {low} and {high} in place of the smallest and the largest factor.
     """
@@ -181,7 +181,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 
 def imprecise(seen: Deviation) -> Found | None:
-    """Find an output whose errors look like rounding to a smaller type or to few decimals, or are small."""
+    """Return code and words if errors are small, or look like rounding to a smaller type or to few decimals."""
     error = abs(seen.actual - seen.expected)
     # Without a tolerance, the right result is exact (a count or a copy): an error is never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():

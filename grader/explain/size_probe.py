@@ -53,7 +53,7 @@ class Prober:
         self.crashed: dict[str, int] | None = None
 
     def look(self, anchor: Mapping[str, int]) -> None:
-        """Call the kernel with one size of `anchor` changed at a time. The kernel is wrong at `anchor`."""
+        """Call the kernel with one size of `anchor` changed at a time and fill `seen`. `anchor` gives wrong outputs."""
         try:
             self.ask(anchor)
             for name in self.names:

@@ -53,7 +53,7 @@ def row(name: str, code: str, words: str, predict: Predictor) -> Suspect:
 
 
 def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
-    """Return a decorator that adds the decorated prediction to `suspects`. Its arguments are a code and words.
+    """Return a decorator, with a code and words as arguments, that adds the decorated prediction to `suspects`.
 
     The words name the mistake and the place to look at, for a student, in one or two sentences.
     """

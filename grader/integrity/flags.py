@@ -88,7 +88,7 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 
 
 def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
-    """Yield flags for the judge's observations of one runner's process. The runner may have loaded any of `builds`."""
+    """Yield flags for suspicious observations of one runner's process, which may have loaded any of `builds`."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
         message = f"the judge could not observe all of the kernel's process: {evidence.unseen}"

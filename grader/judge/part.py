@@ -72,7 +72,7 @@ class PartJudge:
                 ]
 
     def settle(self, fault: faults.Faulty) -> None:
-        """Conclude the part with the verdict, the diagnosis and the case of a fault."""
+        """Set the part's verdict and diagnosis to those of a fault, and add the fault's case."""
         self.conclude(fault.verdict, fault.diagnosis, fault.waits_for)
         if fault.case is not None:
             self.results.cases.append(fault.case)
@@ -225,7 +225,7 @@ class PartJudge:
                 self.conclude("slow")
 
     def take_device_memory(self) -> None:
-        """Take the memory of the timed calls from the backend, for a GPU part: single calls do not measure it."""
+        """Set the memory of a GPU part from its timed calls, because single calls do not measure it."""
         peaks = self.backend.peaks(self.part)
         is_timed = self.bench.options.timing and self.part.time is not None
         if peaks is None or not is_timed or self.verdict not in ("pass", "slow"):
@@ -336,7 +336,7 @@ class PartJudge:
             self.flags.append(Flag("no_data_race", "no data race in a watched call on 4 threads"))
 
     def proofs_in_object(self) -> Iterable[Flag]:
-        """Return the "rejected" flags of the built object, which a child process reads during the first calls."""
+        """Return the "rejected" flags of the built object. A child process reads the object during the first calls."""
         if self.is_trusted():
             return ()
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]

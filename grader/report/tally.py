@@ -1,4 +1,4 @@
-"""Totals of a class report. To save memory, they contain numbers, links and students' short names, but no results."""
+"""Totals of a class report. To save memory, they keep numbers, links and short names of students, but no results."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class Tally:
         self.notes: Counter[str] = Counter()
         self.troubles: list[tuple[Link, str]] = []
         self.disturbed = Links()
-        """Students whose times other programs on the machine disturbed."""
+        """Links to students whose times were disturbed by other programs."""
         self.waiting: dict[str, Links] = {}
-        """Students with parts that the machine could not judge, by the name of the missing tool."""
+        """Links to students with parts that the machine could not judge, by the name of the missing tool."""
         names = ("kit", "sandbox", "machine", "toolchain")
         self.settings: dict[str, Counter[str]] = {name: Counter() for name in names}
 

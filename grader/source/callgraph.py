@@ -94,7 +94,7 @@ def of_source(source: str) -> CallGraph:
 
 
 class CallGraph:
-    """The definitions of one file, by name."""
+    """Definitions of one file by name, and the definitions that each of them uses."""
 
     def __init__(self, source: str) -> None:
         code = without_comments(source[:LARGEST_SOURCE])

@@ -194,7 +194,7 @@ _OWN_CLAUSE = re.compile(
 
 
 def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
-    """Return the numbers that the threads of a parallel region set although they share them, by line of declaration."""
+    """Return, by line of declaration, the numbers that threads of a parallel region set although they share them."""
     known, found = list(declared_names(code)), dict[int, list[str]]()
     for pragma in _PARALLEL.finditer(code, begin, end):
         last = statement_end(code, pragma.end())

@@ -28,8 +28,8 @@ ratio of the highest to the lowest. With a factor of 3 two rounds are enough, be
 was so far off. These margins (`Kind.early_slow`) are measured, not exact. The factor 1.5 was tried on recordings of
 identical kernels on busy machines, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled
 verdicts of a student at the allowance. A kernel that is twice too slow needs 4 to 8 rounds in place of 8 to 10
-(docs/measurements.md, `verdicts.py`). On a GPU, which a timing has to itself, 2 and 1.15 are enough. If the next look
-would exceed the budget, the measurement stops, undecided.
+(docs/measurements.md, `verdicts.py`). On a GPU, which a timing has to itself, the factors 2 and 1.15 are
+enough. If the next look would exceed the budget, the measurement stops, undecided.
 
 Futility. A measurement that can no longer end as "slow" stops. The last look (at 24) allows five rounds below the
 allowance. With six of them the student passes in any case: more rounds could only remove the flag "undecided".
