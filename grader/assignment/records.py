@@ -141,7 +141,7 @@ class Part:
         return weighted[0] if len(weighted) == 1 else None
 
     def of_class(self, name: str | None) -> Part:
-        """Return the part with `name` as the autograd.Function to call. It is unchanged without a name or `autograd`."""
+        """Return the part with `name` as the autograd.Function to call; the same part without a name or `autograd`."""
         if not name or not self.device or not self.device.autograd:
             return self
         return replace(self, device=replace(self.device, autograd=replace(self.device.autograd, name=name)))
