@@ -16,7 +16,7 @@ from grader.staff.release.contents import Files
 from grader.staff.release.making import Secret
 from module_ref_stub import library
 
-#: The place of the compiled reference in the main lab's handout.
+#: Path of the compiled reference in the main lab's handout.
 OBJECT = f"module_ref_stub/prebuilt/{objectcache.prebuilt_name(library.STEM, platform.system(), platform.machine())}"
 
 

@@ -73,7 +73,7 @@ def level(request: pytest.FixtureRequest):
     assert set_level(LEVELS[index]) == LEVELS[index]
     yield LEVELS[index]
     set_level(best)
-    torch.set_num_threads(1)  # some kernels set OpenMP's number, which is torch's, too
+    torch.set_num_threads(1)  # some kernels set OpenMP's number of threads, which torch uses, too
 
 
 def exact(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def inspected(path: Path) -> list[tuple[str, str]]:
 
 
 def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> None:
-    """A call of the loader and a library's name are proof only together."""
+    """A call of the loader (dlopen) is proof of a cheat only together with a library's name."""
     named = '#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }'
     loads = {loading("cblas_sgemm"): [LOADER, ("loads_a_library", "rejected")]}
     loads[loading("mallinfo2")] = [LOADER]

@@ -165,7 +165,7 @@ def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
         assert result.verdict == "pass", f"{mutation.part}: {mutation.name}: {result.diagnosis}"
 
 
-@pytest.mark.full  # In the fast tier are the starters of softmax and attention.
+@pytest.mark.full  # the fast tier judges the starters of softmax and attention
 def test_every_part_of_the_starter_is_not_written_yet(tmp_path: Path) -> None:
     untimed = [part for part in ASSIGNMENT.parts if not part.id.endswith("_threads")]
     parts = [replace(part, cases=part.cases[:1]) for part in untimed]

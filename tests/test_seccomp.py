@@ -1,4 +1,4 @@
-"""The seccomp filters for x86-64 and aarch64. A BPF interpreter runs both, because this machine is only one of them."""
+"""The seccomp filters for x86-64 and aarch64. A BPF interpreter runs both, because each machine has only one."""
 
 import errno
 import functools

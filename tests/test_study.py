@@ -420,7 +420,7 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
+def test_the_simulated_cache_counts_as_a_naive_one(seed: int) -> None:
     """Compare both caches on random accesses with runs, jumps and repetitions. N = d = 16 makes all indices valid."""
     draw = random.Random(seed)
     ways, lines = draw.choice([0, 1, 2, 4]), draw.choice([4, 8, 16])

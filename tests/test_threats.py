@@ -127,7 +127,7 @@ def test_honest_files_are_never_flagged(name: str, confinements: Confinements, t
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     source, zygote = write(tmp_path, HONEST[name]), confinements.zygote(TIERS[0])
     result = evaluate(ASSIGNMENT, source, parts, options, zygote=zygote, sandbox=TIERS[0])
-    # The published style does not export fourDimWrite; its part passes through part 1.
+    # The published style does not export fourDimWrite; the verdict on part 1 counts for it.
     assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
     flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
     assert [flag for flag in flags if flag.level != "note"] == []

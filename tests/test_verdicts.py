@@ -176,7 +176,7 @@ def test_a_killed_judge_leaves_no_process(master: str, tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as judge:
         try:
             assert judge.stdout is not None and any(line.startswith(b"Running Part") for line in judge.stdout)
-            # Once the file is built, only the endless loop takes more than a second of CPU time: no table is made.
+            # Once the file is built, only the endless loop takes more than a second of CPU time.
             assert wait_for(lambda: [pid for pid in descendants(judge.pid) if cpu_s(pid) > 1.0])
             children = descendants(judge.pid)
         finally:

@@ -113,7 +113,7 @@ def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[
 
 def mutated(reader: Reader, count: int) -> Iterator[bytes]:
     """Yield mutated examples of the reader, always the same inputs for the same seed."""
-    # A text as seed gives the same inputs in every process. Python's hash of it would not.
+    # A text as seed gives the same inputs in every process, unlike Python's hash of the text.
     draw = random.Random(f"{SEED} {reader.name}")
     for _ in range(count):
         data = bytearray(draw.choice(reader.examples))

@@ -498,7 +498,7 @@ def objects() -> tuple[bytes, ...]:
 
 
 def many_sections(size: int) -> bytes:
-    """Return an object of about this size with the most empty sections. ELF stores so large a count in section 0."""
+    """Return an object of this size with as many empty sections as fit. ELF stores a large count in section 0."""
     image = bytearray(objects()[0])
     (table,) = struct.unpack_from("<Q", image, 40)
     count = struct.unpack_from("<H", image, 60)[0]

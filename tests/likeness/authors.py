@@ -170,9 +170,9 @@ class Author:
         return "".join(f"for (i < N) {{ {piece} }} " for piece in pieces)
 
     def row(self, matrix: str, name: str, fused: bool = False, divided: bool | None = None) -> list[str]:
-        """Return code for scores, softmax and output of a row. `divided`: True if the sum divides weights, not O.
+        """Return code for scores, softmax and output of a row.
 
-        `fused`: True if one loop computes scores and weights.
+        `divided`: True if weights are divided by their sum, not O. `fused`: one loop computes scores and weights.
         """
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")
@@ -298,7 +298,7 @@ def with_other_loops(body: str, rng: random.Random) -> str:
 
 
 def padded(body: str, rng: random.Random) -> str:
-    """Return the body with statements without effect, one after about ten lines."""
+    """Return the body with statements without effect added, about one for every ten lines."""
     out, useless = [], ("int unused = 0;", "float check = 1.0f; check *= 2;", "if (d < 0) { break; }")
     for line in body.splitlines():
         out.append(line)

@@ -55,7 +55,7 @@ def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
 def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygote, tmp_path: Path) -> None:
-    """The message names every suspect that explains all of a kernel's wrong outputs that any suspect explains."""
+    """Of the wrong outputs, omit those that no suspect explains. Each suspect that explains all others is named."""
     for mutation, answered in answers(group, zygote, tmp_path):
         compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
         wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]

@@ -146,7 +146,7 @@ FUSED = [
     p3("whole numbers", "", (SCORE, "int score = 0;")),
 ]  # fmt: skip
 
-#: Wrong accessors: another formula of the offset, an accessor that does nothing, one that does too much.
+#: Wrong accessors: another formula of the offset, an accessor without effect, one that writes too much.
 OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 ACCESSORS = [
     Mutation("read not written", "4Dread", body="    return 0.0f;", codes=("not_written",)),
