@@ -39,7 +39,7 @@ REASONS = {
     "crash": "crashed",
     "timeout": "did not end",
     "compile_error": "does not compile",
-    "missing": "missing, or cannot be called as it is declared",
+    "missing": "missing, or cannot be called with the assignment's arguments",
     "rejected": "rejected",
     "unjudged": "not judged: the machine lacks a tool or device for it; the points stay open",
 }

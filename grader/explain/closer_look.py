@@ -1,4 +1,4 @@
-"""Extended explanation of a wrong or crashing part, by which the student finds the line. The verdict is already known.
+"""Extended explanation of a wrong or crashing part. It helps the student find the line; the verdict is already known.
 
 A message on a wrong result has these sentences, in this order: an access outside of an array, if a checked build (with
 sanitizers) finds one; facts common to all inputs; the wrong step of the computation; lines to look at; a command with

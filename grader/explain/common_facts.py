@@ -1,4 +1,4 @@
-"""Facts that hold for all inputs of a wrong kernel: the indices that are wrong, and the sizes for which it is right.
+"""Facts that hold for all inputs of a wrong kernel: its wrong indices, and the sizes for which its outputs are right.
 
 A fact is reported only if it holds for every input that was tried. Simple facts are tried first: conditions that
 compare two sizes, for example, before conditions that compare a size with a number.

@@ -82,7 +82,7 @@ class Samples:
         self.addresses.append([address for address in called if 0 <= address < end - base])
 
     def _named(self, addresses: list[int]) -> list[list[int]]:
-        """Return the lines in the student's file for each address: the innermost first, as calls may be inlined."""
+        """Return the lines in the student's file for each address: several, innermost first, if calls are inlined."""
         if not addresses:
             return []
         command = ["addr2line", "-a", "-i", "-e", str(self.program), *map(hex, addresses)]

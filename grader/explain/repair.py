@@ -87,7 +87,7 @@ def repairs(
 
 
 def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit]:
-    """Return the edits, at most MOST_LINES, without those that may only hide the mistake."""
+    """Return at most MOST_LINES of the edits, by line. Edits that may only hide the mistake are left out."""
     kept = [edit for edit in found.values() if not facts or edit.line in facts or not edit.old]
     kept = [edit for edit in kept if not edit.is_weak] or kept
     return {edit.line: edit for edit in kept[:MOST_LINES]}
@@ -185,7 +185,7 @@ def _index(count: int, k: int, at: int, turn: int) -> int:
 
 
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
-    """Build all edits that compile; return None if too many fail.
+    """Return a build with all edits that compile; None if too many do not.
 
     On a line with an error, first leave out the edits that add a statement, then all edits of the line.
     """

@@ -1,4 +1,4 @@
-"""Suspects: possible bugs, each with words for the student and a prediction of the output that it would give.
+"""Suspects: possible bugs, each with words for the student and a prediction of the output that the bug would give.
 
 A suspect explains a wrong output if its prediction agrees with the output.
 """

@@ -19,7 +19,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LARGEST_BYTES = 64 << 20
-"""Largest object in bytes that is read. The limit on a submission's object is lower (`torch.torchbuild`)."""
+"""Size in bytes of the largest object that is read. A submission's limit is lower (`torch.torchbuild`)."""
 LONGEST_NAME = 4096
 """Most bytes of a symbol's name that are kept. The longest names of torch have 600."""
 MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20
@@ -177,7 +177,7 @@ def _segments(image: bytes) -> list[_Segment]:
 
 
 def _sections(image: bytes) -> list[_Section]:
-    """Return all sections. Raises NotReadable if two of them overlap, which no linker makes."""
+    """Return all sections. Raises NotReadable if two sections overlap: no linker writes such a file."""
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count = struct.unpack_from("<HH", image, 58)
     if table == 0 or size != _SECTION.size:
@@ -221,7 +221,7 @@ def _dynamic(image: bytes, segments: list[_Segment]) -> _Dynamic:
 
 
 def _tables(sections: list[_Section], dynamic: _Dynamic) -> tuple[_Section, _Section, _Section | None]:
-    """Return the sections of symbols, of their names and of their versions (None without versions).
+    """Return (section of symbols, section of their names, section of their versions or None).
 
     Raises NotReadable if the loader would use other tables.
     """
@@ -261,7 +261,7 @@ def _only(found: list[T], what: str) -> T:
 
 
 def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -> bytes:
-    """Return the `size` bytes that the loaded object has at an address. Raises NotReadable if they are not loaded."""
+    """Return `size` bytes at an address of the loaded object. Raises NotReadable if the loader would not load them."""
     for one in segments:
         if one.kind == _PT_LOAD and one.address <= address and address + size <= one.address + one.size:
             start = one.offset + address - one.address

@@ -12,7 +12,7 @@ independent. "Slow" needs the lower bound above the allowance (and more, see "Th
 bound below it. If neither holds after the last round, the student passes with the flag "undecided".
 
 Looks. Checking the interval after every round, and stopping at the first decisive one, would raise the error: a student
-exactly at the allowance would fail 1.95 % of the time over 8 to 24 rounds, and not at most 1 %. So the interval is
+exactly at the allowance would fail 1.95 % of the time over 8 to 24 rounds; 1 % is intended. So the interval is
 checked only after 8, 12, 18 and 24 rounds (`looks`), which gives 0.99 %. If other limits on rounds need more looks, the
 interval's confidence is raised (`confidence_of`). Both figures are exact for any distribution of the noise, not
 simulated (`false_fail_chance`). Noise that lasts longer than a round makes rounds dependent, which no formula covers.
