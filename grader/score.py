@@ -46,7 +46,7 @@ REASONS = {
 
 
 def part_points(part: Part, result: PartResult) -> tuple[float, str]:
-    """Return a part's points, and the reason for them in one line."""
+    """Return (points of a part, the reason for them in one line)."""
     verdict, timing = result.verdict, result.time
     if verdict in ("pass", "slow"):
         points, reason = part.points, "right on every input" + _ratio_text(part, timing)

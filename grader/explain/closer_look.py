@@ -37,7 +37,7 @@ from grader.source import dataflow, scopes
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-#: Words about a tile's length that a single input suggested.
+#: Remark in a message on a tile's length, which is guessed from a single input.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: A message on a signal with general advice, which is dropped if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
@@ -441,7 +441,7 @@ class Closer:
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
 
     def _right_outputs(self) -> list[str]:
-        """Return the names of the outputs that were right on every input; [] if no other output was wrong."""
+        """Return the names of the outputs that were right on every input; [] if none was wrong."""
         wrong = self.kernel.wrong_outputs
         return sorted(self.kernel.seen_outputs - wrong) if wrong else []
 

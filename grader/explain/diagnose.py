@@ -261,7 +261,7 @@ def settled(
     saying = sum(
         diagnosis is not None
         and diagnosis.code not in _SAYS_LITTLE
-        # An output without a known cause counts only if it has many wrong elements: a few refute no suspect.
+        # An output without a known cause counts only if many elements are wrong: a few refute no suspect.
         and (isinstance(diagnosis, Explained) or (diagnosis.wrong_count or math.inf) >= FEWEST_PARTIAL)
         for diagnosis in diagnoses
     )

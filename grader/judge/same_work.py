@@ -46,7 +46,7 @@ LEAST_USED = 2
 """A part's own arguments are those that the other part lacks. A function must use at least this many of them."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
-"""Share of the avoided tensor (see HELD_SHARE) above which the kernel is called at other sizes, which then decide."""
+"""A kernel that holds this share of the avoided tensor (see HELD_SHARE) is also called at other sizes, which decide."""
 HELD_SHARE = 0.6
 """The avoided tensor counts as held if a kernel holds more memory than the reference by this share of the tensor's
 bytes. Honest kernels of parts 3 and 4 reached 0.26. With copies in double they reached 0.8, but only at the judged

@@ -53,7 +53,7 @@ def named(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def scale(assignment: Assignment) -> int:
-    """Return the factor that makes every number of points which a part can earn a whole number."""
+    """Return the factor by which all points that a part can earn become whole numbers."""
     parts = [part for part in assignment.parts if part.points > 0]
     attainable = [float(points) for part in parts for points in (part.points, part.points_if_slow)]
     attainable += [round(part.points * band.share, 2) for part in parts for band in part.time_bands]

@@ -105,7 +105,7 @@ def compared(rows: Sequence[MachineRow]) -> tuple[list[MachineRow], list[Spread]
 
 
 def _apart(row: MachineRow, middle: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the ids of parts in which this machine's whole interval is more than APART from the median."""
+    """Return the ids of parts in which this machine's whole interval is more than APART from the machines' median."""
     return tuple(
         part_id
         for part_id, (_, low, high) in row.ratios.items()

@@ -39,7 +39,7 @@ def to_dict(result: SubmissionResult, score: Score) -> dict[str, Any]:
 
 
 def dumped(result: SubmissionResult, score: Score) -> tuple[dict[str, Any], str]:
-    """Return the values of `to_dict`, and their JSON text."""
+    """Return (values of `to_dict`, their JSON text)."""
     values = _plain(result)
     earned = {line.id: _plain(line.points) for line in score.lines}
     values["parts"] = [_with_points(part, earned.get(part["id"], 0.0)) for part in values["parts"]]

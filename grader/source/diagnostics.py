@@ -42,8 +42,8 @@ OUT_OF_MEMORY = re.compile(
     r"|final link failed: (?:memory exhausted|Cannot allocate memory)"
     r"|\s*what\(\):  ?std::bad_alloc|terminate called after throwing an instance of 'std::bad_alloc')\s*$"
 )
-#: Errors that a program does not print when memory runs out: errors with a place in a file (the assembler
-#: writes "Error"), and errors of a linker that has read all files.
+#: Errors that are not due to too little memory: errors with a place in a file (the assembler writes "Error"), and
+#: errors of a linker that has read all files.
 PLACED_ERROR = re.compile(
     r":\d+: (?:fatal )?error: |undefined reference to |multiple definition of ", re.IGNORECASE
 )

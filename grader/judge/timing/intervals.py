@@ -13,7 +13,7 @@ CONFIDENCE = 0.98
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and its order-statistic interval."""
+    """A median and its confidence interval, from `low` to `high`."""
 
     middle: float
     low: float

@@ -216,7 +216,7 @@ def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | 
 def _decide(
     rounds: Sequence[Round], policy: TimePolicy, *, early: bool
 ) -> tuple[Literal["pass", "slow"] | None, _View]:
-    """Return the verdict if the rounds prove one, else None, and the view of the clock that decided.
+    """Return (verdict or None if the rounds prove none, view of the rounds by the clock that decided).
 
     `early`: the rules for early ends apply (see the module's text), not the interval of a look.
     """
