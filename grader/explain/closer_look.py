@@ -133,7 +133,7 @@ class Closer:
         is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception")
         near = _lines_in(self.source.name, placed.message)
         repairs = "" if is_explained else _sentence(lambda: self._repairs(near=near), "")
-        # Beside edits that correct the part, the cause of other outputs and the lines of the indices would distract.
+        # If edits correct the part, leave out the cause of other outputs and the lines of the indices: they distract.
         before = "" if diagnosis.hidden or repairs else _sentence(lambda: self._before(diagnosis), "")
         place = INDEX_LINES.sub("", placed.message) if repairs else placed.message
         return replace(placed, message="\n".join(filter(None, (place, repairs, before))))

@@ -149,7 +149,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "pointer":
         return f"where this pointer into {what} begins", body.pointers(_given(at, part, what))
     if kind == "call":
-        # `if constexpr (` must not match as `exp(`.
+        # Do not take `if constexpr (` for a call of exp().
         pattern = rf"\b(?!constexpr\b)\w*{what}\w*\s*\("
         return f"{what}() is called", body.find(pattern) or ([] if at.calls else body.calls(pattern))
     if kind == "store":

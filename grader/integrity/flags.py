@@ -186,7 +186,7 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
 
 @functools.cache
 def flops_per_cycle() -> int:
-    """Return the most operations that one core can do per cycle: the smaller constant only without matrix units."""
+    """Return the most operations that one core can do per cycle: more if it has, or may have, matrix units."""
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -176,7 +176,7 @@ def _coloured(text: str, name: str) -> Iterator[str]:
     if len(text) > MOST_CHARACTERS:
         yield from map(escape, lines)
         return
-    # rich depends on pygments, so it is installed.
+    # pygments is installed, because rich depends on it.
     from pygments.lexers import CppLexer, PythonLexer
 
     lexer = (PythonLexer if Path(name).suffix == ".py" else CppLexer)(stripnl=False, ensurenl=True)

@@ -70,7 +70,7 @@ def blanked(source: str, language: re.Pattern[str] = CPP) -> str:
 def without_layout(source: str) -> str:
     """Return the source without comments, blank lines and superfluous blanks. Literals stay.
 
-    Two sources for which this is equal mean the same, except for line numbers (`__LINE__`).
+    Two sources with the same result mean the same, except for line numbers (`__LINE__`).
     """
     pieces, code, start = [], ["\n"], 0
     for is_comment, begin, end in hidden(source):

@@ -342,7 +342,7 @@ class Body:
     def overwritten(self) -> list[tuple[Place, str, str]]:
         """Find `return fill(tensor, array)` where the array was never written and the result is already in the tensor.
 
-        Return the line, the tensor and the array of each.
+        Return (line, tensor, array) for each.
         """
         return [
             (place, tensor, array)
@@ -407,7 +407,7 @@ class Body:
         return [self.place(n) for n in sorted(self._maxima[1])]
 
     def _exponents(self) -> list[tuple[int, str, str, str]]:
-        """Return line, text, a and b of each exp(a - b)."""
+        """Return (line, text, a, b) for each exp(a - b)."""
         found = list[tuple[int, str, str, str]]()
         for n in self.lines():
             row = self.code[n - 1]
@@ -430,7 +430,7 @@ class Body:
     def unit_factors(self) -> list[tuple[Place, str, Place]]:
         """Find exp(a - b) where an earlier line has set a to b, or b to a, so that the factor is always 1.
 
-        Return its line, its text and the earlier line. a and b count as equal until one of them changes or the block
+        Return (line, text, earlier line) for each. a and b count as equal until one of them changes or the block
         ends. An assignment after an `if` without braces does not count.
         """
         pending = dict[int, list[tuple[str, str, str]]]()
@@ -464,7 +464,7 @@ class Body:
     def stuck_loops(self) -> list[tuple[Place, str, str]]:
         """Find loops that never change the variable that they test.
 
-        Return the line, the tested variable, and the variables that the step changes instead ("" if it changes none).
+        Return (line, tested variable, variables that the step changes instead or "") for each.
         """
         found = list[tuple[Place, str, str]]()
         for n in self.lines():
