@@ -702,7 +702,7 @@ def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
     [
         (OMP, RACED, {}, ["data_race"]),
         (OMP, RACED, {"timing": False}, ["data_race"]),
-        (OMP, RACED, {"timing": False, "second_look": True}, []),
+        (OMP, RACED, {"timing": False, "second_look": True}, ["races_unseen"]),
         (OMP, RACED, {"races": "free"}, []),
         (OMP, RACED, {"races": "wrong"}, ["data_race", "race"]),
         (OMP, Watched(), {}, ["no_data_race"]),
@@ -718,9 +718,9 @@ def test_a_right_kernel_with_threads_is_watched_for_races(
     options = Options(timing=how.get("timing", True), second_look=how.get("second_look", False))
     kernel = landmarks.function(f"void kernel(int N) {{\n{pragma}\nf(N);\n}}\n", "kernel")
     judge: Any = SimpleNamespace(
-        bench=SimpleNamespace(options=options, watched=lambda part: found),
+        bench=SimpleNamespace(options=options, watched=lambda part: found, command="gpt149"),
         marker=SimpleNamespace(body=kernel),
-        part=SimpleNamespace(time=SimpleNamespace(races=how.get("races", "review"))),
+        part=SimpleNamespace(id="p", time=SimpleNamespace(races=how.get("races", "review"))),
         results=SimpleNamespace(shares_work=how.get("shares_work", False)),
         backend=SimpleNamespace(kind=SimpleNamespace(on_card=False)),
         verdict="pass",

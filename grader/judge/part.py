@@ -313,13 +313,17 @@ class PartJudge:
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def look_for_races(self) -> None:
-        """Look for data races in a right kernel with threads; skipped in a student's own run without timing."""
+        """Look for data races in a right kernel with threads; a student's own run without timing names the command."""
         options, body, rule = self.bench.options, self.marker.body, self.part.time
-        if self.verdict not in ("pass", "slow") or (options.second_look and not options.timing):
+        if self.verdict not in ("pass", "slow"):
             return
         price = rule.races if rule is not None else "review"
         has_threads = self.results.shares_work or (body is not None and body.find(THREADS))
         if self.is_trusted() or self.backend.kind.on_card or price == "free" or not has_threads:
+            return
+        if options.second_look and not options.timing:
+            command = f"{self.bench.command} race {self.part.id}"
+            self.flags.append(Flag("races_unseen", f"not watched for data races: `{command}` watches it"))
             return
         found = explanation_errors.attempt(lambda: self.bench.watched(self.part), None)
         if found is None:
