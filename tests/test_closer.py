@@ -106,6 +106,14 @@ def test_the_sizes_that_are_right_are_named() -> None:
         ({"last": 0.0}, "key 6 of 7 has no weight (with N=7"),
         ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7"),
         ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
+        (
+            {"earlier": 2.0},
+            "each earlier one has too much weight (with N=7 Br=3 Bc=2): look at the update of O",
+        ),
+        (
+            {"score": lambda s: np.stack([s[:, 0], s[:, 1] ** 2], 1)},
+            "Some heads (b, h) have the right weights",
+        ),
         ({"column": 5}, "columns of the product with V do not all take the same weights"),
         ({"divisor": lambda sums: sums[..., [0, 0, 2, 2, 4, 4, 6], :]}, " is the sum of row "),
         ({"start": 3.5}, "scores and exp() are right, but the row's sum is not"),
@@ -140,6 +148,7 @@ def test_keys_with_a_wrong_weight_are_named_by_index(mistake: dict[str, Any], wo
         sums = mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
         weights /= mistake.get("divisor", lambda sums: sums)(sums) if sizes["N"] == 7 else sums
         weights[..., -1] *= mistake.get("last", 1.0)
+        weights[..., :-1] *= mistake.get("earlier", 1.0)
         made = weights @ inputs["V"][:, :, used]
         made[..., mistake.get("column", made.shape[3]) :] *= 2
         made += sizes["N"] == mistake.get("wrong_at")
@@ -343,6 +352,53 @@ def test_landmarks_find_loop_ends_offsets_and_integer_sums() -> None:
     assert numbers(found.whole_sums()) == [5, 9]
     assert numbers(found.indices(9))[:1] == [3] and 8 in numbers(found.indices(10))
     assert [(place.line, *names) for place, *names in found.overwritten()] == [(13, "YTensor", "Y")]
+
+
+UPDATES = """\
+void kernel(float *S, float *O, int Bc, int N, int d) {
+    constexpr int T = 8;
+    for (int h = 0; h < N * d; h++) {
+        const int head = h / (N * d);
+        for (int i = 0; i < (N + T - 1) / T; i++) {
+            float total = 0, most = -1, m = 0;
+            for (int j = 0; j < Bc; j++) {
+                most = std::max(most, S[j]);
+                S[j] = S[j] - most;
+                total += S[at(head * 2 + j)];
+            }
+            for (int j = 0; j < Bc; j++) m += O[j] * S[j];
+            total = total * m + 1;
+            for (int k = 0; k < d; k++) O[i * d + k] = (m * O[i * d + k] + S[k]) / total;
+            memcpy(S, O, Bc * d);
+            memcpy(S, O, Bc * sizeof(float));
+        }
+    }
+}
+"""
+
+
+def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
+    def lines(clue: str) -> list[int]:
+        return [line for line, _ in shown(UPDATES, "part4", [clue])]
+
+    found = {
+        clue: lines(clue) for clue in ("updates", "row_sums", "minus_maximum", "quotients", "bytes", "loops")
+    }
+    assert found == {
+        "updates": [14],
+        "row_sums": [10],
+        "minus_maximum": [9],
+        "quotients": [4],
+        "bytes": [15],
+        "loops": [5],
+    }
+    assert numbers(body(UPDATES).around_row_sums("Bc")) == [7]
+    assert numbers(body(UPDATES).divisors()) == [6, 10, 13], "the constant T is no sum"
+    assert body(UPDATES).zeroes_divisor()
+    reset_above = UPDATES.replace("float total = 0, ", "").replace(
+        "    const int head", "float total = 0;  const int head"
+    )
+    assert not body(reset_above).zeroes_divisor(), "it is set to zero in a loop further out"
 
 
 def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:

@@ -122,6 +122,8 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "last of tiles of 16 left out": ("tile_end",
         lambda x: attend(x, of_tiles(x, 16, of=lambda part: zeroed(part, np.s_[..., -1])).log())),
     "maximum forgotten in O": ("maximum_not_rescaled", running_maximum),
+    "maximum of the keys so far": ("maximum_so_far",
+        lambda x: attend(x, scores(x) - scores(x).cummax(3).values)),
     "maximum not in the sum": ("maximum_only_above",
         lambda x: right(x) * (-scores(x).amax(3, True)).exp()),
     "sum of whole numbers": ("whole_sum",

@@ -30,7 +30,7 @@ from grader.explain.explanation_errors import attempt
 from grader.explain.hang_samples import Samples
 from grader.explain.judged_part import Checked, JudgedPart, OtherBuilds
 from grader.explain.oracle import Dissected
-from grader.explain.relations import CLOSE, NOT_STORED
+from grader.explain.relations import CLOSE, NOT_STORED, ZEROED
 from grader.explain.size_probe import Prober
 from grader.explain.suspect import FEWEST_PARTIAL
 from grader.source import dataflow, scopes
@@ -415,6 +415,10 @@ class Closer:
         if self.body is None:
             return diagnosis
         name, words = self.source.name, ""
+        if ZEROED in diagnosis.message and any(
+            at.body.zeroes_divisor() for at in dataflow.reached(self.body)
+        ):
+            diagnosis = replace(diagnosis, message=diagnosis.message.replace(ZEROED, ""))
         if diagnosis.code in ("not_finite", "overflow"):
             for place, term in self.body.grown_exponents()[:1]:
                 diagnosis = _without_questions(diagnosis)
@@ -574,20 +578,23 @@ class Closer:
 
     def _outside(self, diagnosis: Diagnosis, checked: Checked) -> Diagnosis:
         """Return the diagnosis with the accesses outside of an array that the checked build found."""
-        numbers = NUMBERS.search(diagnosis.message)
-        lead = OUTSIDE
+        found = NUMBERS.search(diagnosis.message)
+        numbers, lead = found[0] if found else "", OUTSIDE
         if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sanitizer_sites.words(checked.sites.found, self.source.name)
+        if "freed" in places:
+            # Freed memory holds arbitrary values: the place of the wrong elements says nothing.
+            numbers = re.sub(r"(?<= wrong): .*", ".", numbers)
         shown = self._with_indices(places)
         near = _lines_in(self.source.name, "\n".join(shown))
         repairs = _sentence(lambda: self._repairs(near=near), "")
         lines = [
             lead,
-            *([places] if repairs else shown),
             *self._returned(places),
+            *([places] if repairs else shown),
             repairs,
-            numbers[0] if numbers else "",
+            numbers,
         ]
         return replace(diagnosis, message="\n".join(line for line in lines if line).strip())
 

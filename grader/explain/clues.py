@@ -29,6 +29,8 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "steps": ("a loop in steps", Body.steps),
     "exponentials": ("exp() is taken", lambda body: body.find(r"\bexp[2f]?\s*\(")),
     "sums": ("a sum", Body.sums),
+    "row_sums": ("a sum", Body.row_sums),
+    "updates": ("a product plus another value, or *=", Body.updates),
     "divisor": ("a sum", lambda body: body.divisors() or body.sums()),
     "divide": ("a division", Body.divisions),
     "casts": (
@@ -46,6 +48,17 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     ),
     "maxima": ("where this maximum begins", Body.maxima_begun),
     "maximum": ("a maximum is taken", Body.maxima_taken),
+    "minus_maximum": ("this maximum is subtracted", Body.maxima_subtracted),
+    "quotients": (
+        "a whole number by division",
+        lambda body: body.find(r"\b(?:int|long|size_t|auto)\s+\w+\s*=(?!.*(?:-\s*1\b|\.))[^;]*[\w)]\s*[/%]"),
+    ),
+    "bytes": (
+        "this counts bytes: is sizeof(float) missing?",
+        lambda body: body.find(
+            r"\bmem(?:cpy|move|set)\s*\((?!.*(?:sizeof|[bB]ytes|\b4\b)).*,(?:[^,;]*\*[^,;]*|\s*(?:[A-Z]\w?|d))\)\s*;"
+        ),
+    ),
     "minus_one": (
         "is this the number of elements, or the last index?",
         lambda body: body.find(r"[-+\w\])]\s*-\s*1\s*[,;]|\+\s*\w+\s*-\s*1\s*\)(?!\s*/)"),
@@ -80,7 +93,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "not_finite": ("bare", "fresh", "divide", "skips"),
     "unsteady": ("static", "bare", "fresh"),
     "race": ("parallel",),
-    "wrong_values": ("skips", "loops", "store", "index"),
+    "wrong_values": ("bytes", "skips", "loops", "store", "index"),
 }
 #: Clues for codes that contain one of these texts beside the name of an axis, such as "row_range".
 OF_PLACES: dict[str, tuple[str, ...]] = {
@@ -88,7 +101,7 @@ OF_PLACES: dict[str, tuple[str, ...]] = {
     "periodic_": ("loops", "steps"),
 }
 #: Clues with the name of a size after a colon, such as "until:N".
-OF_SIZES = frozenset({"until", "mixed", "zeroed", "restarts", "tests", "cut"})
+OF_SIZES = frozenset({"until", "around", "mixed", "zeroed", "restarts", "tests", "cut"})
 #: Clues that are searched only in the part's own function. In a function that it calls they mean something else.
 OWN_ONLY = frozenset({"return", "never_begun", "text", "unlooped"})
 
@@ -169,6 +182,8 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return "where this sum begins", body.begun(_given(at, part, what))
     if kind in ("until", "mixed"):
         return f"this loop runs to {own}", body.until(own, mixed=kind == "mixed")
+    if kind == "around":
+        return f"this loop runs to {own}", body.around_row_sums(own)
     if kind == "zeroed":
         return f"set to zero in the loop to {own}", body.zeroed_in(own)
     if kind == "restarts":

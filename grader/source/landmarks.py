@@ -21,9 +21,10 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
 #: Limit on the pairs of equal variables that `unit_factors` keeps at a time, and on the arrays of `never_begun`.
+#: Limit also on the lines of `updates` and `around_row_sums`.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
-    r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
+    r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+(?:\s*\*\s*\w+)?\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
 )
 #: A loop over the rest (`; i < N; i++`) after a loop by whole blocks (`; i + 8 <= N; i += 8`). Groups: counter and end.
 _REST = re.compile(r"^\s*;\s*(\w+)\s*<\s*(\w+)\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+)\s*$")
@@ -39,6 +40,8 @@ _ZEROED = re.compile(
 _RESTART = re.compile(r"\b(\w+)\s*==\s*0\s*(?:\?\s*0[.0f]*\s*:|\)[^;]*=\s*0[.0f]*\s*;)")
 #: A division. Groups: dividend and divisor, or the bracket next to the `/` if one of them is not a single word.
 _DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
+#: A quotient of whole numbers, rounded up: `(n + T - 1) / T`.
+_ROUNDED_UP = re.compile(r"\(\s*\w+\s*\+\s*(\w+)\s*-\s*1\s*\)\s*/\s*\1\b")
 _NUMBER = re.compile(r"\d+[uUlL]*$")
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 #: The array in `name[...] =`. It is matched in a lookahead, so that names in its brackets are found as well.
@@ -52,6 +55,10 @@ _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
 _SUM = re.compile(r"\w[\w\])]*\s*\+=|\b(?:accumulate|reduce|inner_product)\s*[<(]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+#: Elements and calls that read a value, without brackets in them, and the value that an assignment or a call stores.
+_READ = re.compile(r"(?<=[\w\]])\s*\[[^\[\]]*\]|\b(?!\w*(?:[Ww]rite|[Ss]et|[Ss]tore))(\w+)\s*\([^()]*\)")
+_STORED_VALUE = re.compile(r"(?:(?<![-+*/<>=!])=(?!=)|\w*(?:[Ww]rite|[Ss]et|[Ss]tore)\w*\s*\(.*,)([^=,;]*);")
+_PRODUCT_AND_TERM = re.compile(r"[\w)]\s*\*\s*[\w(].*\+|\+.*[\w)]\s*\*\s*[\w(]")
 #: An expression that reads one element of an array.
 _ELEMENT = re.compile(r"\s*(?:\w*[rR]ead\w*\s*\(\s*)?([A-Za-z_]\w*)\s*(?:\[|$)")
 _BARE_TYPE = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
@@ -194,6 +201,37 @@ class Body:
         """Return the lines that add to a variable or call a function such as accumulate; loop steps do not count."""
         return [self.place(n) for n in self.lines() if _SUM.search(self._without_controls(n))]
 
+    def row_sums(self) -> list[Place]:
+        """Return the lines that add single values, not products, to a variable."""
+        added = ((n, _ADDED.search(self._read(n))) for n in self.lines())
+        return [self.place(n) for n, sum_ in added if sum_ is not None and "*" not in sum_[3]]
+
+    def around_row_sums(self, size: str) -> list[Place]:
+        """Return the loops to `size` around the lines of `row_sums`."""
+        around = {loop.line for each in self.row_sums()[:_MOST_EQUAL] for loop in self.enclosing(each.line)}
+        return [place for place in self.until(size) if place.line in around]
+
+    def updates(self) -> list[Place]:
+        """Return the lines in most loops that use `*=`, or set a float to a product plus a term: `o = li * o + pv`."""
+        ints, depths = self._ints(), dict[int, int]()
+        for n in self.lines():
+            row = self._read(n)
+            value, to = _STORED_VALUE.search(row), _VALUE_SET.search(row)
+            is_index = (
+                _WHOLE.match(row) or re.search(r"\*\s*\w+\s*=", row) or (to is not None and to[1] in ints)
+            )
+            is_sum = value is not None and _PRODUCT_AND_TERM.search(value[1])
+            if len(depths) < _MOST_EQUAL and not is_index and (is_sum or "*=" in row):
+                depths[n] = len(self.enclosing(n))
+        return [self.place(n) for n, depth in depths.items() if depth == max(depths.values())]
+
+    def _read(self, line: int) -> str:
+        """Return a line without loop controls, and with the indices and arguments of reads left out."""
+        row = self._without_controls(line)
+        for _ in range(4):
+            row = _READ.sub(lambda read: read[1] or "", row)
+        return row
+
     def uses(self, pattern: str) -> list[Place]:
         """Return the lines that `find` returns, without those that only copy an argument."""
         _, made = self.made_of(self.parameters)
@@ -234,8 +272,34 @@ class Body:
 
     def divisors(self) -> list[Place]:
         """Return the lines that set a variable by which another line divides."""
+        return self.values(self._divisors())
+
+    def _divisors(self) -> set[str]:
         found = re.compile(r"[\w\])]\s*/=?\s*(?:\(\s*\w+\s*\)\s*)?([A-Za-z_]\w*)\b(?!\s*\()")
-        return self.values(name for n in self.lines() for name in found.findall(self.code[n - 1]))
+        return {name for place in self.divisions() for name in found.findall(self.code[place.line - 1])}
+
+    def zeroes_divisor(self) -> bool:
+        """Return True if a sum by which another line divides is set to zero in the loop around its additions.
+
+        Loops over tiles do not count. An array may be set to zero in any loop.
+        """
+        stepped, names = {place.line for place in self.steps()}, self._divisors()
+
+        def loops(line: int) -> list[int]:
+            return [loop.line for loop in self.enclosing(line) if loop.line not in stepped]
+
+        for n in self.lines():
+            added = _ADDED.search(self._without_controls(n))
+            if added is not None and added[1] in names:
+                names -= {added[1]}
+                name, own = added[1], loops(n)[:-1]
+                begins = self.find(
+                    rf"\b{name}\b\s*(?:\[[^\]]*\]\s*)?=\s*0[.0f]*\s*[;,]|\bvector\b.*>\s*{name}\b"
+                    rf"|\b(?:fill\w*|memset)\s*\([^;]*\b{name}\b"
+                )
+                if any(loops(each.line) == own or (added[2] and loops(each.line)) for each in begins):
+                    return True
+        return False
 
     def stored(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set a variable whose value is then stored into one of these arrays.
@@ -402,6 +466,11 @@ class Body:
         names, updates = self._maxima
         return [place for place in self.values(names) if place.line not in updates]
 
+    def maxima_subtracted(self) -> list[Place]:
+        """Return the lines that subtract a running maximum."""
+        names = self._maxima[0]
+        return self.find(rf"-\s*(?:{'|'.join(map(re.escape, sorted(names)))})\b") if names else []
+
     def maxima_taken(self) -> list[Place]:
         """Return the lines that update a running maximum."""
         return [self.place(n) for n in sorted(self._maxima[1])]
@@ -541,23 +610,25 @@ class Body:
 
     def divisions(self) -> list[Place]:
         """Return the lines with a division, without those that only divide whole numbers, such as `int b = bh / H`."""
-        ints = set(_INT.findall("\n".join(self.code[self.first - 1 : self.last])))
-        found = list[Place]()
+        ints, found = self._ints(), list[Place]()
         for n in self.lines():
             row = self.code[n - 1]
             to_int = _WHOLE.match(row) is not None and not re.search(r"\bauto\b", row)
             has_float = re.search(r"\b(?:float|double)\b", row) is not None
             if any(
                 not (by in ints or _NUMBER.match(by)) or has_float or not (to_int or of in ints)
-                for of, by in _DIVISION.findall(row)
+                for of, by in _DIVISION.findall(_ROUNDED_UP.sub("", row))
             ):
                 found.append(self.place(n))
         return found
 
+    def _ints(self) -> set[str]:
+        """Return the names of integers that the function declares, parameters included."""
+        return set(_INT.findall("\n".join(self.code[self.first - 1 : self.last])))
+
     def whole_divisions(self) -> list[tuple[Place, str]]:
         """Return the lines that divide a whole number by another, such as `1 / N`, with the text of the division."""
-        header = "\n".join(self.code[self.first - 1 : self.last])
-        ints = set(_INT.findall(header))
+        ints = self._ints()
         return [
             (self.place(n), found[0])
             for n in self.lines()

@@ -27,8 +27,13 @@ CLOSE = 2e-4
 SAME = 2e-3
 #: Factor for Q that makes all scores nearly 0, and limit on the groups of channels that a message lists.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
-PRODUCT, PRODUCT_CLUES = "In the product with V", ("input:V", "store")
+PRODUCT, PRODUCT_CLUES = "In the product with V", ("bytes", "input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
+SOME_HEADS = (
+    "Some heads (b, h) have the right weights, so the formula is right: look at the index of the head and the pointers "
+    "to its rows, or at values that the previous head left behind",
+    ("quotients", "pointer:Q", "pointer:K", "pointer:V", "?input:Q", "?input:K"),
+)
 #: A quotient (the kernel's weight / right weight) below this counts as 0: nothing can be divided by it.
 TINY = 1e-12
 #: Powers of a size that students multiply scores by: the exponent, and its text in a message.
@@ -53,7 +58,10 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
         unit = np.ascontiguousarray(np.broadcast_to(np.eye(keys, keys + 2, dtype=np.float32), shape))
         weights = ask(own, {"Q": q, "K": k, "V": unit})
         found = None if weights is None else _mistake(scores, weights[..., :keys], own)
-        if weights is not None and (found is None or found.words.startswith(PROPORTIONS)):
+        is_open = found is None or found.words.startswith(PROPORTIONS)
+        if weights is not None and is_open and _some_heads(abs(weights[..., :keys] - right) < CLOSE):
+            return Dissected(*SOME_HEADS)
+        if weights is not None and is_open:
             # For scores near 0, exp() is nearly linear, and stays finite even if a kernel applies it twice.
             tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
             found = _channels(ask(own, tiny), q, k) or found
@@ -111,6 +119,12 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
     )
 
 
+def _some_heads(is_right: Array) -> bool:
+    """Return True if all weights of some heads are right, and some weights of others are not."""
+    heads = is_right.all((2, 3))
+    return bool(heads.any() and not heads.all())
+
+
 def _shows(output: Array, expected: Array, keys: int) -> bool:
     """Return True if the first `keys` columns show the mistake. With the unit matrix as V, they are the weights.
 
@@ -163,6 +177,16 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
     if keys.any():
         off = (weights - right)[:, ~keys]
         amount = "no" if not weights[:, ~keys].any() else "too much" if (off > -CLOSE).all() else "another"
+        tile = sizes.get("Bc", 1)
+        tile = tile if tile < len(keys) else 1
+        if len(keys) > 2 and (~keys).sum() == (last := (len(keys) - 1) // tile * tile) and keys[last:].all():
+            form = ", and is all of (li * Oi + PV) divided by lnew" if tile > 1 else ""
+            return Dissected(
+                f"The last {'key' if tile == 1 else 'tile of keys'} has the right weight, and each earlier one has "
+                f"{amount} weight ({at}){left}: look at the update of O. Is its old value multiplied by the right "
+                f"factor, once{form}?",
+                ("updates", "stored", "store", "input:V"),
+            )
         return Dissected(
             f"{PRODUCT} {_listed(~keys)} has {amount} weight ({at}), and every other key the right one{left}",
             ("loops", "text:\\bPij\\b", "input:V", "call:exp", "steps"),

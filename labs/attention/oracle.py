@@ -96,7 +96,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "columns_copied": ("pointer:V", *_VALUES, "store"),
     "rows_copied": ("pointer:Q", *_SCORES, "store"),
     "stale_value": ("bare", "stored", "fills", "store"),
-    "stale_l": ("fills", "text:\\bL\\b"),
+    "stale_l": ("fills", "cleared", "text:\\bL\\b"),
     "heads_copied": (*_SCORES, *_VALUES, "store"),
     "batches_copied": (*_SCORES, *_VALUES, "store"),
     "heads_permuted": ("store", *_SCORES),
@@ -106,7 +106,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "summed_heads": _SCORES,
     "repeated_softmax": _SUM,
     "flash_not_rescaled": ("stored", "store", "text:\\b[Ll]i\\b", "?text:\\bL\\b"),
-    "maximum_not_rescaled": ("text:\\b[Ll]i\\b", "?text:\\bL\\b", "call:exp", "sums"),
+    "maximum_so_far": ("minus_maximum", "updates", "call:exp", "sums"),
+    "maximum_not_rescaled": ("text:\\b[Ll]i\\b", "?text:\\bL\\b", "updates", "call:exp", "sums"),
     "flash_not_divided": ("divide", "stored", "store"),
     "flash_l_not_carried": ("text:\\bL\\b", "text:\\b[Ll]new\\b"),
     "flash_l_tile_row": ("text:\\bL\\s*\\[",),
@@ -119,10 +120,10 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "k_v_tile_row": ("input:K", "input:V"),
     "flash_pv_kept": ("text:\\bPV\\b", "sums"),
     "flash_o_twice": ("stored", "store"),
-    "flash_stale_tail": ("until:Bc", "?loops", "?sums"),
-    "padded_keys": ("until:Bc", "?loops", "?sums"),
+    "flash_stale_tail": ("around:Bc", "until:Bc", "?loops", "?sums"),
+    "padded_keys": ("around:Bc", "?until:Bc", "row_sums", "?loops"),
     "not_finite": ("bare", "fresh", "divide", "begun:Q", "skips"),
-    "wrong_values": ("skips", "stored", "loops", "text:\\bL\\s*\\[", "store", "index"),
+    "wrong_values": ("bytes", "skips", "stored", "loops", "text:\\bL\\s*\\[", "store", "index"),
     "heads": (*_SCORES, *_VALUES, "store"),
     "batches": ("unlooped:B", *_SCORES, *_VALUES, "store"),
     "row_range": ("loops", "store"),
@@ -194,7 +195,7 @@ def copied_heads(seen: Deviation) -> Found | None:
 
 _FACTORS = (
     "The rows of the softmax do not sum to 1: rows of the output are {low} to {high} times what they should be. Look "
-    "at the sum that divides each row, and check that it is set to zero for each row."
+    f"at the sum that divides each row{simple.ZEROED}."
 )
 
 Shape = Mapping[str, int]

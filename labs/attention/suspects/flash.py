@@ -140,6 +140,11 @@ def _with_maximum(s: Scene, update: Callable[..., tuple[Array, Array]]) -> Array
     return out
 
 
+_SO_FAR = (
+    "Each score is reduced by the maximum of the keys so far, which grows from key to key, not by the maximum of its "
+    "whole row. Subtract the final maximum in a second loop; or, if O and the row sum are added up in the same loop, "
+    "multiply both by exp(old maximum - new maximum) when it grows."
+)
 #: For each mistake of `_MAXIMUM_BUGS`, the sums that are not rescaled: "l" for the row sum, "o" for O.
 _KEPT = {"old_l_kept": "l", "old_o_kept": "o", "nothing_rescaled": "lo"}
 
@@ -181,8 +186,11 @@ def suspects(s: Scene) -> Iterator[Suspect]:
     """Yield every suspect of this file that applies to the scene."""
     for name, words, _ in _MAXIMUM_BUGS:
         yield Suspect(
-            "maximum_not_rescaled",
-            f"With a maximum that grows from key to key, {words}.",
+            *(
+                ("maximum_so_far", _SO_FAR)
+                if name == "nothing_rescaled"
+                else ("maximum_not_rescaled", f"With a maximum that grows from key to key, {words}.")
+            ),
             lambda s, kept=_KEPT[name]: _key_by_key(s, kept),
             (f"{name} key by key",),
             seen_in=r"\b\w*max\w*\b",
