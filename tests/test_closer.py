@@ -643,13 +643,8 @@ def test_a_busy_machine_does_not_shorten_the_search_for_sizes() -> None:
     def calls_made(wall_s: float, cpu_s: float | None) -> int:
         run = SimpleNamespace(call=SimpleNamespace(wall_s=wall_s, cpu_s=cpu_s), outputs={})
         part = ASSIGNMENT.part("part1")
-        kernel = SimpleNamespace(
-            oracle=ORACLES["attention"],
-            part=part,
-            shape=ASSIGNMENT.defaults,
-            sizes=dict,
-            call=lambda *_, **__: run,
-        )
+        about = {"oracle": ORACLES["attention"], "part": part, "shape": ASSIGNMENT.defaults}
+        kernel = SimpleNamespace(**about, sizes=dict, call=lambda *_, **__: run)
         prober = size_probe.Prober(cast(Any, kernel), cast(Any, SimpleNamespace()), part.cases[0])
         with pytest.raises(size_probe.Ended):
             while True:
@@ -903,16 +898,13 @@ def test_whole_statements_and_terms_are_among_the_edits(line: int, words: str) -
 
 def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
     closer: Any = SimpleNamespace(source=Path("module.cpp"), body=body(SOURCE))
-    lead, lines = "The sum is wrong. Expected 1, got 2.", ["  module.cpp:7: s = 1;"]
-    for known, edit, left in (
-        (True, 8, "Expected 1, got 2."),
-        (True, 7, lead),
-        (False, 8, "Expected 1, got 2."),
-    ):
+    values, lines = "Expected 1, got 2.", ["  module.cpp:7: s = 1;"]
+    lead = f"The sum is wrong. {values}"
+    for known, edit, left in ((True, 8, values), (True, 7, lead), (False, 8, values)):
         assert Closer._beside(closer, f"  module.cpp:{edit}: s;", lead, lines, known) == (left, [])
     other = "  module.cpp:7: {   (after line 7 add a loop that sets all of O to 0)"
     left = Closer._beside(closer, other, f"Q is not set to zero. {lead}", lines, True)
-    assert left == ("Expected 1, got 2.", [])
+    assert left == (values, [])
 
 
 TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
@@ -982,15 +974,13 @@ def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str)
 def test_a_function_that_changes_only_a_copy_is_found() -> None:
     text = SOURCE.replace("float other(float K) { return K; }", "")
     for parameters, found in (
-        ("std::vector<float> K, int n", [1]),
+        ("std::vector<float> K, int n", [(1, "scaled", "K")]),
         ("std::vector<float> &K", []),
         ("const float *K", []),
     ):
         helper = f"void scaled({parameters}) {{ for (int i = 0; i < 9; i++) K[i] *= 2; }}\n"
         changed = dataflow.without_effect(body(helper + text.replace("float sum = 0;", "scaled(K, N);")))
-        assert [(place.line, name, array) for place, name, array in changed] == [
-            (n, "scaled", "K") for n in found
-        ]
+        assert [(place.line, name, array) for place, name, array in changed] == found
 
 
 def test_a_variable_that_a_parallel_region_shares_is_found() -> None:

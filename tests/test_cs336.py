@@ -263,9 +263,8 @@ def test_a_backward_pass_after_a_wrong_forward_pass_names_it(tmp_path: Path) -> 
     unscaled = edited(MASTER, next(made for made in known.WRONG if made.name == "not scaled"))
     found = judged(tmp_path, unscaled, ["forward_triton", "backward_triton"])
     assert "not multiplied" in words(found["forward_triton"])
-    assert words(found["backward_triton"]).startswith(
-        "This pass uses O and L of forward_triton, which is wrong"
-    )
+    named = "This pass uses O and L of forward_triton, which is wrong"
+    assert words(found["backward_triton"]).startswith(named)
 
 
 def test_a_missing_package_or_gpu_is_not_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,12 +76,15 @@ def test_names_are_read_as_the_compiler_wrote_them() -> None:
             assert symbols.qualified_name(name) in readable.replace("<float>", ""), name
 
 
+def compiled(folder: Path, text: str, *flags: str, made: str = "kernel.s", by: str = "cc") -> Path:
+    source = write(folder, text, "kernel.cpp" if by == "c++" else "kernel.c")
+    subprocess.run([by, *flags, "-w", "-o", str(folder / made), str(source)], check=True)
+    return folder / made
+
+
 def object_of(folder: Path, text: str) -> Path:
     """Compile a shared object without torch. Functions that it uses stay undefined."""
-    source, made = folder / "kernel.c", folder / "kernel.so"
-    source.write_text(text)
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", str(made), str(source), "-lc"], check=True)
-    return made
+    return compiled(folder, text, "-shared", "-fPIC", "-O1", made="kernel.so")
 
 
 def loading(name: str) -> str:
@@ -111,9 +114,7 @@ def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> Non
 def test_a_system_call_is_left_to_the_sandboxes_filter(tmp_path: Path) -> None:
     """Honest objects can contain `syscall`: the C++ library calls it to wait for an atomic."""
     waits = "#include <atomic>\nvoid run(std::atomic<int>& which) { which.wait(0); }\n"
-    source, made = tmp_path / "kernel.cpp", tmp_path / "kernel.o"
-    source.write_text(waits)
-    subprocess.run(["c++", "-std=c++20", "-c", "-O3", "-fPIE", "-o", str(made), str(source)], check=True)
+    made = compiled(tmp_path, waits, "-std=c++20", "-c", "-O3", "-fPIE", made="kernel.o", by="c++")
     assert inspected(made) == []
 
 
@@ -164,11 +165,7 @@ def in_a_function(code: str) -> str:
     return f'\t.file "module.cpp"\nrun:\n#APP\n# 12 "module.cpp" 1\n\t{code}\n# 0 "" 2\n#NO_APP\n\tret\n'
 
 
-def compiled(folder: Path, text: str, level: str) -> str:
-    source, made = folder / "kernel.c", folder / "kernel.s"
-    source.write_text(text)
-    subprocess.run(["cc", "-S", level, "-g", "-fPIE", "-w", "-o", str(made), str(source)], check=True)
-    return made.read_text("latin-1")
+IN_ASSEMBLY = ("-S", "-g", "-fPIE")
 
 
 def test_ordinary_inline_assembly_is_not_flagged() -> None:
@@ -178,7 +175,8 @@ def test_ordinary_inline_assembly_is_not_flagged() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="assembly of x86-64")
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 def test_data_placed_by_a_compiler_is_not_flagged(level: str, tmp_path: Path) -> None:
-    assert [*inspection.foreign_statements(compiled(tmp_path, PLAIN_DATA, level))] == []
+    made = compiled(tmp_path, PLAIN_DATA, *IN_ASSEMBLY, level)
+    assert [*inspection.foreign_statements(made.read_text("latin-1"))] == []
 
 
 @pytest.mark.parametrize("code", HIDDEN_BYTES.replace("\n", "|").strip("|").split("|"))
@@ -190,7 +188,7 @@ def test_bytes_in_inline_assembly_are_found(code: str) -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="assembly of x86-64")
 @pytest.mark.parametrize("text", BYTES_BY_NAME)
 def test_bytes_among_the_code_are_found_and_named(text: str, tmp_path: Path) -> None:
-    compiled(tmp_path, text, "-O1")
+    compiled(tmp_path, text, *IN_ASSEMBLY, "-O1")
     subprocess.run(["cc", "-c", "kernel.s"], cwd=tmp_path, check=True)
     (flag,) = integrity.inspect_object(built(tmp_path / "kernel.o"))
     assert (flag.code, flag.level) == ("machine_code", "review") and "(after " in flag.message

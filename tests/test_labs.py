@@ -213,9 +213,8 @@ def test_absolute_imports_within_a_lab_are_refused(tmp_path: Path) -> None:
 def guides_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run `grader new rows`, then write each file as docs/lab-example.md says. Return the lab's folder."""
     made = newlab.write("rows", tmp_path_factory.mktemp("labs"))
-    found = dict(
-        re.findall(r"^```\w+ ([\w./]+)\n(.*?)^```$", GUIDES["lab-example.md"], re.DOTALL | re.MULTILINE)
-    )
+    blocks = re.compile(r"^```\w+ ([\w./]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    found = dict(blocks.findall(GUIDES["lab-example.md"]))
     line = found.pop("__init__.py").strip()
     package = (made / "__init__.py").read_text()
     (made / "__init__.py").write_text(re.sub(r"oracles: ClassVar = .*", line, package))

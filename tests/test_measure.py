@@ -107,8 +107,7 @@ VERDICTS = [
     # On an unfit machine nobody fails: this student would be slow on a fit machine.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
-    # Load during the student's calls does not fail a serial part; load during the reference's calls does not excuse a
-    # slow part.
+    # Load during the student's calls fails no serial part; load during the reference's calls excuses no slow part.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
     # A kernel that sleeps exceeds the limit on wall time. The limit does not apply if the reference, too, takes more

@@ -74,10 +74,7 @@ def test_the_greeting_names_functions_and_signatures(both: Both) -> None:
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_repeated_calls_get_fresh_inputs_and_zeros(both: Both, freeze: bool) -> None:
-    """A runner that is not stopped between calls (`freeze` False) repeats an equal call in the same memory.
-
-    The call's workspace must be zero again.
-    """
+    """If a runner is not stopped (`freeze` False), it repeats a call in the same memory, with a zero workspace."""
     calls = same(both, twice(), twice(), tensors("in_place", 4), twice(), twice(), freeze=freeze)
     assert [call.status for call in calls] == ["ok"] * 5
     assert [calls[k].output for k in (0, 1, 3, 4)] == [([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")] * 4

@@ -222,10 +222,7 @@ def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[s
 
 
 def test_nan_is_explained_by_the_formula_of_the_part(found: dict[str, Diagnosis]) -> None:
-    """For a loss with exponentials, the message about NaN mentions the exponential.
-
-    The message's form without numbers, which is shown after hidden cases, mentions it, too.
-    """
+    """The message about NaN of a loss with exponentials mentions them, also without numbers (after hidden cases)."""
     for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
         assert found[name].code == "not_finite"
         assert "exponential" in student.numberless(found[name].message)

@@ -107,8 +107,7 @@ GIVE = (
 ).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-#: A kernel that gets NumPy's numbers into its tensor `t`. It has places for three texts: a line of the kernel, a line
-#: before its launch, and an argument.
+#: A kernel that gets NumPy's numbers into its tensor `t`. Its places: a line, a line before the launch, an argument.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
     "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"

@@ -119,9 +119,7 @@ class TestVerdicts:
         put(tmp_path, {**PACKAGE, name: PACKAGE[name].replace(old, new, 1)})
         found = judged(tmp_path / "tests" / "adapters.py")
         line = str(PACKAGE[name].partition(old)[0].count("\n") + 1)
-        says = (
-            says.replace("%", line) or f"Line cs336_systems/{file}:{line} loaded from outside of every tensor"
-        )
+        says = says.replace("%", line) or f"Line {name}:{line} loaded from outside of every tensor"
         assert found.verdict == verdict and says in words(found), words(found)
 
 

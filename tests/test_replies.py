@@ -118,8 +118,7 @@ def test_a_result_file_has_a_size_limit_and_names_omissions() -> None:
         assert result_json.from_dict(values).parts[0].output == f"{kept}... {left}"
 
 
-#: Text that sets a title, erases and fakes a line, hides text or reverses its direction; C1 controls, DEL, and a
-#: surrogate without its pair.
+#: Text that sets a title, erases, fakes, hides or reverses text; C1 controls, DEL, and a surrogate without its pair.
 HOSTILE = "\x1b]0;owned\x07\r\x1b[2Kbob complete\x1b[8m\x9b2J\x7f\u202egrade\u2066\u2028\ud800"
 OURS = re.compile("|".join(map(re.escape, harmless.CONTROLS.values())))
 #: Sequences that the library rich writes: colours, cursor movements, and switches of cursor and modes.

@@ -34,8 +34,7 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
-#: Every threat is tried in the strongest tier and in the strongest one without namespaces. Other tiers get only the
-#: threats that end differently in them.
+#: Tiers of every threat: the strongest, and the strongest without namespaces. Others get those that end differently.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Limit on the judge's own processor time for one file: over ten times the usual time.
@@ -205,7 +204,5 @@ def test_the_selftest_reports_a_missed_bug(
     monkeypatch.setattr(kernels, "WRONG", (found, no_bug))
     bench = selftest.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, kernels)
     made = {trial.name: trial.faults for trial in selftest.wrong_kernels(bench, master)}
-    assert made == {
-        f"part1: {found.name}": (),
-        "part2: no bug at all": ("the verdict is pass, and must be wrong or crash",),
-    }
+    missed = "the verdict is pass, and must be wrong or crash"
+    assert made == {f"part1: {found.name}": (), "part2: no bug at all": (missed,)}

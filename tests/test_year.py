@@ -102,8 +102,7 @@ def timed(ratio: float, *, fit: bool = True) -> Timing:
 
 @pytest.fixture
 def appealed(acting: Class, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PartResult]]:
-    """Grade a class of one slow student. Yield a list: each round of an appeal takes its next item as the result of
-    part3. The calibration file always passes."""
+    """Grade one slow student. Yield a list: each round of an appeal takes its next item as the result of part3."""
     acting.add("ada", "slow")
     acting.grade()
     turns: list[PartResult] = []

@@ -1,5 +1,4 @@
-"""A class graded by a fake evaluator (`acting_worker.py`); all else is real. Also makes ledger
-entries, and processes that lock the ledger."""
+"""A class graded by a fake evaluator (`acting_worker.py`); all else is real. Also makes ledger entries and locks."""
 
 import csv
 import io

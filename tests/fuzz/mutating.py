@@ -47,8 +47,7 @@ class Reader:
 
 
 def repeats(*middles: bytes, head: bytes = b"", tail: bytes = b"") -> Patterns:
-    """Return a pattern for each middle. It maps a size to the head, repeats of the middle up to this size, and the
-    tail."""
+    """Return a pattern for each middle: it maps a size to the head, repeats of the middle, and the tail."""
 
     def filled(middle: bytes) -> Callable[[int], bytes]:
         return lambda size: head + middle * ((size - len(head) - len(tail)) // len(middle)) + tail

@@ -11,8 +11,7 @@ from typing import Literal
 @dataclass(frozen=True)
 class Style:
     name: str
-    #: Elements are read by functions with indices by reference (as published) or by value, or at an offset that a
-    #: function computes.
+    #: Elements are read by functions with indices by reference (as published) or by value, or at a computed offset.
     accessors: Literal["reference", "value", "offset"] = "reference"
     exp: Literal["exp", "std::exp", "expf"] = "exp"
     #: True: each row's maximum is subtracted from its scores before exp.

@@ -62,8 +62,7 @@ def write(group: Sequence[Mutation], folder: Path) -> Path:
 
 
 def judge(group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: bool = False) -> Judged:
-    """Judge the mutations of one source without times. `profile`: True to profile calls, too. Each returned part also
-    has the flags of the whole file."""
+    """Judge the mutations of one source without times. Each returned part also has the flags of the whole file."""
     course = loading.load(PUBLIC_CONFIG)
     options = Options(shape=SHAPE, timing=False, profile=profile)
     result = evaluate(course, write(group, folder), parts_of(course, group), options, zygote=zygote)

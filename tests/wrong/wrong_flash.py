@@ -40,8 +40,7 @@ FLASHED = [
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
-#: Statements whose index must be the row of the matrix, not the row of the tile. (In Li, Lij and Lnew a wrong row
-#: changes nothing, because they are rewritten before each use.)
+#: Statements whose index must be the matrix's row, not the tile's. (Li, Lij and Lnew are rewritten before each use.)
 LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
 O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))

@@ -64,10 +64,7 @@ CLEAR = "\n    std::fill(QK_t.begin(), QK_t.end(), 0.0f);"
 
 
 def nests(part: str, scores: str, product: str) -> list[Mutation]:
-    """Return mistakes of loop order in a part whose workspace QK_t has room for one head only.
-
-    `scores` and `product` are the part's own loops for Q K^T and for the product with V.
-    """
+    """Return mistakes in the order of a part's loops `scores` and `product`. QK_t has room for one head only."""
     plain, added = scores.replace("START", "0"), scores.replace("START", "twoDimRead(QK_t, i, j, N)")
     weights = plain + SOFTMAX
     of_first_batch = weights.replace("(Q, b,", "(Q, zero,").replace("(K, b,", "(K, zero,")
