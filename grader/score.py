@@ -9,7 +9,7 @@ points:
 
 The fraction is computed for the public and for the hidden cases, and the smaller one counts. So a kernel that is right
 on published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. Otherwise students
-could learn hidden sizes from it, with kernels that are wrong on purpose. If there is only one public (or hidden)
+could learn secret sizes from it, with kernels that are wrong on purpose. If there is only one public (or hidden)
 case, its fraction is computed as if a second case of the same weight were right.
 
 Crashes, hangs and missing functions earn nothing. A kernel whose result changed from call to call earns nothing either,
