@@ -378,20 +378,9 @@ void kernel(float *S, float *O, int Bc, int N, int d) {
 
 
 def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
-    def lines(clue: str) -> list[int]:
-        return [line for line, _ in shown(UPDATES, "part4", [clue])]
-
-    found = {
-        clue: lines(clue) for clue in ("updates", "row_sums", "minus_maximum", "quotients", "bytes", "loops")
-    }
-    assert found == {
-        "updates": [14],
-        "row_sums": [10],
-        "minus_maximum": [9],
-        "quotients": [4],
-        "bytes": [15],
-        "loops": [5],
-    }
+    lines = {"updates": 14, "row_sums": 10, "minus_maximum": 9, "quotients": 4, "bytes": 15, "loops": 5}
+    for clue, line in lines.items():
+        assert [place for place, _ in shown(UPDATES, "part4", [clue])] == [line], clue
     assert numbers(body(UPDATES).around_row_sums("Bc")) == [7]
     assert numbers(body(UPDATES).divisors()) == [6, 10, 13], "the constant T is no sum"
     assert body(UPDATES).zeroes_divisor()
