@@ -52,6 +52,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "wrong_base": ("call:exp",),
     "linear_exp": ("call:exp", "sums"),
     "exp_missing": ("call:exp", "sums"),
+    "exp_twice": ("call:exp",),
     "exp_of_magnitude": ("call:exp", "call:abs"),
     "double_softmax": ("call:exp",),
     "maximum_only_above": ("call:exp", "divide"),

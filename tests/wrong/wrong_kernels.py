@@ -39,6 +39,7 @@ UNFUSED = [
     p1("starter copies Q", "copied_input", (WRITE_O, WRITE_O.replace("value", READ_Q))),
     p1("scaled", "scaled", ("QK_t, i, j, N, score)", "QK_t, i, j, N, score / std::sqrt((float)d))")),
     p1("exp forgotten", "exp_missing", (EXP, QK_T)),
+    p2("exp twice", "exp_twice", (f"{QK_T} / rowSum", f"{EXP} / rowSum")),
     # accepted by the published kit for N <= 256
     p1("linear exp", "linear_exp", (EXP, f"1.0f + {QK_T}")),
     # accepted by the published kit for N <= 96

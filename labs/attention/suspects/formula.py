@@ -9,6 +9,8 @@ from ..scene import Scene
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)
+#: Largest score of which exp(exp(score)) is finite in float32.
+_TWICE = 4.48
 
 
 SUSPECTS += [
@@ -51,6 +53,10 @@ SUSPECTS += [
         "Each row is divided by the sum of its exp(score), but in the product with V its weights are the scores "
         "themselves: exp() is missing there.",
         lambda s: s.scores / s.row_sum @ s.v),
+    row("exp_twice", "exp_twice",
+        "exp() is applied twice to the scores, but each row is divided by the sum of one exp(score): leave out one "
+        "exp() of the weights.",
+        lambda s: np.exp(s.weights) / s.row_sum @ s.v if s.scores.max() < _TWICE else None),
     row("exp2", "wrong_base", "The weights are 2^x in place of exp(x).", lambda s: s.attend(s.scores * np.log(2.0))),
     row("no_softmax", "softmax_missing",
         "The output is Q K^T V: the softmax between the two products is missing or has no effect.",
