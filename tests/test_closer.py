@@ -908,6 +908,8 @@ TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
 
 def test_no_edit_hides_a_mistake() -> None:
     """Edits that only hide a mistake are not tried: a tile of size N, `k + T - TILE_SIZE`, the index N, `N < N`."""
+    named = TILED.replace("TILE_SIZE", "24").replace("k += T", "k += last")
+    assert not [each for each in edits.candidates(named, ["kernel"]) if each.line == 2]
     found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]
     assert (4, "std::max", "std::min") in found and (5, "i", "k") in found
     assert not [each for each in found if each[0] == 2 or "- TILE_SIZE" in each[2] or each == (5, "i", "N")]
@@ -948,6 +950,8 @@ def test_no_edit_hides_a_mistake() -> None:
          "with this loop over j and the loop of line 7 over i"),
         ("for (int i0 = 0; i0 < N; i0 += d) {\nfor (int i = 0; i < d; i++) o[i * d] = 0;\n}", "(i0 + i) in place of i"),
         ("t += exp(s);", "without exp()"),
+        ("o[omp_get_num_threads() * N] = 1;", "omp_get_thread_num() in place of omp_get_num_threads()"),
+        ("for (int i = 0; i < N; i++) {\nint k = 0;\nfloat a = k ? s : 0;\nt += a;\n}", "i in place of k"),
         ("for (int i = 0; i < N; i++) {\nif (i > d) continue;\ns += p[i];\n}", "break; in place of continue;"),
     ],
 )  # fmt: skip
@@ -987,6 +991,9 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
 def test_edits_use_only_names_known_at_their_line() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     assert not [each for each in found if each.line < 9 and each.new in ("tiles", "at", "Q")]
+    # A pointer that a loop moves is not the start of a tile.
+    source = "void kernel(float *o, int N) {\nfor (int i = 0; i < N; i++, o += N) o[i + 1] = 1;\n}"
+    assert not [each for each in edits.candidates(source, ["kernel"]) if each.new == "(o + i)"]
     # A function that the part does not call gets no edits, and neither does a file that is too long.
     assert {each.line for each in edits.candidates(EDITED, ["kernel"])} <= {3, *range(9, 20)}
     assert edits.candidates(EDITED + " " * edits.LARGEST, ["kernel"]) == []

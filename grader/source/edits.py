@@ -178,8 +178,11 @@ def _converts(code: str, one: Definition) -> bool:
 
 
 def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that remove or replace a jump, or exchange min and max or an element's two indices. Others round
-    a quotient up, or correct the type of an accumulated sum or of a counter."""
+    """Yield edits that remove or replace a jump, or exchange min and max or an element's two indices.
+
+    Others round a quotient up, or correct the type of an accumulated sum or of a counter. Others use the thread's
+    number for the number of threads.
+    """
     loops = loop_bodies(code, begin, end)
     for jump in _LEAVES.finditer(code, begin, end):
         row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
@@ -198,6 +201,9 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     for one in EXTREME.finditer(code, begin, end):
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield 0, Edit(line_of(code, one.start()), one[0], new, ((one.start(), one.end(), new),))
+    for one in re.compile(r"\bomp_get_(?:num|max)_threads(?=\(\))").finditer(code, begin, end):
+        place = (*one.span(), "omp_get_thread_num")
+        yield ranked_edit(code, 0, one.start(), f"{one[0]}()", "omp_get_thread_num()", [place])
     for one in _ACCUMULATED.finditer(code, begin, end):
         whole, first = code[one.start() : one.end() - 2], one.end() - 2
         cast = [insertion(one.start(), f"(@ ? {whole}0.0f) : "), insertion(one.end(), ")")]

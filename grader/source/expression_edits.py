@@ -25,6 +25,11 @@ _SUM = re.compile(
 )
 #: The step NAME of a loop (`i += NAME`): usually the length of a tile.
 _STEP = re.compile(r"\+=\s*([A-Za-z_]\w*)\b")
+#: A declared integer and its first value, a number above 1 or a name.
+_NAMED_NUMBER = re.compile(
+    r"\b(?:int|long|size_t|unsigned)\s+(\w+)\s*=\s*([2-9]|[1-9]\d+|[A-Za-z_]\w*)\s*[;,]"
+)
+_MACRO_NUMBER = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]", re.MULTILINE)
 _COUNTER = re.compile(
     r"\bfor\s*\(\s*(?:const\s+)?(?:int|long|size_t|std::size_t|unsigned|int64_t|auto)\s+([A-Za-z_]\w*)"
 )
@@ -68,75 +73,75 @@ def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
 
 def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a variable or a small number."""
-    steps, counters = set(_STEP.findall(code, begin, end)), set(_COUNTER.findall(code, begin, end))
+    blocks, counters = _block_lengths(code, begin, end, known), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
-    defined = set(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]", code, re.MULTILINE))
+    defined = set(_MACRO_NUMBER.findall(code))
     lengths = defined | set(re.findall(r"\bconst(?:expr)?\b[^;=]*\b(\w+)\s*=\s*\d+\s*;", code))
     uses = Counter(re.findall(r"\w+", code[begin:end]))
     tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
     for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
-        # A longer tile would hide a mistake that shows only with several tiles.
-        is_step = re.search(r"\b([A-Za-z_]\w*)\s*=\s*$", _before(code, word.start()) + " ")
-        is_head = re.search(rf"\b{word[0]}\s*=[^;]*;$", _before(code, word.start())) is not None
-        is_dimension = _DIMENSION.search(_before(code, word.start())) is not None
-        if (
-            is_head
-            or is_dimension
-            or not _is_free(code, word)
-            or (is_step is not None and is_step[1] in steps)
-        ):
+        at, old = word.start(), word[0]
+        before, after = _before(code, at), code[word.end() : word.end() + 80].lstrip()
+        is_head = re.search(rf"\b{old}\s*=[^;]*;$", before) is not None
+        set_ = re.search(r"\b([A-Za-z_]\w*)\s*=$", before)
+        is_length = (set_ is not None and set_[1] in blocks) or _DIMENSION.search(before) is not None
+        if is_head or is_length or not _is_free(code, word):
             continue
-        scope, old = in_scope(known, word.start()), word[0]
+        scope = in_scope(known, at)
         kind = scope.get(old, "")
-        after = code[word.end() : word.end() + 80].lstrip()
-        is_bare = _before(code, word.start()).endswith(("(", ",")) and after.startswith((",", ")"))
+        is_bare = before.endswith(("(", ",")) and after.startswith((",", ")"))
         kinds = {kind, kind.removeprefix("const ")}
         # The parameter of a bare argument may be a reference, to which a constant cannot be bound.
         kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
-        if code[word.start() - 1] == "[" and code[word.end()] == "]":
+        if code[at - 1] == "[" and code[word.end()] == "]":
             # A size is out of bounds as an index: an access there would only hide the edited line's effect.
             others = [name for name in others if name in counters]
-        is_factor = _before(code, word.start()).endswith("*")
         # The same variable on both sides of a comparison would switch off a loop or a condition.
-        clause = f"{_PART.split(_before(code, word.start()))[-1]} {_PART.split(after)[0]}"
+        clause = f"{_PART.split(before)[-1]} {_PART.split(after)[0]}"
         compared = set(WORD.findall(clause)) if re.search(r"[<>]|[=!]=", clause) else set[str]()
-        others = _likely(
-            [name for name in others if name not in compared], list(scope), old, factors if is_factor else ()
-        )
-        bound = re.search(r"[<>]=?\s*$", code[max(0, word.start() - 4) : word.start()]) is not None
+        favoured = factors if before.endswith("*") else ()
+        others = _likely([name for name in others if name not in compared], list(scope), old, favoured)
+        is_bound = re.search(r"[<>]=?\s*$", code[max(0, at - 4) : at]) is not None
         if old in ("0", "1") and not after.startswith("<"):
             others = ["1" if old == "0" else "0"]
-        elif bound and is_whole(kind):
+        elif is_bound and is_whole(kind):
             # OpenMP does not allow a loop's counter in the bound of the same loop.
-            others = [
-                name for name in others if not re.search(rf"\b{name}\s*[<>]=?$", _before(code, word.start()))
-            ]
+            others = [name for name in others if not re.search(rf"\b{name}\s*[<>]=?$", before)]
             others += [f"{old} + 1", f"{old} - 1"]
-            if code[word.start() - 2] == "=":
+            if code[at - 2] == "=":
                 others += [f"{name} - 1" for name in others if re.fullmatch(r"[A-Z]|d|n", name)]
-        row = code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
-        is_constant = old in defined
-        is_offset = old == "1" and _before(code, word.start()).endswith(("+", "-"))
-        rank = (
-            1.4
-            if is_offset
-            else 0.5
-            if is_bare or is_constant
-            else 1.5 + 2 * (kind == "float" or old.isdigit())
-        )
-        head = re.search(r"\w+\s*[-+*/<>=]+\s*$", row) if old.isdigit() else None
-        if old in counters and not bound and not is_bare:
-            for k, tile in enumerate([name for name in tiles if name in scope and name not in clause][-3:]):
+        line = line_of(code, at)
+        if old in counters and not is_bound and not is_bare:
+            begins = [name for name in tiles if is_whole(scope.get(name, "")) and name not in clause]
+            for k, tile in enumerate(begins[-3:]):
                 new = f"({tile} + {old})"
-                yield 1.2 + 0.1 * k, Edit(line_of(code, word.start()), old, new, ((*word.span(), new),))
+                yield 1.2 + 0.1 * k, Edit(line, old, new, ((*word.span(), new),))
+        rank = 1.5 + 2 * (kind == "float" or old.isdigit())
+        if is_bare or old in defined or re.match(r"\?|[=!]=", after):
+            rank = 0.5
+        if old == "1" and before.endswith(("+", "-")):
+            rank = 1.4
+        head = re.search(r"\w+\s*[-+*/<>=]+\s*$", row_before(code, at)) if old.isdigit() else None
         shown = head[0].lstrip() if head else ""
         for k, new in enumerate(others):
-            place = (word.start(), word.end(), new)
-            line, is_weak = line_of(code, word.start()), old in lengths and kind.endswith("int")
+            is_weak = old in lengths and kind.endswith("int")
             # A write to an array that nothing reads has the effect of no write.
             is_weak |= not is_whole(kind) and uses[new] <= 1
+            place = (*word.span(), new)
             yield rank + 0.1 * k, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
+
+
+def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> set[str]:
+    """Return the names of integers that are lengths of blocks: steps of loops, and names of a number above 1.
+
+    With a larger length there is only one block. That hides a mistake that shows only with several blocks.
+    """
+    whole, macros = {each.name for each in known if is_whole(each.kind)}, _MACRO_NUMBER.findall(code)
+    named = _NAMED_NUMBER.findall(code, begin, end)
+    return (set(_STEP.findall(code, begin, end)) & whole) | {
+        name for name, value in named if value.isdigit() or value in macros
+    }
 
 
 def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
@@ -171,10 +176,10 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
 
 def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that add a term, such as `- pad` or `+ i0`, to an index or to the first value of an integer."""
-    steps = set(_STEP.findall(code, begin, end))
+    blocks = _block_lengths(code, begin, end, known)
     for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
         declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
-        if declared is not None and declared[1] in steps:
+        if declared is not None and declared[1] in blocks:
             continue
         at, used = last.end(), set(WORD.findall(last[0]))
         # Leave out names in the loop's end: a loop that begins at its end does nothing.
@@ -292,7 +297,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             ended = closed(code, call.end(), "()")
             places = [insertion(call.start(), f"(@ ? ({code[call.end() : ended]} : "), insertion(ended, ")")]
             yield ranked_edit(
-                code, 1.8, call.start(), call[0], "", places, f"without {call[0].rstrip('( ')}()"
+                code, 0.9, call.start(), call[0], "", places, f"without {call[0].rstrip('( ')}()"
             )
         # The last step of a softmax divides by a sum.
         value = code[right : last - 1].strip()
@@ -330,11 +335,13 @@ def values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
                 text = "-__builtin_inff()" if k == 2 else new
                 yield ranked_edit(code, 1.0 + 0.2 * k, one.start(1), old, new, [(*one.span(1), text)])
     number = re.compile(r"(?<![\w.\[])(?:[2-9]|[1-9]\d+)(?![\w.])(?!\s*>)")
-    digits = dict.fromkeys(number.findall(code, begin, end))
+    digits, blocks = dict.fromkeys(number.findall(code, begin, end)), _block_lengths(code, begin, end, known)
     for one in number.finditer(code, begin, end):
         before = row_before(code, one.start())
         # With a smaller step a loop visits some elements twice, which may hide a mistake.
         is_weak = before.rstrip().endswith("+=")
+        if (set_ := re.search(r"(\w+)\s*=\s*$", before)) and set_[1] in blocks:
+            continue
         for new in [each for each in digits if each != one[0] and "#" not in before][:4]:
             rank, edit = ranked_edit(code, 2.0, one.start(), one[0], new, [(*one.span(), new)])
             yield rank, replace(edit, is_weak=is_weak)
