@@ -644,6 +644,13 @@ def test_a_busy_machine_does_not_shorten_the_search_for_sizes() -> None:
     assert calls_made(wall_s=0.1, cpu_s=0.2) == calls_made(wall_s=0.1, cpu_s=None) <= 8
 
 
+def test_the_smallest_wrong_size_lies_between_two_of_the_table() -> None:
+    kernel: Any = SimpleNamespace(assignment=SimpleNamespace(defaults={}), oracle=SimpleNamespace(tiles=()))
+    prober: Any = SimpleNamespace(kernel=kernel, is_wrong=lambda sizes: sizes["N"] > 24)
+    prober.between = functools.partial(size_probe.Prober.between, prober)
+    assert size_probe.Prober.shrunk(prober, {"N": 103}, "N") == 25
+
+
 def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
     source = write(tmp_path, "one\ntwo\nthree\n")
     stack = "    #0 0x1 in twoDimRead(int) /x/module.cpp:{0}\n    #1 0x2 in kernel() /x/module.cpp:3\n\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.inputs import CaseInputs, drawn
@@ -80,13 +81,27 @@ class Prober:
 
     def shrunk(self, sizes: Mapping[str, int], name: str) -> int:
         usual = self.kernel.assignment.defaults.get(name, 0)
-        first = (usual,) if name in self.kernel.oracle.tiles else ()
-        for value in (*first, *SMALL):
-            if value == sizes[name] or (name not in self.kernel.oracle.tiles and value > sizes[name]):
+        if name in self.kernel.oracle.tiles:
+            tried = takewhile(lambda value: value != sizes[name], (usual, *SMALL))
+            return next((value for value in tried if self.is_wrong({**sizes, name: value})), sizes[name])
+        right = 0
+        for value in SMALL:
+            if value >= sizes[name]:
                 break
             if self.is_wrong({**sizes, name: value}):
-                return value
-        return sizes[name]
+                return self.between(sizes, name, right, value)
+            right = value
+        return self.between(sizes, name, right, sizes[name])
+
+    def between(self, sizes: Mapping[str, int], name: str, right: int, wrong: int) -> int:
+        """Return the smallest wrong value above `right`, found by bisection. The value `wrong` is wrong."""
+        try:
+            while wrong - right > 1:
+                middle = (right + wrong) // 2
+                right, wrong = (right, middle) if self.is_wrong({**sizes, name: middle}) else (middle, wrong)
+        except Ended as end:
+            self.crashed = end.crashed
+        return wrong
 
     def is_wrong(self, sizes: Mapping[str, int]) -> bool:
         return self.ask(sizes).wrong is not None
