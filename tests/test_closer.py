@@ -661,6 +661,10 @@ def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
     first, second = sanitize.reports(output, source)
     assert "index 12, but the last is 9" in first.message and first.place == (1, 3)
     assert "index -3, below 0" in second.message and second.frames[-1].text == "three"
+    # Another thread reports an overflow of a number that the write has changed.
+    late = "module.cpp:2:5: runtime error: signed integer overflow: 9 * 1065353216 cannot be represented\n"
+    (only,) = sanitize.reports(asan.replace("READ", "WRITE") + late + stack.format(1), source)
+    assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3)
 
 
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:

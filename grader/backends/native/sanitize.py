@@ -184,6 +184,8 @@ SUBSCRIPT = re.compile(
 BEGINS = re.compile(
     r"^gpt149: subscript -?\d|ERROR: AddressSanitizer: |^[^\s:]+:\d+:\d+: runtime error: ", re.MULTILINE
 )
+#: AddressSanitizer's report before its stack. Other threads may print lines of UBSan there, after memory is damaged.
+STARTED = re.compile(r"ERROR: AddressSanitizer: [^\n]*\n(?:(?![ \t]*#\d)[^\n]*\n){0,12}")
 
 
 def report(output: str, source: Path) -> SanitizerReport | None:
@@ -230,6 +232,7 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
     `source` is the student's file, which was compiled under the name module.cpp.
     """
     output = "\n".join(line[:LONGEST_LINE] for line in output.split("\n"))
+    output = STARTED.sub(lambda lines: re.sub(f"{UBSAN.pattern}\n", "", lines[0], flags=re.M), output)
     rows = source.read_text(errors="replace").split("\n")
     starts = [match.start() for match in BEGINS.finditer(output)][:MOST_REPORTS]
     found: dict[tuple[int, ...], SanitizerReport] = {}
@@ -241,7 +244,9 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
         # Of two reports on one place, keep the one with index and size.
         if described.kind == "vector index" and known.kind != described.kind:
             found[described.place] = described
-    return tuple(found.values())
+    # A write beyond an array may change the numbers that another thread then multiplies.
+    is_damaged = any(each.kind == "heap-buffer-overflow write" for each in found.values())
+    return tuple(each for each in found.values() if not (is_damaged and "integer overflow" in each.message))
 
 
 def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
@@ -259,8 +264,10 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
         message = f"an index of a std::vector is out of range: index {index}, {where}."
         return SanitizerReport("vector index", message, frames)
     if undefined is not None:
-        if not frames and _is_student_file(undefined["file"]):
-            frames = (_frame(int(undefined["line"]), "", rows),)
+        line = int(undefined["line"])
+        # With several threads, the stack below may be that of another report.
+        if _is_student_file(undefined["file"]) and line not in {frame.line for frame in frames}:
+            frames = (_frame(line, "", rows),)
         return SanitizerReport(
             "undefined behaviour", f"undefined behaviour: {undefined['text'][:200]}", frames
         )
