@@ -680,6 +680,20 @@ def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None
     assert numbers(shown.place for shown in calls) == [3]
 
 
+def test_a_loop_that_cannot_end_explains_a_crash() -> None:
+    text = "void kernel(float *y, int n) {\nfor (int i = 0, j = 0; i < n; j++) y[j] = 0;\n}"
+    broken = (None, SimpleNamespace(status="crash", signal_name="SIGSEGV"))
+    closer: Any = SimpleNamespace(
+        body=body(text), source=Path("mine.cpp"), judged=SimpleNamespace(broken=broken)
+    )
+    closer._stuck = functools.partial(Closer._stuck, closer)
+    message = Closer._placed(
+        closer, Diagnosis("crash", "It crashed with SIGSEGV: is an index wrong?")
+    ).message
+    assert message.startswith("It crashed with SIGSEGV: This loop cannot end:\n  mine.cpp:2: ")
+    assert message.endswith("(it tests i, but changes j)")
+
+
 def test_the_second_build_runs_in_the_sandbox_of_the_judged_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explanation, "of_file", lambda source: SimpleNamespace(locks=True))
     used: list[object] = []

@@ -54,6 +54,7 @@ REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*
 MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
+STUCK = "This loop cannot end:"
 INDEX_LEAD = "The index depends on these lines:"
 INDEX_LINES = re.compile(rf"\n{INDEX_LEAD}(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
@@ -129,8 +130,8 @@ class Closer:
         crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
-        # After exit() or an exception the message names the line.
-        is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception")
+        # After exit(), an exception or an endless loop the message names the line.
+        is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception") or STUCK in placed.message
         near = _lines_in(self.source.name, placed.message)
         repairs = "" if is_explained else _sentence(lambda: self._repairs(near=near), "")
         # If edits correct the part, leave out the cause of other outputs and the lines of the indices: they distract.
@@ -158,6 +159,9 @@ class Closer:
         if diagnosis.hidden or self.judged.broken is None:
             return diagnosis
         case, call = self.judged.broken
+        lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
+        if call.signal_name in crashes.SANITIZED and (stuck := self._stuck()):
+            return replace(diagnosis, message="\n".join([f"{lead} {STUCK}", *stuck]))
         if self.second is None:
             return self._stopped(diagnosis, None) if call.status == "timeout" else diagnosis
         if call.status != "timeout" and call.signal_name not in crashes.SANITIZED:
@@ -170,7 +174,6 @@ class Closer:
             if found is not None and call.status != "timeout":
                 return self._unseen(diagnosis)
             return self._stopped(diagnosis, found.stopped if found else None)
-        lead = HINT.sub(r"\1:", diagnosis.message.replace(crashes.ADVICE, "").rstrip())
         lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
         if call.status == "timeout":
             # Name the wrong access first: it may be the cause of the time-out, because a damaged heap can block a call.
@@ -205,13 +208,9 @@ class Closer:
         if self.body is None or diagnosis.code != "timeout":
             return diagnosis
         name = self.source.name
-        if stuck := self.body.stuck_loops()[:MOST_STOPPED]:
-            shown = [
-                f"  {name}:{place.line}: {place.text}   (it tests {tested}, but changes {changed or 'no variable'})"
-                for place, tested, changed in stuck
-            ]
+        if stuck := self._stuck():
             lead = diagnosis.message.partition(" Look for ")[0]
-            return replace(diagnosis, message="\n".join([f"{lead} This loop cannot end:", *shown]))
+            return replace(diagnosis, message="\n".join([f"{lead} {STUCK}", *stuck]))
         lines = stopped.lines(self.body) if stopped else None
         if not lines:
             return diagnosis
@@ -220,6 +219,14 @@ class Closer:
         shown = [f"  {name}:{each.line}: {each.text}" for each in self.body.enclosing(often[0][0])]
         words = f"The call was stopped in {where} ({hang_samples.TIMES} samples). The loops around this line:"
         return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
+
+    def _stuck(self) -> list[str]:
+        """Return the loops whose text shows that they cannot end."""
+        found, name = self.body.stuck_loops() if self.body is not None else [], self.source.name
+        return [
+            f"  {name}:{place.line}: {place.text}   (it tests {tested}, but changes {changed or 'no variable'})"
+            for place, tested, changed in found[:MOST_STOPPED]
+        ]
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
         """Explain a crash that happens only after earlier calls. Show static variables, which keep values."""
