@@ -1,14 +1,14 @@
 """Points for verdicts, by the assignment's rubric alone. Pure: the same arguments give the same score.
 
 A part that passes earns its points. For slow parts the rubric has fixed points, or time bands (a largest time ratio and
-a share of the points each). The first band that includes the part's ratio counts. This ratio is the lower bound of the
+a share of the points each). The first band that includes the part's ratio is used. This ratio is the lower bound of the
 measured interval, so doubt favours the student. A part that is wrong on some cases earns up to `case_credit` of its
 points:
 
     points x case_credit x (weight of the right cases / weight of all cases)
 
-The fraction is computed for the public and for the hidden cases, and the smaller one counts. So a kernel that is right
-on published inputs only earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. Otherwise students
+The fraction is computed for the public and for the hidden cases, and the smaller one is used. So a kernel that is right
+only on published inputs earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. Otherwise students
 could learn secret sizes from it, with kernels that are wrong on purpose. If there is only one public (or hidden)
 case, its fraction is computed as if a second case of the same weight were right.
 
@@ -30,7 +30,7 @@ from grader.core.results import CaseResult, Diagnosis, PartResult, Score, ScoreL
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
-"""Weight of an imaginary wrong case. It counts if all public cases are right, but a repeated (timed) call was wrong."""
+"""Weight of an imaginary wrong public case. It is added if all cases are right, but a repeated (timed) call is not."""
 HIDDEN_STEPS = 2
 """The hidden fraction is rounded down to a multiple of 1/2, so that a grade shows little about hidden cases."""
 UNSTEADY = frozenset({"race", "unsteady"})
@@ -216,7 +216,7 @@ def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
 
 
 def late_days(rule: LateRule | None, late_s: float | None) -> int:
-    """Return the number of late days to charge. Each day that has begun after the grace time counts."""
+    """Return the number of late days to charge: all days that have begun since the end of the grace time."""
     if rule is None or late_s is None:
         return 0
     return max(0, math.ceil((late_s - rule.grace_s) / DAY_S))

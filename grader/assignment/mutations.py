@@ -15,7 +15,7 @@ from grader.assignment.records import Assignment, Part
 
 #: Starter lines are comments in the master. They are removed, so that an edit's text matches only the solution.
 _STARTER = re.compile(r"^ *(//|#) BEGIN STARTER\n.*?\1 END STARTER\n", re.DOTALL | re.MULTILINE)
-#: End of a Python function: the next line that begins in the first column. A closing bracket does not count.
+#: End of a Python function: the next line that begins in the first column, but not with a closing bracket.
 _OUTSIDE = re.compile(r"^[^\s)]", re.MULTILINE)
 
 _BINDINGS = "PYBIND11_MODULE"
@@ -46,7 +46,7 @@ def edited(source: str, mutation: Mutation, kernels: Any = None) -> str:
     """Return the source with one mutation made.
 
     The edits are made only in the functions that `kernels.FUNCTIONS` names for the part. Without this table, they are
-    made anywhere in the source. Raises ValueError if a text to replace does not occur.
+    made anywhere in the source. Raises ValueError if a text to replace does not occur as often as the edit states.
     """
     functions = getattr(kernels, "FUNCTIONS", None)
     if functions is not None:

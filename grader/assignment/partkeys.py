@@ -1,4 +1,4 @@
-"""Readers of single keys of a part: names, time rule, GPU properties, and the part through which it can be judged."""
+"""Readers of single keys of a part: names, time rule, GPU properties, and the part that can stand in for it."""
 
 from __future__ import annotations
 

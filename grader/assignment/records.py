@@ -126,7 +126,7 @@ class Part:
     workspace_in_scope: bool = True
     """True if the profiler's figures include the call's workspaces."""
     stands_in: str | None = None
-    """Id of a part that calls this part's function. If the file does not export this function, that verdict counts."""
+    """Id of a part that calls this part's function. If the file does not export it, that part is judged instead."""
     differs_from: tuple[str, ...] = ()
     """Ids of earlier parts that sum in another order; see `grader.judge.same_work`."""
     avoids_tensor: tuple[str, ...] = ()

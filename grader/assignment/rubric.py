@@ -41,7 +41,7 @@ class TimeRule:
     """Consequence of running on one thread: the slowest band's points ("required"), a flag ("review"), or none."""
     races: Races = "review"
     """Consequence of a data race in a right kernel: the points of a wrong kernel ("wrong") or a flag ("review").
-    "free" makes no search for races."""
+    "free": races are not searched for."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ An entry is built in a folder under `work` and renamed into place when it is com
 of its last use. Nothing is locked, so a killed build cannot block another build. The folder of a killed build stays
 under `work` until `prune` removes it.
 
-A handout has some programs and objects compiled only, because their sources show the solution. They lie in a folder
+A handout has some programs and objects without their sources, which show the solution. They lie in a folder
 `prebuilt` beside the code that uses them, one file for each platform.
 """
 

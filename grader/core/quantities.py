@@ -1,6 +1,6 @@
 """Text for sizes in bytes and for lists of names, and whole numbers from untrusted text.
 
-Two modules format sizes in other ways on purpose. The profiler's table copies the format of torch
+Other formats are used on purpose, for example: the profiler's table copies the format of torch
 (`grader.report.terminal`), and sizes of caches are written as on a command line, "32K" (`grader.study.helpers`).
 """
 

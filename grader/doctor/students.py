@@ -139,8 +139,8 @@ def _commands(source: Path, headers: str) -> list[dict[str, Any]]:
     """Return the entries of `compile_commands.json` for a source.
 
     `headers`: "light" for the kit's tensors, with which kernels are judged, or "full" for torch's own headers. clangd
-    does not read gcc's precompiled headers: the command names the header, and its folders are in the cache. clangd
-    finds gcc's C++ library, but not the folder of omp.h. Raises KitError without a compiler or, for "full", torch.
+    does not read gcc's precompiled headers, so the command includes the header as text. clangd finds gcc's C++ library
+    but not its omp.h, so the cache has a copy. Raises KitError without a compiler or, for "full", torch.
     """
     tools = toolchain()
     path = source.resolve()

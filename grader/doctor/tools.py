@@ -205,7 +205,7 @@ def _reference(host: Host) -> Iterator[Finding]:
 
 
 def _ispc(host: Host) -> Iterator[Finding]:
-    """Yield a finding on an installed ispc. If it does not run, it counts as missing."""
+    """Yield a finding on an installed ispc: a warning if it does not run."""
     path = host.which(ispc.TOOL)
     if path is None:
         return

@@ -5,7 +5,7 @@ points of all parts whole. If a wrong part can earn a share of its points, `scal
 hundredths. The release's text and the key `points` of each test give the points without the factor.
 
 Names and addresses come from environment variables that Classroom 50's runner sets. (Classroom 50 overwrites `owner`
-and `assignment_type` afterwards.) Files of the repository are not read, because a student could change them.
+and `assignment_type` afterwards.) They are not read from files of the repository, which a student could change.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[s
     rejected = [flag.message or flag.code for flag in part.flags if flag.level == "rejected"]
     if rejected:
         found.append(("rejected", "\n".join(words.line(text, 400) for text in rejected)))
-    # The reason for a wrong part's points counts all inputs. Students must not learn the number of hidden ones.
+    # The reason for a wrong part's points gives the number of all inputs. Students must not learn how many are hidden.
     if line and line.reason and not (part.verdict == "wrong" and view.hidden_passed is not None):
         found.append(("points", words.line(line.reason, 400)))
     return [(name, text) for name, text in found if text]

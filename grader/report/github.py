@@ -145,7 +145,7 @@ def _cause(diagnosis: Diagnosis | None) -> str:
 def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
     """Return (file name, line number from 1): the place in a message, else the function's definition, else line 1.
 
-    Only existing files and lines count, because a message may contain untrusted text.
+    Files and lines that do not exist are ignored, because a message may contain untrusted text.
     """
     first = next(iter(sources.texts), "")
     for name in sources.texts:

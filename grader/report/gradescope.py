@@ -3,8 +3,8 @@
 A visible test shows only results that a student may see (`student`). If a hidden case failed, the visible test fails
 and says so, even if all public cases passed. The hidden test has the details; the staff can choose its visibility.
 
-A part's visible test has its points. The total at the top level is reduced by the late penalty. Points given by people
-appear once they are given, as tests whose max_score is 0. Gradescope requires a score in each test, so a
+The points of a part are in its visible test. The total at the top level is reduced by the late penalty. Points given by
+people appear as soon as they are given, as tests whose max_score is 0. Gradescope requires a score in each test, so a
 part that the machine could not judge gets 0. The test's name, its text and the text at the top say that this is not a
 grade.
 

@@ -3,9 +3,9 @@
 A part that fails only hidden cases is described as in feedback.txt. Students see everything in this file, so flags and
 the causes of kit failures are left out.
 
-A submission that does not compile or has no source file gets `gradable: false`, which costs the student no attempt. So
-does a submission that cannot be graded because of the kit or the machine, for example if the container lacks a program.
-The score counts only the parts, not points given by people.
+A submission that does not compile or has no source file gets `gradable: false`, which costs the student no attempt. The
+same holds if the kit or the machine prevents grading, for example if the container lacks a program. The score covers
+only the parts, not points given by people.
 
 The format, as PrairieLearn reads it: `gradable`, `score` (0 to 1; mandatory unless `gradable` is false), `message`,
 `output`, `images` (`{label, url}`), `format_errors` (texts), `tests` (`name`, `description`, `points`, `max_points`,
@@ -34,7 +34,7 @@ NOT_STARTED = "The grader could not be started, and no attempt is lost. Please w
 def results(
     assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
 ) -> dict[str, Any]:
-    """Return the content of results.json for a judged submission. `seconds` is ignored: PrairieLearn takes the time."""
+    """Return the content of results.json for a judged submission. `seconds` is ignored: PrairieLearn measures it."""
     views = student.views(assignment, result)
     if score.waiting:
         return ungradable(feedback.not_judged(result, score.waiting))

@@ -238,7 +238,7 @@ class Terminal:
         """Return (lines with the compiler's warnings, lines with the results and the wrong inputs)."""
         text = results_text(result)
         if result.diagnosis is not None and self.function and result.verdict in ("wrong", "crash", "timeout"):
-            # Two parts may call the same function with different numbers of threads: print its message once.
+            # Two parts may call the same function with different numbers of threads: print the fault's message once.
             fault = (self.function, result.verdict, result.diagnosis.code)
             if (earlier := self.faults_shown.setdefault(fault, result.id)) != result.id:
                 return [], field(

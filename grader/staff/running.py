@@ -1,8 +1,8 @@
 """Grading of a class: every submission gets a verdict, and a resumed run repeats no finished work.
 
 Theory of operation. The judge is one small process without torch. It finds the submissions and compares the
-fingerprints of each with those of its last record. New and outdated submissions go to an executor. A result counts
-once it is in the ledger (`grader.staff.classroom.ledger`). A submission whose worker died returns to the queue once; a
+fingerprints of each with those of its last record. New and outdated submissions go to an executor. A submission is
+finished once its result is in the ledger (`classroom.ledger`). If its worker died, it returns to the queue once; a
 second death is recorded as the kit's fault. A submission that was timed on an unsteady machine goes to the end of the
 queue, at most twice. The reports are written at the end and when the judge is interrupted. Even after a `kill -9` the
 ledger is enough to continue.

@@ -6,8 +6,8 @@ in a round are combined by their geometric mean. The result for two variants is 
 of their times, with a confidence interval from order statistics (`grader.judge.timing`).
 
 Other programs make all times longer, but hardly change these ratios. Without the alternation, the ratios would change,
-too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so the best of
-three calls in a row counts.
+too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so only the best
+of three calls in a row is used.
 
 A variant is timed only if it is right on every case of its part. The result of each timed call is checked on random
 rows that are chosen after the call. A wrong variant keeps its row in the table, with the reason in place of a time.
@@ -43,7 +43,7 @@ from grader.study.figure import Series
 from grader.study.options import Settings
 from grader.study.table import Cell
 
-#: For parts timed by wall clock, the fastest of this many calls in a row counts.
+#: For parts timed by wall clock, only the fastest of this many calls in a row is used.
 WALL_TRIES = 3
 
 
@@ -300,8 +300,8 @@ TIME_COLUMNS = ("ms", "ms from", "ms to", "to reference", "ratio from", "ratio t
 class Line:
     """One variant in a comparison. `ratio` is its time divided by the base variant's time.
 
-    `round_ms` are its times, one per round. `behind` is its time divided by the fastest variant's, or None for the
-    fastest itself (`is_fastest`). `time_ms` and `ratio` are None if the variant was not timed because of `trouble`.
+    `round_ms` are its times, one per round. `behind` is its time divided by the fastest variant's; None for the fastest
+    itself (`is_fastest`) and outside of `rivals`. `time_ms` and `ratio` are None if `trouble` prevented timing.
     """
 
     variant: Variant

@@ -1,5 +1,5 @@
-"""Study `memory`: memory of a call of each part for several values of one size, in bytes. It compares torch's profiler,
-the true peak and a formula.
+"""Study `memory`: bytes of memory that a call of each part takes, for several values of one size (such as N). It
+compares torch's profiler, the true peak and a formula.
 
 The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces made outside
 of the scope (if the assignment says so) and memory that is not torch's, such as a std::vector. The true peak covers all

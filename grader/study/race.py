@@ -12,7 +12,7 @@ That shows only races that happen in these runs; random delays make them more li
 
 A correct kernel that divides its rows among threads gives the same bits on any number of threads. A kernel that sums
 over threads (`reduction`) adds in another order each time, so the last bits may differ. A difference within the
-oracle's error budget is therefore reported, but does not count as a race.
+oracle's error budget is therefore only printed as a note, and is not a race.
 """
 
 from __future__ import annotations
@@ -158,7 +158,6 @@ def differences_text(runs: Sequence[Run]) -> str:
         return f"is wrong in {len(wrong)} of {len(runs)} runs and right on one thread, {example}: a data race"
     differing = sum(run.differs for run in runs)
     if differing:
-        # Printed as a note: this is not a race.
         print(f"{differing} of {len(runs)} runs differ in their last bits, as expected of a sum over threads")
     return ""
 
@@ -249,7 +248,8 @@ def words_of(
 ) -> Watched:
     """Call a part under ThreadSanitizer. Return a text on its data races, or the reason why this was not possible.
 
-    The first call has small sizes. If a parallel region had only one thread then, a second call has the sizes `shape`.
+    The first call has small sizes. If it shows no race, but had no parallel region, or one with only one thread, a
+    second call has the sizes `shape`.
     """
     small = watched_sizes(assignment, part)
     try:

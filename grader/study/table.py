@@ -68,7 +68,7 @@ class Table:
     # ---- layout
 
     def _numeric(self) -> set[int]:
-        """Return the indices of columns that contain only numbers. They are aligned to the right."""
+        """Return the indices of columns without text, only numbers and None. They are aligned to the right."""
         columns = range(len(self.columns))
         return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
 

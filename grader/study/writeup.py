@@ -264,7 +264,7 @@ OPTIONAL = ("extra",)
 
 @dataclass(frozen=True)
 class Place:
-    """A region of the template, and how many `words` the write-up has in it; None if its markers are missing."""
+    """A region, and the number of `words` that the write-up has in it; None if the write-up lacks its markers."""
 
     kind: str
     name: str

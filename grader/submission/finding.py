@@ -67,7 +67,7 @@ class Submission:
     `id` is unique among the submissions of one run, the same in each run, and safe as a file name on any system. `name`
     is for people. `origin` is the place where the source was found. `sha256` covers the source and its companions.
     `submitted_at` is in UTC, None if the export does not contain it. `marked_late` is True if Canvas marks the file as
-    late; it does not say by how many days.
+    late; Canvas does not say by how many days.
     """
 
     id: str

@@ -27,7 +27,7 @@ from grader.submission.archive.records import (
     shown,
 )
 
-#: Limits for one student. Unpacked bytes count all members, because a tar.gz must be unpacked to be read.
+#: Limits for one student. `unpacked_bytes` is for all members together: a tar.gz is unpacked as a whole to be read.
 STUDENT = ArchiveLimits(members=20_000, unpacked_bytes=256 * MIB, archive_bytes=256 * MIB)
 #: Limits for one archive of a whole class. Each student's own archive inside it has the limits of STUDENT.
 CLASS = ArchiveLimits(members=1_000_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB, claims=False)

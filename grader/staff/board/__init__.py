@@ -306,8 +306,8 @@ def _part(
     states: Sequence[str],
     stands: Mapping[str, str],
 ) -> PartBoard | None:
-    """Return a part's ranking and history; None if no student has a time that counts. `stands`, made by `persons`, maps
-    each submission id to the one id under which its owner is ranked."""
+    """Return a part's ranking and history; None if no student has a time to rank (`counted`). `stands`, made by
+    `persons`, maps each submission id to the one id under which its owner is ranked."""
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, Point]] = {}
     for state, record in records:

@@ -1,8 +1,8 @@
 """Appeals: one student's submission is judged again on this machine, in several rounds.
 
 Each round also judges the calibration file, a correct solution that shows if the machine is fit. An appeal writes a
-dated record and a page for the student into the student's folder. The recorded result changes only with --accept: then
-the round with the median points counts. Of two middle rounds, the one with more points counts.
+dated record and a page for the student into the student's folder. The recorded result changes only with --accept: the
+round with the median points replaces it, or, of two middle rounds, the one with more points.
 """
 
 from __future__ import annotations

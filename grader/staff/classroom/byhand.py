@@ -4,9 +4,9 @@
     ada,Ada Lovelace,6.5,,see the margin            ada,2026-11-14 22:10
     grace_hopper,,7,3,                              grace_hopper,2026-11-15T07:03:00Z
 
-`id` is the id in grades.csv. A column of points has the name of an item in the assignment's `manual`, or of a part: it
-then replaces the part's points. An empty cell means: not given yet. The columns name, email and comment are ignored. A
-time without a zone is in the zone of the due date.
+`id` is the id in grades.csv. A column of points is named after an item in the assignment's `manual`, or after a part,
+whose points it replaces. An empty cell means: not given yet. The columns name, email and comment are ignored. A time
+without a zone is in the zone of the due date.
 
 The kit reads one table of points. It takes the first of these: the table on the command line; the table used last,
 whose path is in the ledger; `DIR/manual.csv`. A path inside DIR is stored relative to DIR, so DIR can be moved.
@@ -49,7 +49,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class Days:
-    """Days beyond the due date for one student. `slip`: at most so many slip days (late days without penalty)."""
+    """Days beyond the due date for one student. `slip`: maximum of slip days (late days without penalty)."""
 
     extension: int = 0
     slip: int = 0
@@ -281,8 +281,8 @@ Points = Mapping[str, Mapping[str, float]]
 class ByHand:
     """Points by submission id and item, and days beyond the due date by submission id.
 
-    `source` is the path of the table of points for the ledger, or None without a table. `note` holds remarks on the
-    choice of the table and on unknown ids in extensions.yaml, or "".
+    `source` is the path that the ledger stores for the table of points; None without a table, and for a pipe. `note`
+    holds remarks on the choice of the table and on unknown ids in extensions.yaml, or "".
     """
 
     points: Points = field(default_factory=dict)
@@ -294,7 +294,7 @@ class ByHand:
 def read(
     folder: Path, given: Path | None, history: History, assignment: Assignment, ids: Collection[str]
 ) -> ByHand:
-    """Read the points and days by hand for the results in `folder`. `given` is the table on the command line, or NONE.
+    """Read the points and days by hand for the results in `folder`. `given`: the table (None: choose; NONE: no table).
 
     Raises UsageError for a mistake in a table, and if the table used last no longer exists.
     """

@@ -37,8 +37,8 @@ from grader.staff.classroom.ledger import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 CALLS_OF_A_STEP = 200
-"""Upper limit on the calls in one phase: a call for each case, and two measurements of eight rounds, each with four
-calls and two warm-up calls. Each call may take its full time limit."""
+"""Number of calls, each at its full time limit, that fit into one phase: a call for each case, or the timed calls and
+warm-up calls of up to 24 rounds. The time budget of a measurement usually ends it earlier."""
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """Seconds added to each limit for a busy machine and for work other than calls."""
@@ -356,8 +356,8 @@ def _resident_bytes(pid: int) -> int:
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
     """Return the longest time without a message from a worker, in seconds, by kind of phase; None means no limit.
 
-    Phases that read untrusted text have short limits. If a worker hangs there, its submission gets no verdict, and the
-    other submissions lose half a minute.
+    The phase `inspection`, which reads an untrusted object file, has the shortest limit: if a worker hangs there, its
+    submission gets no verdict, and the other submissions lose half a minute.
     """
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {

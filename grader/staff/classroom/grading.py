@@ -112,7 +112,7 @@ class Grading:
     def give_up_if_hopeless(self, failed: Failed) -> None:
         """Raise KitError if MOST_ALIKE submissions failed in the same way, for example for lack of a compiler.
 
-        A worker's death does not count, because the submission may have caused it.
+        Failures by a worker's death are not counted, because the submission may have caused the death.
         """
         self.faults[failed.why] += not failed.died
         if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:

@@ -8,9 +8,9 @@ Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines:
 - `machine`: the test result of a machine of a cluster.
 - `report`: the totals in the reports that were written, and the table of points that people gave (points by hand).
 
-A submission is finished if it has a `result` line; the last such line counts. The judge first renames the submission's
-new `result.json` into place, and then writes the line and syncs it to the disk. If the judge is killed in between, the
-new result does not count. If it is killed while it writes the line, only this last line can be incomplete. Readers
+A submission is finished if it has a `result` line; the last such line is valid. The judge first renames the new
+`result.json` into place, and then writes the line and syncs it to the disk. If the judge is killed in between, the
+submission is judged again. If it is killed while it writes the line, only this last line can be incomplete. Readers
 ignore an incomplete line, and the next writer removes it.
 
 The writer holds `DIR/lock` (flock), which the kernel releases when the writer dies. A note in the lock file names the
@@ -119,8 +119,8 @@ class Record:
 
 @dataclass(frozen=True)
 class HeldTiming:
-    """Resource that one timing had to itself. `resource` is "machine", "core 3" or "card 0" (a GPU) of the machine
-    named `machine`. `began_s` and `ended_s` are seconds since 1970 by that machine's clock."""
+    """Resource that one timing had to itself. `resource` is "machine", or "core 3" for one core, of the machine named
+    `machine`. `began_s` and `ended_s` are seconds since 1970 by that machine's clock."""
 
     part: str
     machine: str

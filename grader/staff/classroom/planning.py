@@ -77,7 +77,7 @@ def is_here(tool: str) -> bool:
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
-    """Return {submission id: program that it needs and this machine lacks}. Before grading, only ispc is known."""
+    """Return {submission id: missing program that it needs}. Before grading, only the need for ispc is known."""
     found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
     return {name: tool for name, tool in found.items() if tool}
 

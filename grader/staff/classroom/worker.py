@@ -67,9 +67,9 @@ class Slot:
 
     There are three kinds of lock files: `core-K`, `room` and `gate`. Workers lock `room` shared while they build or
     check results. A timing that needs the machine locks the room exclusively. A worker must lock `gate` for a moment
-    before it can share the room. A timing that needs the machine keeps the gate from the start of its wait for the room
-    to its end. So several such timings follow one another, and other work pauses only once for all of them. A worker
-    must share the room again before its next such timing. So other work waits for at most one timing per worker. A
+    before it can share the room. A timing that needs the machine keeps the gate from the start of its wait until it has
+    ended. So several such timings follow one another, and other work pauses only once for all of them. A worker must
+    share the room again before its next such timing. So other work waits for at most one timing per worker. A
     worker also releases the room before it starts a runner (`give_way`), because checking one submission can take
     minutes, and all timings would wait. The locks use flock: the kernel releases the locks of a killed process.
 
@@ -117,7 +117,7 @@ class Slot:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the machine while the context lasts. Call it inside `shared`, whose lock pauses for that time."""
+        """Lock the machine while the context lasts. Call it inside `shared`, whose lock is released for that time."""
         fcntl.flock(self._room, fcntl.LOCK_UN)
         fcntl.flock(self._gate, fcntl.LOCK_EX if self.alone else fcntl.LOCK_SH)
         try:

@@ -5,7 +5,7 @@ Theory of operation. Dask carries messages. The judge (`grader run`) chooses the
     judge (ledger, queue: `executor`)  --jobs-->  dask scheduler  -->  dask worker (`tasks`)  --pipe-->  node (`node`)
                                                                                              workers -- sandbox -- code
 
-A node is a child process of each dask worker. It runs the local executor with its workers, and exchanges lines of JSON
+Each dask worker has a child process, the node. It runs the local executor with its workers, and exchanges JSON lines
 with the dask worker. So untrusted code runs in processes without the connection to the scheduler and without its keys.
 A job contains the submission's files, and its answer the whole result, which goes into the ledger. Each machine must
 have the kit and the assignment, because they are not sent. The judge checks both (`proof`) before it sends a job.

@@ -1,4 +1,4 @@
-"""`Executor` of a class that sends jobs to the workers of a dask scheduler: see `grader.staff.cluster`.
+"""`Executor` that sends a class's jobs to the workers of a dask scheduler: see `grader.staff.cluster`.
 
 Only the thread that runs `results` changes the state. Messages that dask delivers in other threads go through a queue.
 """
@@ -186,7 +186,7 @@ class ClusterExecutor:
             raise KitError(f"no machine of the cluster may judge: {one_line(reasons, 600)}")
 
     def _reconnect(self) -> Iterator[Event | None]:
-        """Connect again after the scheduler was lost. Jobs in progress return to the queue, and none counts as a cause.
+        """Connect again after the scheduler was lost. Jobs in progress return to the queue. None counts as the cause.
 
         Yield the events, and None while it waits.
         """

@@ -62,7 +62,7 @@ class Node:
         self.executor: LocalExecutor | None = None
 
     def facts(self, *, thorough: bool) -> dict[str, Any]:
-        """Return {"facts": description of this machine}; "refused" is the reason why it may not judge, or "".
+        """Return {"facts": description of this machine}. Its "refused" is the reason why it may not judge, or "".
 
         `thorough`: run the doctor, too. Start the executor if the machine may judge."""
         refused = proof.refusals(self.kit)
@@ -161,7 +161,7 @@ def own_scratch() -> tuple[Path, int]:
     killed nodes of this user left.
 
     The kernel releases the locks of a dead process. A lock (`nodes`) lets only one node at a time make and remove
-    folders. Otherwise a node could remove the new folder of another node before it is locked.
+    folders. Otherwise a node could remove another node's new folder, which is not locked yet.
     """
     turn = os.open(slot_folder() / "nodes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -7,8 +7,8 @@ or the reason why they are missing.
 
 - The child writes its results into a folder that only this user can enter. This process reads only that folder. A
   results file that the student hands in, or that a student's kernel writes, is overwritten.
-- The results file is written last, in one step, and never through a link. Until then other users cannot enter its
-  folder.
+- Both times the results file is written in one step, and never through a link. Until the end other users cannot enter
+  its folder.
 - Students never see a traceback. It goes to standard error, which platforms show to the staff.
 - If the kit fails, or the container lacks a program, the results say why a grade is missing. The exit code is then 3.
 """
@@ -89,7 +89,7 @@ _LARGEST_FOUND_BYTES = 4 << 20
 
 
 def main(container: Container, where: Path | Sequence[str], limit_s: float | None = None) -> int:
-    """Grade the submission in the folder `where`, or in the folder that these command-line arguments name.
+    """Grade the submission in a folder. `where` is its path, or the command-line arguments that name it.
 
     Returns exit code 0 if the results have a grade. If the grader failed, prints a message to standard error and
     returns 3. Writes the results file in both cases. Raises UsageError if the folder does not exist.

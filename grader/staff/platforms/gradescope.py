@@ -1,5 +1,5 @@
-"""Gradescope's autograder. Gradescope starts the kit in a container with the folder `/autograder`. This has `source/`
-(the kit), `submission/`, `results/` and `submission_metadata.json`, with the submission time and the due date."""
+"""Gradescope's autograder: the kit in a container, whose folder `/autograder` has `source/` (the kit), `submission/`,
+`results/`, and `submission_metadata.json` with the submission time and the due date."""
 
 from __future__ import annotations
 

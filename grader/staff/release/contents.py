@@ -388,7 +388,7 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
 
 
 def _note() -> File:
-    """Return the file with the kit's commit. The archive has no git folder, and its results name this commit."""
+    """Return the file with the kit's commit, which results name. An unpacked archive has no git folder to read."""
     return File(f"{version.commit()}\n".encode(), origin=version.NOTE)
 
 

@@ -1,8 +1,8 @@
 """The four steps of a release: collect the files, search them for secrets, test the archives, write them.
 
-Secrets are lines of the solution and of the hidden assignment file. Short lines occur by chance. So only lines with at
-least LEAST_CHARACTERS besides white space count. Comments, preprocessor directives, heads of plain loops, and lines
-that the starter has outside of the marked regions do not count. (The assignment's text quotes a pragma on purpose.)
+Secrets are lines of the solution, of the reference and of staff files, and hidden seeds and case names. Short lines
+occur by chance, so a secret line has at least LEAST_CHARACTERS besides white space. Comments, preprocessor directives,
+heads of plain loops, and lines of the starter are not secret. (The assignment's text quotes a pragma on purpose.)
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def given_objects(
     """Read reference objects compiled on other machines. Return them by path in the handout, beside the `own` objects.
 
     `own` are the objects compiled here, by path in the handout. Up to the hyphen, a given file must have the name of an
-    own object. It must contain each function of `named` that this object contains. Otherwise raises UsageError.
+    object in `own`. The file must contain each function of `named` that this object has. Otherwise raises UsageError.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}

@@ -1,8 +1,8 @@
 """Groups of submissions whose wrong outputs are equal in every bit on several inputs.
 
-Such submissions have the same bug and add numbers in the same order, on inputs that no student could foresee. This can
-be chance if many students make the bug, so the report shows each group with its diagnosis. Outputs that are equal even
-without a common bug are left out, such as an output that was never written.
+Such submissions have the same bug and add numbers in the same order. This can be chance if many students make the bug,
+so the report shows each group with its diagnosis. Outputs that are equal even without a common bug are left out, such
+as an output that was never written.
 
 The page `similar.html` shows pairs of similar submissions side by side, for a person to judge. It is one file without
 scripts. Students' texts are escaped, and control characters and changes of text direction are replaced. The page's
@@ -108,8 +108,8 @@ def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T)
 
 
 def groups(outputs: Mapping[str, Iterable[WrongOutput]]) -> tuple[Group, ...]:
-    """Return the groups that agree on at least LEAST_CASES cases of a part. If the part has hidden cases, only these
-    count. `outputs` are by submission id.
+    """Return the groups that agree on at least LEAST_CASES cases of a part. If there are wrong outputs of hidden cases,
+    which no student can foresee, only these are compared. `outputs` are by submission id.
 
     A subset of a group is left out if it agrees on the same cases. Small groups come first, because a bug that only two
     students have is rarely a coincidence.

@@ -1,7 +1,7 @@
 """Similarity of submissions: a sign for a person, who then reads both. It never changes points.
 
 Theory of operation. Each source becomes tokens that do not change with names (`tokens`), and these become fingerprints
-(`passages`). Fingerprints of the starter do not count. A fingerprint has the full weight if only two submissions have
+(`passages`). Fingerprints of the starter are ignored. A fingerprint has the full weight if only two submissions have
 it. It weighs less if more submissions have it, because an assignment leaves few ways to write a loop. This count takes
 near-identical submissions as one: code that a large group copied must not look like common code.
 

@@ -68,7 +68,7 @@ _DROPPED = _words(
 _SPELLINGS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]", "%:": "#", "and": "&&", "or": "||", "not": "!"}
 #: Keywords before parentheses that do more than group.
 _HEADS = _words("alignas catch decltype for if noexcept sizeof switch while")
-#: A zero or one has no effect before (left) or after (right) these operators, unless an operator in _TIGHT follows it.
+#: A zero or one has no effect before (left) or after (right) these operators, except beside an operator in _TIGHT.
 _ZERO, _ONE = re.compile(r"(?:0+\.?0*|\.0+)[fFlLuU]*"), re.compile(r"0*1\.?0*[fFlLuU]*")
 _NEUTRAL_LEFT = {"+": _ZERO, "*": _ONE}
 _NEUTRAL_RIGHT = {"+": _ZERO, "-": _ZERO, "*": _ONE, "/": _ONE}
@@ -135,7 +135,7 @@ def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
 
 
 def unread(source: Source) -> list[str]:
-    """Return the lines of the text in comments and literals, without white space. This text has no tokens."""
+    """Return the lines of the text in comments, imports and literals, without white space. Tokens leave it out."""
     place, pieces = 0, []
     for kind, _, start, end in _scan(source):
         if kind != TEXT:

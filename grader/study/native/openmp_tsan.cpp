@@ -8,8 +8,8 @@
 // therefore not mistake a chance order of two threads for a promised one.
 //
 // Work is distributed round-robin, whatever `schedule` says. This is legal, needs no shared counter, and gives work to
-// all threads even on one core or in a short loop. Nested regions have one thread, as by default in OpenMP. Missing are
-// ordered, doacross, cancel, target, and reductions over tasks: programs that use them do not link.
+// all threads even on one core or in a short loop. Nested regions have one thread, as by default in OpenMP. Programs
+// that use ordered, doacross, cancel, target, or reductions over tasks do not link, because these are missing here.
 #include "openmp_team.h"
 
 extern "C" int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -251,7 +251,7 @@ void GOMP_parallel_sections(void (*body)(void *), void *data, unsigned threads, 
   parallel(run_sections_region, &region, threads);
 }
 
-// Each `single` runs on another thread, to find errors that stay hidden if thread 0 runs them all.
+// Successive `single` regions run on different threads, to find errors that stay hidden if thread 0 runs them all.
 bool GOMP_single_start(void) {
   Context &context = me();
   return context.singles++ % context.team->size == context.id;

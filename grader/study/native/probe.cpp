@@ -7,7 +7,7 @@
 // size of the last-level cache. Each array for the bandwidth has about this size.
 //
 // The peak of a level is measured by a block of assembly: multiply-adds into so many registers that none waits for
-// another. A compiler might spill registers, reorder instructions or remove unused results.
+// another. It is not C++, because a compiler might spill registers, reorder instructions or remove unused results.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

@@ -178,7 +178,7 @@ def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
     Raises NoRoom if the disk is full, KitError if the file cannot be written, and any error that `pieces` raises.
     """
     with explained(f"cannot make a file in {scratch}", KitError):
-        # Unbuffered: closing would write the rest of a failed buffer again and raise another error.
+        # Unbuffered, because after a failed write, closing would write the buffer's rest again and raise another error.
         file = tempfile.TemporaryFile(dir=scratch, buffering=0)  # noqa: SIM115
     try:
         for piece in pieces:

@@ -1,7 +1,7 @@
 """Reader of zip archives (PKWARE APPNOTE 6.3), with members that are stored or deflated.
 
 Names and sizes come from the listing at the archive's end (the central directory) alone. The header before each member
-is used only to find its bytes. So an archive cannot give two different contents.
+is used only to find its bytes. So an archive cannot be read in two different ways.
 """
 
 from __future__ import annotations
