@@ -322,8 +322,10 @@ class PartJudge:
         if self.is_trusted() or self.backend.kind.on_card or price == "free" or not has_threads:
             return
         if options.second_look and not options.timing:
-            command = f"{self.bench.command} race {self.part.id}"
-            self.flags.append(Flag("races_unseen", f"not watched for data races: `{command}` watches it"))
+            # The command knows only parts that are timed.
+            if rule is not None:
+                command = f"{self.bench.command} race {self.part.id}"
+                self.flags.append(Flag("races_unseen", f"not watched for data races: `{command}` watches it"))
             return
         found = explanation_errors.attempt(lambda: self.bench.watched(self.part), None)
         if found is None:
