@@ -47,7 +47,7 @@ def built(path: Path | None) -> Build:
 
 
 def binding(*names: str) -> str:
-    """Return the C++ statement that exports these functions to Python. A text may have several names with spaces."""
+    """Return the C++ statement that exports these functions to Python. Each text has names separated by spaces."""
     offered = " ".join(f'm.def("{name}", &{name});' for name in " ".join(names).split())
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {offered} }}\n"
 

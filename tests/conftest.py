@@ -135,7 +135,7 @@ def process_state_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def failed_explanations() -> Iterator[list[Flag]]:
-    """Fail a test in which an explanation of a result raised. Tests of such exceptions clear the list."""
+    """Fail a test in which explaining a result raised an exception. Tests of such exceptions clear the list."""
     failed: list[Flag] = []
     flags = explanation_errors.flags
 

@@ -1,7 +1,7 @@
 """Fill the tests' cache before parallel workers start, which would each compile the same headers.
 
 Makes the precompiled headers and the stand-in for torch, for each set of flags. Run it from the project's folder:
-`PYTHONPATH=.:tests python -m headers`. It skips what cannot be made here.
+`PYTHONPATH=.:tests python -m headers`. It skips files that cannot be made on this machine.
 """
 
 from collections.abc import Callable

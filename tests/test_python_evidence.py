@@ -84,7 +84,7 @@ def matmul(text: str) -> str:
 
 IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
 GRID = "[(triton.cdiv(c.numel(), 64),)]"
-#: A kernel's first lines: its name, its arguments before `B`.
+#: A kernel's first lines. Its places: the kernel's name, and its arguments before `B`.
 KERNEL = "@triton.jit\ndef {}({}, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
 #: Kernel that stores numbers, each computed by the given expression of a constant.
 PUT = (
@@ -107,7 +107,7 @@ GIVE = (
 ).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-#: A kernel that gets NumPy's numbers into its tensor `t`. Its places: a line, a line before the launch, an argument.
+#: A kernel that gets NumPy's numbers into its tensor `t`. Places: a line in it, a line before the launch, `h`.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
     "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"
@@ -668,7 +668,7 @@ def test_names_that_reach_the_record_or_kernels_are_printed(named: str, text: st
     "line", ["x{0} = x{1} + x{1}", "x{0} = (x{1}, x{1})", "x{0} = x{1}\nx{0} = x{1}", "x0 = x0.b"]
 )
 def test_names_that_stand_for_each_other_are_read_in_linear_time(line: str) -> None:
-    """Each line uses the name of the previous line twice. A reader that follows every use would take hours for 40."""
+    """A reader that follows every use would take hours for 40 lines (two uses in each), or never end (`x0 = x0.b`)."""
     kernel = "@triton.jit\ndef f(y):\n    tl.store(y, x{})\n"
 
     def look(count: int) -> None:

@@ -627,7 +627,7 @@ found = {'score': sum(test['score'] for test in tests), 'tests': tests}
 (root / 'results' / 'results.json').write_text(json.dumps(found))
 sys.exit(3)
 """
-#: Results of the starter and of the solution, and the end of the printed text.
+#: Results of the starter and of the solution; in the first two rows the end of the printed text, else part of an error.
 LEFT_OPEN = {
     # Only the autograder can have times, because a handout lacks the reference.
     "no times": (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),

@@ -466,7 +466,7 @@ def test_simulated_traffic_equals_counts_by_hand() -> None:
     assert scores("part1", 16, 16, 4 * 64).fetched == 16 + 16 * 16 + 16
     # The cache holds tiles of 4 rows of Q, K and S, and 4 more rows. So K is fetched again for each tile of Q.
     assert scores("part2", 16, 16, 16 * 64, tile=4).fetched == 16 + 4 * 16 + 16
-    # Part 3 keeps one row of scores and writes O where parts 1 and 2 keep all of them.
+    # Part 3 keeps one row of scores, not all rows. So it fetches Q, K, V, O and one line, and writes O and this line.
     whole = simulated("part3", Shape(16, 16), Model(64 * KB), scores_only=False)
     assert (whole.fetched, whole.written) == (4 * 16 + 1, 16 + 1)
 

@@ -34,15 +34,15 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
-#: Tiers of every threat: the strongest, and the strongest without namespaces. Others get those that end differently.
+#: Tiers in which all threats are tested: the strongest, and the strongest without namespaces. Others: only CONFINED.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Limit on the judge's own processor time for one file: over ten times the usual time.
 JUDGE_CPU_S = 60.0
 
 
-#: The folder of secrets is the same in each run, since threats name it: the cache keeps their objects. The name of
-#: leftovers in public places is made from it, and differs between checkouts and tiers.
+#: Folder of secret files. It is the same in each run, because threats' sources contain its path: so the cache has their
+#: objects. Names of files that threats leave in public folders are made from it. They differ by checkout and tier.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
 
 
@@ -111,7 +111,7 @@ def test_every_threat_ends_in_its_verdict_or_flag(
     for path in files:
         path.rmdir() if path.is_dir() else path.unlink()
     assert not wrong
-    # If the attack has killed the zygote in tier D, a new one replaces it: wait until the number is right.
+    # If the attack has killed the zygote in tier D, a new one replaces it: wait for the right number of processes.
     assert wait_for(lambda: len(descendants(os.getpid())) <= len(processes))
     # In tier D a kernel may write to folders that every user may write to.
     assert not files or tier == "D"
@@ -126,7 +126,7 @@ def test_honest_files_are_never_flagged(name: str, confinements: Confinements, t
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     source, zygote = write(tmp_path, HONEST[name]), confinements.zygote(TIERS[0])
     result = evaluate(ASSIGNMENT, source, parts, options, zygote=zygote, sandbox=TIERS[0])
-    # The published style does not export fourDimWrite; the verdict on part 1 counts for it.
+    # The published style does not export fourDimWrite, so it gets the verdict of part 1.
     assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
     flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
     assert [flag for flag in flags if flag.level != "note"] == []

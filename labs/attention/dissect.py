@@ -19,7 +19,7 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number of keys in the first two tries, and limit on it in the last one. d is N + 2, so that sizes differ.
+#: Number of keys in the first two tries, and the most in the last one. d is two larger, so that sizes differ.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
@@ -81,10 +81,10 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
-    """Return a finding if some channels count more often than others in Q K^T.
+    """Return a finding if some channels are added more often than others in Q K^T.
 
     `output` is the kernel's output for scores near 0, or None. For such scores log(weight) is a sum over channels.
-    Least squares give the factor of each channel in it.
+    Least squares give the factor of each channel in this sum.
     """
     keys, d = k.shape[2:]
     if output is None or not (output[..., :keys] > 0).all() or not np.isfinite(output).all():
@@ -273,7 +273,7 @@ def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _listed(which: Array) -> str:
-    """Return the chosen keys in words, for a verb in the singular. `which` (keys,) is True for each chosen key."""
+    """Return words for the chosen keys, for a verb in the singular. `which` (keys,) is True for each chosen key."""
     keys = np.flatnonzero(which).tolist()
     if len(keys) == 1:
         return f"key {keys[0]} of {len(which)}"

@@ -1,6 +1,6 @@
 """The ladder (command `frontier`): compares a kernel's time with the times of other kernels and the machine's limit.
 
-The other kernels are called rungs: the naive kernel, the reference, PyTorch and the best kernels of this kit.
+The other kernels are called rungs: the naive kernel, the reference, a variant of it, PyTorch and this kit's best ones.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def measure(
 def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, int], cores: int) -> Yardsticks:
     """Return medians over rounds of each time / the reference's time in the same round.
 
-    `rounds`: for each round the seconds by rung, of an empty call ("nothing"), and "peak" in FLOP/s. Raises UsageError
-    if the size is too small to time, KitError if the machine is too busy.
+    `rounds`: for each round the seconds of each rung and of an empty call ("nothing"), and "peak" in FLOP/s. Raises
+    UsageError if the size is too small to time, KitError if the machine is too busy.
     """
     # A busy machine makes calls longer, so compare each kernel's fastest call.
     fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}

@@ -127,7 +127,7 @@ def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> 
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
     miss = abs(actual - predicted)
-    # If a prediction is far smaller than the right output, reduce the tolerance: else zeros would agree with it.
+    # If a prediction is far smaller than the right output, reduce the tolerance: else zeros would agree, too.
     scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0) if wrong.any() else 1.0
     close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
     # A prediction must be much closer to the output than the right value is.

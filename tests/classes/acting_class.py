@@ -81,7 +81,7 @@ def judge(wanted: dict[str, Any], stream: TextIO) -> int:
 
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
-    """Wait for a condition. Fail if the process ends before it holds, or if it hangs."""
+    """Wait until the condition holds. Fail if the process ends before, or if the wait exceeds HANG_S."""
     deadline = time.monotonic() + HANG_S
     while not condition():
         assert process is None or process.poll() is None or condition(), process.communicate()
@@ -219,7 +219,7 @@ def some_run() -> Run:
 
 @contextmanager
 def holding(script: str, *given: object, folder: Path = ROOT) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start a script that prints a line, then holds what it is given. Yield it and the line. In the end kill it."""
+    """Start a script that prints a line and then waits. Yield the process and the line. At the end kill the process."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     command = [sys.executable, "-c", script, *map(str, given)]
     with subprocess.Popen(command, cwd=folder, **pipes) as holder:  # type: ignore[call-overload]

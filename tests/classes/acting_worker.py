@@ -11,7 +11,7 @@ Directives, one per line:
     // hopeless          raise KitError
     // nest N            make N nested folders in the worker's scratch folder
     // die, unfit N      end the process, or report an unfit machine, the first N times
-    // fell N            kill the dask worker that is its parent, the first N times
+    // fell N            kill this process's parent, the dask worker, the first N times
 
 The folder $ACTING_STATE has a log of the finished evaluations.
 """

@@ -1,6 +1,6 @@
 """Honest kernels in the published starter's style. Each row of the table is one person's way to write all parts.
 
-All texts were written for the kit. Helpers like `formatTensor` (makes a vector) do what the starter's do.
+All texts were written for the kit. Helpers such as `formatTensor` (makes a vector) do the same as the starter's.
 Each score is one dot product. Part 3 takes a row of `temp` by `index` for each row of the output.
 """
 

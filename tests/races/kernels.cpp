@@ -21,8 +21,8 @@ static Floats values(Tensor tensor) {
     return Floats(first, first + tensor.numel());
 }
 
-// KERNEL registers a kernel by its name; BEGIN and END make its tensors and return O. They are macros: with a wrapper
-// that called the kernel, reports would name the wrapper's line, as the outermost function that makes shared memory.
+// KERNEL registers a kernel by its name; BEGIN and END make its tensors and return O. They are macros, because
+// reports name the outermost function that makes shared memory: a function that called the kernel would be named.
 #define PARAMETERS Tensor QTensor, Tensor KTensor, Tensor VTensor, Tensor tempTensor, int B, int H, int N, int d
 #define KERNEL(name)                                                                \
     Tensor name(PARAMETERS);                                                        \

@@ -280,7 +280,7 @@ def test_a_kernel_does_not_see_whether_a_call_is_delayed(tmp_path: Path) -> None
 
 @needs_delays
 def test_an_initialiser_cannot_make_timers(tmp_path: Path) -> None:
-    """Linux counts the timers of all processes of a user together: other runners could not make theirs."""
+    """Linux limits the timers of a user's processes together: if one made many, other runners could not make theirs."""
     make = "!syscall(SYS_timer_create, CLOCK_MONOTONIC, nullptr, &id)"
     take = f"for (int k = 0, id; k < 99; k++) taken += {make};"
     text = includes("ctime sys/syscall.h unistd.h")

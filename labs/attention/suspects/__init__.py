@@ -1,8 +1,8 @@
 """Suspects of an attention kernel: each is a function that predicts the output of a kernel with one bug.
 
 When an output is wrong, `fitting` tries the suspects in the order of `all_suspects`. A suspect explains the output if
-its prediction agrees with it. If the kernel has several wrong outputs, a suspect that explains only some of them is
-dropped. The student sees all remaining suspects.
+the prediction agrees with this output. If the kernel has several wrong outputs, a suspect that explains only some of
+them is dropped. The student sees all remaining suspects.
 
 To add a suspect, write a row (or a function under `@suspect(code, words)`) in the module of its subject. Its prediction
 is float64 (G, R, d), or None where the bug cannot occur (for example without a second block). Put the simpler bug
@@ -82,7 +82,7 @@ class Sight:
             return False, False
         if int(unknown.sum()) > (1 - KNOWN) * len(miss):
             return False, False
-        # If a prediction is far smaller than the right output, reduce the tolerance: else zeros would agree with it.
+        # If a prediction is far smaller than the right output, reduce the tolerance: else zeros would agree, too.
         scale = np.minimum(_root_mean_square(predicted) / self._size, 1.0)
         slack = 8 * self.allowed * scale + 1e-4 * np.minimum(abs(predicted), abs(self.got))
         close = abs(self.got - predicted) <= slack

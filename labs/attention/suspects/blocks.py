@@ -159,7 +159,7 @@ def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
 
 
 def _stale_places(s: Scene, tile: int) -> Array:
-    """Predict the output if both products also use what the previous tile left at the end of a last, shorter tile."""
+    """Predict the output if both products also use old values behind the end of a last, shorter tile."""
 
     def again(size: int) -> slice:
         full = size // tile * tile

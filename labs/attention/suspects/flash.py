@@ -314,7 +314,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
 
 
 def _shared_rows(s: Scene, at_tile: str, rows_outside: bool) -> Array | None:
-    """Return the output if the accesses in `at_tile` use the row of the tile (l, o: reads of L and O; L, O: writes)."""
+    """Return the output if the accesses in `at_tile` use the row within the tile (l, o: reads; L, O: writes)."""
     tile, tops = s.shape["Br"], range(0, s.keys, s.shape["Br"])
     if s.blocks is None or len(tops) * len(s.blocks[0]) > _MOST_TURNS:
         return None
@@ -483,10 +483,10 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
 
 
 def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
-    """Return each row's sum of `terms` (G, N, D): over this row and earlier rows at its place in blocks of Br rows.
+    """Return each row's sum of `terms` (G, N, D): of this row, and of the row at the same place in each earlier block.
 
-    `since`: which earlier rows count: those of the same "head", of the same "batch", or of "all" heads. None if the
-    scene lacks an earlier head.
+    Blocks have Br rows. `since`: the earlier blocks are those of the same "head", of the same "batch", or of "all"
+    heads. None if the scene lacks an earlier head.
     """
     tile, rows = s.shape["Br"], terms.shape[1]
     padded = np.pad(terms, ((0, 0), (0, -rows % tile), (0, 0)))

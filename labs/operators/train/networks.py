@@ -105,8 +105,8 @@ def linear(inputs: int, outputs: int) -> Layer:
 
 
 def conv2d(shape: tuple[int, ...], features: int, kernel: int, stride: int) -> Layer:
-    """Return a convolution of images of `shape` (channels, height, width), padded so that a stride of 1 keeps their
-    size."""
+    """Return a convolution of images of `shape` (channels, height, width), padded so that an odd `kernel` with a
+    stride of 1 keeps height and width."""
     channels, height, width = shape
     pad = kernel // 2
     sizes = {"channels": channels, "height": height, "width": width, "filters": features}

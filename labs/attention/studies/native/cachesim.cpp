@@ -3,7 +3,7 @@
 //
 //   program KERNEL N d TILE BR BC CACHE_BYTES WAYS LINE_BYTES
 //
-// prints "loads stores fetched written". cachemodel.h has the cache. At the end, changed lines in it are written
+// prints "loads stores fetched written". cachemodel.h has the cache. At the end, its changed lines are written
 // back. WAYS 0 makes it fully associative, as the formulas of a blocked product assume.
 //
 // Numbers that the compiler keeps in a register (loop counters, a running sum) cause no accesses. The kernel computes
