@@ -1,7 +1,7 @@
 """Points for verdicts, by the assignment's rubric alone. Pure: the same arguments give the same score.
 
-A part that passes earns its points. For slow parts the rubric has fixed points, or time bands (a largest time ratio and
-a share of the points each). The first band that includes the part's ratio is used. This ratio is the lower bound of the
+A part that passes earns its points. For slow parts the rubric has fixed points, or time bands (each has a largest ratio
+and a share of the points). The first band that includes the part's ratio is used. This ratio is the lower bound of the
 measured interval, so doubt favours the student. A part that is wrong on some cases earns up to `case_credit` of its
 points:
 

@@ -84,7 +84,7 @@ class OracleFacts:
 
 @dataclass(frozen=True)
 class Step:
-    """One of the studies that `study` runs: its table's name, its command, its options in a full and in a quick run."""
+    """One of the studies that `study` runs: table's name, command, part (or ""), options in a full and a quick run."""
 
     table: str
     command: str
@@ -150,11 +150,11 @@ class Lab(ABC):
     compiled (`grader.study.helpers`), because they contain loops of the solution."""
 
     staff: ClassVar[Sequence[str]] = ()
-    """The lab's files and folders that no handout holds, even if a module imports them: hidden cases, the reference's
-    sources, known kernels (`kernels.py`), threats. Files that are left out of every lab need not be listed."""
+    """Further files and folders of the lab that no handout may hold: a release fails if its handout would hold one.
+    Hidden cases, the reference's sources, `kernels.py` and `threats` need not be listed: no handout may hold them."""
 
     tests: ClassVar[tuple[str, ...]] = ()
-    """Names that the command line accepts as tests. Only the main lab has them: its `--help` then needs no YAML."""
+    """Names of tests for the command line, so that `--help` need not read YAML. Only the main lab has them."""
 
     has_demo: ClassVar[bool] = False
     """True if the student's command line has a demo that calls its kernels."""
@@ -232,7 +232,7 @@ def assignment_file(folder: Path, staff: bool = False) -> Path:
 
 
 def find(name: str, beside: Iterable[Path] = ()) -> Path:
-    """Return the folder of the lab `name`: a parent folder of one of the files `beside`, else one of the kit's labs.
+    """Return the folder of the lab `name`: one of the two folders above a file in `beside`, else one of the kit's labs.
 
     Raises UsageError for an unknown lab.
     """
@@ -286,7 +286,7 @@ def beside(folder: Path, name: str, usual: Path) -> Path:
 
 
 def deciding(folder: Path) -> list[Path]:
-    """List the files of a lab outside the kit that can change a verdict: its modules and reference, without tests."""
+    """List the files of a lab outside the kit that can change a verdict: modules (not tests or kernels), reference."""
     modules = [
         path
         for path in folder.rglob("*.py")

@@ -57,8 +57,8 @@ class Draws:
 def derive(master: int, *labels: object) -> int:
     """Return a seed of 63 bits, derived from a master seed and labels. Equal arguments give the same seed.
 
-    A kernel can compute the seed of its inputs from these inputs. The seed is a hash (SHA-256), so it shows neither the
-    inputs of the next call nor the output rows that will be checked.
+    A kernel may be able to compute this seed from its inputs. As a hash (SHA-256), the seed shows neither the inputs of
+    the next call nor the output rows that will be checked.
     """
     text = "\x00".join([str(master), *map(str, labels)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,6 +1,6 @@
 """Bundles: the Python files of one hand-in, joined into one file that is stored, sent and compared as a whole.
 
-In a bundle each file's content follows a line with its size and its name, relative to the folder that was handed in.
+In a bundle, a line with a file's size and name precedes its content. Names are relative to the folder handed in.
 The main file is first. `Bundle` finds modules in a bundle as Python finds them in folders. This module imports nothing
 of the kit, because processes with student code use it as well.
 """

@@ -1,8 +1,8 @@
 """Python files of a hand-in: the main file and all files that it imports from its own folders.
 
 The files are found by following import statements from the main file and from adapters (`filebundle.ADAPTERS`). Other
-files in the folders are neither read nor judged. Imports are found by regular expressions, so one in a comment may add
-a file that is not needed. Python's own modules, torch, Triton and NumPy are never part of a hand-in. Links are not
+files in the folders are neither read nor judged. Regular expressions find the imports, so an import in a comment may
+add a file that is not needed. Python's own modules, torch, Triton and NumPy are never part of a hand-in. Links are not
 followed.
 """
 

@@ -1,6 +1,6 @@
 """Text for sizes in bytes and for lists of names, and whole numbers from untrusted text.
 
-Other formats are used on purpose, for example: the profiler's table copies the format of torch
+Some modules write sizes in other ways on purpose. For example, the profiler's table copies the format of torch
 (`grader.report.terminal`), and sizes of caches are written as on a command line, "32K" (`grader.study.helpers`).
 """
 

@@ -59,7 +59,7 @@ class CaseResult:
     Students do not get the `hidden` cases: reports for students show neither their shapes nor the numbers in their
     diagnoses. `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
 
-    `error_map` shows the places of the wrong elements, in the 2-D slice of the output that has the most of them. The
+    `error_map` shows where one 2-D slice of the output is wrong: the slice with the most wrong elements. The
     slice is divided into at most MAP_CELLS x MAP_CELLS cells. Each string is a row of cells. Each digit is the wrong
     share of a cell, from 0 (none wrong) to 9 (nearly all wrong).
     """
@@ -148,7 +148,7 @@ class Standing:
     """Speed of a student's kernel, compared with known kernels on this machine.
 
     Each of the first six fields is the student's speed / the speed of the known kernel of that name, with equally many
-    threads. `peak_percent` is the student's speed in % of the most multiply-adds that `cores` cores can compute.
+    threads. `peak_percent` is the student's speed in % of the peak speed of `cores` cores (in multiply-adds).
     """
 
     naive: float

@@ -57,7 +57,7 @@ class Row:
 
 
 APART = 0.05
-"""A machine is apart if the whole interval of its time ratio is more than this share from the machines' median."""
+"""A machine is apart if the whole interval of its time ratio is more than this share above or below the median."""
 
 Ratios = Mapping[str, tuple[float, float, float]]
 

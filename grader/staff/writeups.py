@@ -152,7 +152,7 @@ class Question:
     """One question of the staff's key."""
 
     answer: str
-    """Name of its region in the write-up."""
+    """Name of the write-up's region for the answer."""
     title: str
     points: float
     expect: tuple[str, ...]

@@ -2,8 +2,8 @@
 
 The peak of each instruction set level is the speed of a block of assembly (native/probe.cpp). Bandwidth is measured by
 a triad a = b + 3c and by a sum, over arrays that together exceed the last cache. Each figure is the best of several
-tries, because other processes can only make a try slower. The triad counts 12 bytes per element. As usual, this does
-not count that the CPU reads each cache line of `a` before it writes to it.
+tries, because other processes can only make a try slower. For the triad, 12 bytes per element are counted. As usual,
+this leaves out that the CPU reads each cache line of `a` before it writes to the line.
 """
 
 from __future__ import annotations

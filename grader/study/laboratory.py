@@ -256,7 +256,7 @@ def one_round(
 ) -> tuple[dict[int, list[Sample]], dict[int, str]]:
     """Make one round: call all callers in turn, starting at the `number`-th, and then again in reverse order.
 
-    `once`: make only the first of these passes. Returns (samples of each caller in order, error message of each caller
+    `once`: leave out the reverse order. Returns (samples of each caller in order, error message of each caller
     that failed). A failed caller is not called again.
     """
     order = list(callers)

@@ -1,8 +1,8 @@
 """Study `memory`: bytes of memory that a call of each part takes, for several values of one size (such as N). It
 compares torch's profiler, the true peak and a formula.
 
-The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces made outside
-of the scope (if the assignment says so) and memory that is not torch's, such as a std::vector. The true peak covers all
+The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces that
+the assignment keeps out of the scope, and memory that is not torch's, such as a std::vector. The true peak covers all
 memory. It is the growth of the process's peak resident memory, minus the inputs, on the first call in a fresh runner.
 """
 

@@ -24,7 +24,7 @@ def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
     """Return an id for each (title, key). The title is readable; the unique key distinguishes equal titles.
 
     An id is the title without characters that file names do not allow. If several titles would give the same id, even
-    with capitals ignored, a part of the key's digest follows in each. So no new student takes over another's id.
+    with capitals ignored, each also gets a part of its key's digest. So no new student takes over another's id.
     """
     plain = [safe_name(title) for title, _ in titled]
     ids = list(plain)

@@ -53,7 +53,7 @@ small fraction of it. A worker above the limit is killed before the machine runs
 
 @dataclass(frozen=True)
 class Job:
-    """A submission to be judged. If `left` is set, only these parts and cases are judged, and the results of all
+    """A submission to be judged. If `left` is set, only its parts and cases are judged, and the results of all
     others are copied from the result.json at `before`."""
 
     submission_id: str

@@ -61,7 +61,7 @@ def of_text(text: str) -> str:
 
 
 def deciding(root: Path = ROOT) -> list[Path]:
-    """Return the kit's files that can change a verdict: DECIDING, all that it imports, and the C++ sources."""
+    """Return the kit's files that can change a verdict: DECIDING, its imports except NOT_DECIDING, and C++ sources."""
     known = imports.modules(root)
     judging = imports.closure(root, DECIDING, stop=NOT_DECIDING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]

@@ -112,7 +112,7 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
     """Return a note on submissions without a submission time, which count as on time. Return "" if all have a time, or
-    without a due date."""
+    the assignment sets no due date."""
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:

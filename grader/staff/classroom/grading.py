@@ -32,7 +32,7 @@ MOST_ALIKE = 3
 @dataclass(frozen=True)
 class Planned:
     """One submission to grade. `reason` says why it is graded again; "" for the first time. If `left` is set, only
-    these parts and cases are judged, and the results of all others are copied from the result.json at `before`."""
+    its parts and cases are judged, and the results of all others are copied from the result.json at `before`."""
 
     submission: Submission
     fingerprints: Fingerprints

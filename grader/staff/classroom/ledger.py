@@ -49,7 +49,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the judge in this folder. `config` is the assignment's file. `seed` replaces its seed unless None.
+    """One start of the judge in this folder. `config` is the assignment's file, `seed` replaces its seed if given.
     `timing`: times were measured. `at` is UTC in ISO 8601, like all times here. `manual` is the path of the table with
     points that people gave. `submitted` is the path of the table of submission times, or a constant of `planning`
     for another source: FILE_TIMES (the files' dates) or COMMIT_TIMES (the last commits)."""
@@ -455,7 +455,7 @@ def _claimed(scratch: Path) -> Iterator[None]:
 
 
 def _clear_scratch(path: str) -> None:
-    """Remove the scratch folder of a killed writer, if it has the kit's name and no process has locked it."""
+    """Remove the scratch folder of a killed writer, if it has a name of the kit and no process has locked it."""
     if not Path(path).name.startswith(SCRATCH_PREFIX):
         return
     with contextlib.suppress(OSError, ValueError), plainfile.folder(Path(path)) as descriptor:

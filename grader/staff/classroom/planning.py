@@ -5,7 +5,7 @@ assignment has changed, the digests of its parts (`grader.assignment.prints`) sh
 points have changed, the plan computes them from the recorded results, and judges nothing.
 
 A resumed run keeps the earlier run's assignment, seed and timing, on which all verdicts depend. Another value on the
-command line needs --regrade. The sandbox tier is kept if it still works on this machine. --trust holds for one run.
+command line needs --regrade. The sandbox tier is kept if it still works on this machine. --trust is not kept.
 
 If the machine lacks a program that a submission needs, the submission gets the verdict `unjudged` and its points stay
 open. Resume the run on a machine with the program to judge it.

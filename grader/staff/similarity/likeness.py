@@ -81,7 +81,7 @@ SAME_TEXT = 0.85
 LEAST_RARITY = 0.2
 """Weight of a fingerprint that every submission has. A fingerprint that only two submissions have has weight 1."""
 LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
-"""Minimum of the weight by which the common weight is divided, for a file and for a function."""
+"""Least divisor of a common weight, for a file and for a function, so that tiny files do not look alike by chance."""
 LEAST_CLASS = 20
 """Weights are computed as for a class of at least this size: a small class does not show which code is common."""
 COLUMNS = 2048

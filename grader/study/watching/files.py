@@ -1,8 +1,8 @@
 """Detection of saved files, for all ways in which editors write files, with or without notifications by the system.
 
 The file's folder is watched, because some editors write a new file and rename it. After a notification the file is read
-once it has not changed for QUIET_S seconds. Only different content counts as a save. The content is also read every
-LOOK_S seconds, because the system does not report all changes: for example, those in a network folder.
+when it has been unchanged for QUIET_S seconds. Only different content counts as a save. The content is also read every
+LOOK_S seconds, because the system does not report all changes: for example, changes in a network folder.
 """
 
 from __future__ import annotations

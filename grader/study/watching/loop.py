@@ -459,7 +459,7 @@ class Loop:
         return found.hexdigest()
 
     def _judged(self, content: Content, result: SubmissionResult) -> None:
-        """Show and record a verdict, unless the file was saved again before it was read."""
+        """Show and record a verdict, unless the judge has read a newer content of the file than `content`."""
         if result.sha256 != hashlib.sha256(content.source or b"").hexdigest():
             return  # The file was saved again before the judge read it: the new content is judged next.
         scored = score.score(self.task.assignment, result)
