@@ -1,6 +1,6 @@
 """Verdicts for builds and calls that failed, with messages for the student.
 
-Messages for the signals and exceptions of one language are in its backend (`native.crashes`, `gpu.crashes`).
+Messages for the signals and exceptions of one language are in its backend (`native.crashes`, `gpu.backend`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from grader.runner.calls import Call
 class Faulty(Exception):
     """Raised to decide a part's verdict at once, mostly after a failed call of the student's function.
 
-    `case` is the result of a call that returned a wrong output. `waits_for` names the missing tool or device of
-    `unjudged`.
+    `case` is the result of a call that returned a wrong output. If the verdict is `unjudged`, `waits_for` names the
+    missing tool or device.
     """
 
     def __init__(

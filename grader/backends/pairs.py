@@ -1,6 +1,6 @@
 """Timed rounds on CPU cores. Each round starts and warms up a new pair of runners: reference (A) and student (B).
 
-Then they are called in the order A B B A.
+Then they are called in the order A B B A, in every second round B A A B.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class Backend(ABC):
         """Yield flags for suspicious `evidence` on a part's runners, which may have loaded `builds`."""
 
     def time_flags(self, timing: Timing, *, flops: float, threads: int, cores: int) -> Iterable[Flag]:
-        """Return flags for impossible times (`integrity.flags.time_flags`); none where no CPU core does the work."""
+        """Return flags for impossible times (`integrity.flags.time_flags`); () for parts whose work a GPU does."""
         return ()
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:

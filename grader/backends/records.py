@@ -53,7 +53,7 @@ class Build:
     `ok` is True if the file compiles. `object_path` is the student's object, None if the build failed. `diagnostics` is
     the message for a failed build, else "". `cached` is True if nothing was compiled. `notes` are for the student, even
     after a successful build. `wall_s` is the wall time of the build, `cpu_s` the CPU time of all its compilers. `key`
-    is the content hash of the object, "" if the file was not handed in. `waits_for` names a program that this machine
+    is a hash of the build's inputs, "" if the file was not handed in. `waits_for` names a program that this machine
     lacks ("ispc"), else "": then the source is not to blame, and `diagnostics` says what to install.
     """
 

@@ -37,7 +37,7 @@ explained fast, because only these bugs are tried.
 """
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Limits on calls with delayed threads, which reveal data races. Results count as right after SHAKEN_S seconds of such
-calls. At most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls. A wrong call is repeated MOST_AGAIN times.
+calls. At most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls, and a wrong call up to MOST_AGAIN times.
 """
 
 #: Largest number of input elements of a right case that is used to refute suspects (known mistakes).
@@ -95,7 +95,7 @@ class Correctness:
         self.sites = Sites(bench.source, bench.build.program)
         """Bad memory accesses that sanitizers reported."""
         self.outside: set[int] = set()
-        """Lines (`gpu.crashes.place_of`) that read outside of all tensors in wrong calls on public inputs."""
+        """Lines (`gpu.backend.place_of`) that read outside of all tensors in wrong calls on public inputs."""
         self.observed: list[Observed] = []
         self.broken: tuple[Case, Call] | None = None
         """The case whose call returned no output, and that call."""
@@ -283,7 +283,7 @@ class Correctness:
         return found
 
     def with_inquiry(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add a sentence from further calls to a public case's diagnosis, if the oracle has an `inquiry`."""
+        """Call the function again if the oracle has an `inquiry`, and add its sentence to a public case's diagnosis."""
         names = [case.name for case in self.cases if case.diagnosis is diagnosis]
         case = next((case for case in self.part.cases if case.name in names), None)
         if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:

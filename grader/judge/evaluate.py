@@ -1,9 +1,9 @@
 """The evaluator: from a source file to a result. A student's own run, a class and Gradescope all use it.
 
 Order of work for each part (`grader.judge.part`): check that the file exports its function; call it on every public
-case and compare the outputs with float64 values; time it in paired rounds, and check their outputs. If requested,
-torch's profiler and peak memory are compared with the reference's. A listener receives each finding at once, so that a
-terminal can show correctness long before the timing is done. This module does not print.
+case and compare the outputs with float64 values; time it in paired rounds, and check their outputs; compare its peak
+memory with the reference's. If requested, one call is also made under torch's profiler. A listener receives each
+finding at once, so that a terminal can show correctness long before the timing is done. This module does not print.
 
 Hidden cases are called last, after the public calls of all parts. The reason: a kernel can read the clock, so it could
 end a hidden call at a moment that encodes a hidden size. A later runner could return that number as a wrong public

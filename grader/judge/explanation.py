@@ -42,7 +42,7 @@ Refinement = Callable[[Diagnosis], Diagnosis]
 #: Calls in the student's source that open a file.
 OPENS = r"\b(?:f?re|f)?open\b|\bifstream\b"
 MOST_FILES = 3
-#: Verdicts of a file without a program, which can call no function.
+#: Verdicts of a file from which no program was built, so that no function can be called.
 NOT_BUILT = ("compile_error", "unjudged")
 
 
@@ -253,7 +253,7 @@ class SecondBuild:
         return self.checked is not None
 
     def edited(self, part: Part, text: str) -> Edited | None:
-        """Build `text` in place of the student's file. Return the build, also if some lines have errors; else None."""
+        """Build `text` in place of the student's file. Return None if the build failed without an error in a line."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None

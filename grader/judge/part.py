@@ -252,7 +252,7 @@ class PartJudge:
         self.look_for_cheats()
 
     def profile(self, shown: Shown) -> None:
-        """Repeat one call under torch's profiler. Add its table and the memory compared with the reference's."""
+        """Repeat one call under torch's profiler. Add its table, and the memory of student and reference."""
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # it imports torch while the object is built
         if self.backend.kind.is_students:
@@ -313,7 +313,7 @@ class PartJudge:
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def look_for_races(self) -> None:
-        """Look for data races in a right kernel with threads; a student's own run without timing names the command."""
+        """Look for races in a right kernel with threads. Without timing, a student's own run only names the command."""
         options, body, rule = self.bench.options, self.marker.body, self.part.time
         if self.verdict not in ("pass", "slow"):
             return

@@ -1,7 +1,7 @@
 """Regrading of a submission after a change of the assignment: only verdicts that are out of date are judged again.
 
 Digests of the assignment before and now (`grader.assignment.prints`) show the changes. The source, the kit and the
-settings have not changed. A part whose calls or timing changed is judged as a whole. If cases were added, only these
+settings must be unchanged. A part whose calls or timing changed is judged as a whole. If cases were added, only these
 are called, and a right part keeps its time. A part that did not compile, crashed or was rejected keeps its verdict. But
 if a case was deleted that may have caused a crash, the part is judged again.
 """
@@ -79,7 +79,7 @@ def judge_rest(
 
 
 def _wanted(assignment: Assignment, left: Rest) -> tuple[Part, ...]:
-    """Return the parts to judge, in order. If a part is judged as a whole, those in its `differs_from` are added."""
+    """Return the parts to judge, in order: those of `left`, and those in `differs_from` of a part judged as a whole."""
     whole = [part for part in assignment.parts if left.parts.get(part.id) == ()]
     compared = {name for part in whole for name in part.differs_from}
     found = []

@@ -48,9 +48,9 @@ LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
 """A kernel that holds this share of the avoided tensor (see HELD_SHARE) is also called at other sizes, which decide."""
 HELD_SHARE = 0.6
-"""The avoided tensor counts as held if a kernel holds more memory than the reference by this share of the tensor's
-bytes. Honest kernels of parts 3 and 4 reached 0.26. With copies in double they reached 0.8, but only at the judged
-size: such copies grow like the inputs, but the avoided tensor grows like the square of the inputs.
+"""The avoided tensor counts as held if a kernel's memory exceeds the reference's by this share of the tensor's bytes.
+Honest kernels of parts 3 and 4 reached 0.26. With copies in double they reached 0.8, but only at the judged size: such
+copies grow like the inputs, but the avoided tensor grows like the square of the inputs.
 """
 FLOAT_BYTES = 4
 LIBRARIES = ("at::", "torch::", "std::")
@@ -130,8 +130,8 @@ def _tile_flags(
 ) -> Iterator[Flag]:
     """Flag a part whose output stays the same to the last bit when its tiles are twice as large.
 
-    Cases count if they have their own shape and larger tiles change the reference's output. Some honest kernels add key
-    by key in all tiles, so the flag is a note. `is_idle` (its own arguments are unused) makes it a "review".
+    It looks at cases with their own shape on which larger tiles change the reference's output. Some honest kernels add
+    key by key in all tiles, so the flag is a note. `is_idle` (its own arguments are unused) makes it a "review".
     """
     part, changed = marker.part, list[str]()
     if not _own_sizes_doubled(part, other, marker.shape):
@@ -169,7 +169,7 @@ def _own_sizes_doubled(part: Part, other: Part, shape: Mapping[str, int]) -> dic
 
 
 def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None) -> Iterator[Flag]:
-    """Flag a part whose memory is large enough for the tensor that it should avoid.
+    """Flag a part whose memory could hold the tensor that it should avoid.
 
     At one size, honest copies of the inputs may be as large as that tensor. So `others` decide: calls at other sizes
     (`sizes_beside`), made one by one, and only if the judged call is suspicious. None: such calls are impossible.
@@ -209,9 +209,9 @@ def sizes_beside(marker: Marker) -> list[dict[str, int]]:
 
 
 def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
-    """Return True if a call held enough memory for the avoided tensor, and about that much more than the reference.
+    """Return True if a call held at least the avoided tensor's bytes, and more than the reference by `share` of them.
 
-    Returns False if that tensor is smaller than the inputs together, because their copies would look the same.
+    Returns False if that tensor is smaller than all inputs together, because copies of the inputs would look the same.
     """
     excess_bytes, avoided_bytes = _excess_bytes(held), _avoided_bytes(part, held)
     if held.student_bytes is None or excess_bytes is None:

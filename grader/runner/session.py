@@ -40,7 +40,7 @@ OUTPUT_LIMIT_BYTES = 64 << 10
 LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
-#: Signals that a process causes by its own fault. Any other signal was sent by another process.
+#: Signals that a process causes by its own fault. Any other signal counts as sent by another process.
 OWN_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGXCPU", "SIGXFSZ"})
 #: Interval at which the size of the runner's working directory is checked during a long call.
 SCRATCH_LOOK_S = 0.25

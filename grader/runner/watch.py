@@ -121,7 +121,7 @@ class Watch:
         return idle_s, min(wall_s, idle_s + cpu_s / wanted)
 
     def loaded(self) -> None:
-        """Record the CPU time so far, so that `shares_work` leaves out the loading, when torch's idle threads spin."""
+        """Record the CPU time so far: `shares_work` leaves out the loading, during which torch's idle threads spin."""
         self._loading_s = self._used_s() or (0.0, 0.0)
 
     def shares_work(self) -> bool:

@@ -150,7 +150,7 @@ def _closed(program: str) -> str:
 class _Entered:
     """Pipe by which the script `lock.py` reports that the lock is on and the command starts.
 
-    The command cannot write to it. The command's own output is untrusted and may claim that the sandbox failed.
+    The command cannot write to it. So an untrusted command cannot claim in its output that the sandbox failed.
     """
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ class LockFailed(OSError):
 
 
 def enter(lock: dict[str, Any]) -> None:
-    """Apply a lock's entries "uid", "files" and "calls" to this process. None is for a layer that the tier lacks."""
+    """Apply a lock's entries "uid", "files" and "calls" to this process. An entry is None if the tier lacks it."""
     # Open the files of the rules before the uid changes: the new user may not be allowed to open them.
     ruleset = None if lock["files"] is None else file_ruleset(lock["files"])
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
@@ -211,7 +211,7 @@ def main() -> None:
     """
     spec, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
-        # A command starts with an empty address space. A compiler in tier A has no /proc to read this process's from.
+        # A command starts with an empty address space. (`mapped_bytes` needs /proc, which a compiler in tier A lacks.)
         limit(spec["limits"], mapped=0)
         enter(spec["lock"])
         if command[0] == "--probe":

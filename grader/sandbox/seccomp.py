@@ -128,7 +128,7 @@ KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: Byte offsets in struct seccomp_data. Arguments have 64 bits, the low half first on x86-64 and aarch64.
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
-#: Tests of mmap's arguments. An executable mapping is refused if it is writable, without a file, or of payload memory.
+#: Refused executable mappings, by tests of mmap's arguments: writable ones, those without a file, payload memory.
 WRITABLE_CODE = ((2, _ANY_BIT, PROT_WRITE), (3, _ANY_BIT, MAP_ANONYMOUS), (4, _EQUAL, PAYLOADS_FD))
 #: mmap with MAP_HUGETLB is refused: Linux does not count these pages as the process's memory. Large pages by madvise
 #: are counted.

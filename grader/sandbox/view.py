@@ -21,7 +21,7 @@ NEEDED = ("grader",)
 #: Names in a Python environment. If the kit's folder is also an environment, these names are not the kit's.
 ENVIRONMENT = ("bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-#: The only visible files of /etc: tables of the loader, Debian's alternatives, and the local time zone.
+#: The only files of /etc visible without a GPU: tables of the loader, Debian's alternatives, the local time zone.
 SYSTEM_TABLES = tuple(
     f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
 )

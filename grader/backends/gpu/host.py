@@ -71,7 +71,7 @@ def gpu_bytes(assignment: Assignment) -> int:
 
 
 def player_bytes(assignment: Assignment) -> int:
-    """Return the bytes of memory that a replay may take: GPU memory, or the process's memory with the interpreter."""
+    """Return the bytes that a replay may take: of GPU memory, or (with Triton's interpreter) of process memory."""
     return gpu_bytes(assignment) + PLAYER_BYTES
 
 

@@ -7,8 +7,8 @@
 3. Torch's profiler shows the kernels that a call launches on a GPU.
 4. The source shows the functions that the code names (`gpu.readpython`).
 
-All right calls count, public and hidden ones. Signs 2 and 3 are reported by the runner. Flags are for people and do not
-change points.
+The signs are taken from all right calls, public and hidden. Signs 2 and 3 are reported by the runner. Flags are for
+people and do not change points.
 """
 
 from __future__ import annotations
@@ -425,7 +425,7 @@ def _in_source(built: Build, function: str, allowed: Collection[str], *, with_ca
 
 
 def _chosen(row: ProfileRow, built: Build) -> str:
-    """Return the message on the judged class. `row.calls` is 1 + the number of its file."""
+    """Return the message that names the judged class. `row.calls` is 1 + the index of its file in `built.files`."""
     files = built.files if isinstance(built, PythonBuild) else ()
     file = f" in {files[row.calls - 1]}" if 0 < row.calls <= len(files) else ""
     name, _, several = row.name.removeprefix("class ").partition(" of ")

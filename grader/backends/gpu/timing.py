@@ -4,16 +4,16 @@ Every set (the tensors of one call of the function) has new inputs in every call
 compared with the reference's, and some rows of both with the oracle in each side's first call.
 
 A round is as in `grader.judge.timing.measure`: calls A B B A of the reference (A) and the student (B). The student's
-runner is new in each round. It is started after the reference's first call and has ended before its second call,
+runner is new in each round. It is started after the reference's first call and ends before the reference's second call,
 because processes take turns on a GPU: a kernel that the student left running would halve the reference's speed. The
-reference has one runner for all rounds. Starting a new runner took a third of a round, and its tensors would lie at the
-same place of the judge's memory. Each side has its own arena (GPU memory with many sets), usually with the same number
-of sets. The k-th calls of both sides in a round have the same inputs, so that all outputs can be compared on the GPU.
+reference has one runner for all rounds: starting a new one in each round took a third of the round. Each side has its
+own arena (GPU memory with many sets), usually with the same number of sets. The k-th calls of both sides in a round
+have the same inputs, so that all outputs can be compared on the GPU.
 
 The number of sets in a call is chosen so that the reference's call is long enough to be timed. If the student's kernel
 is a hundred times slower, the same call would exceed its time limit, and a right kernel would get "timeout". Therefore
-such a file gets fewer sets. If it then is not slow, it is measured again with all sets: a file could be slow only while
-the number of sets is chosen, and times of a fast kernel on few sets are mostly noise.
+such a file gets fewer sets. If it is not slow then, it is measured again with all sets, for two reasons: a dishonest
+file could be slow only while the number of sets is chosen, and times of a fast kernel on few sets are mostly noise.
 """
 
 from __future__ import annotations

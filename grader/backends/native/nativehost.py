@@ -151,8 +151,8 @@ class NativeHost:
         """Start a program of `native.nativebuild` and wait for its greeting.
 
         The runner may die before its greeting (`Session.death`). `freeze` stops it between calls, which is needed to
-        judge time. It gets the variables in `environment` and the number of OpenMP threads. Raises ProgramRefused if
-        Linux refuses the program, KitError if no process can be started.
+        judge time. The runner gets the variables in `environment` and the number of OpenMP threads. Raises
+        ProgramRefused if Linux refuses the program, KitError if no process can be started.
         """
         limits = limits or Limits()
         if not program.exists():

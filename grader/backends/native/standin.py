@@ -277,7 +277,7 @@ def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
     """Return the name of torch that the stand-in lacks, if that is the compiler's first error; else None.
 
     `output` is the compiler's output, in which the file is called module.cpp. `source` is the file's text. Without it,
-    an unqualified name counts as a name that the student did not declare. Takes linear time: both texts are untrusted.
+    an unqualified name such as `exp` is not recognized as torch's. Takes linear time: both texts are untrusted.
     """
     output = output[:MOST_OUTPUT]
     error = ERROR.search(output)

@@ -114,8 +114,8 @@ def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
 def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
     """Return the flags for linking an object for a process with torch. `shim` is the folder of exports.map.
 
-    An undefined function is an error of the linker, which names it. `allow_undefined`: it is only a warning, as real
-    pybind11 needs, because the interpreter provides Python's functions.
+    An undefined function is an error of the linker, which names it. `allow_undefined`: it is only a warning (on macOS
+    not even that), as real pybind11 needs: the interpreter provides Python's functions.
     """
     if system == "Darwin":
         undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()

@@ -1,10 +1,11 @@
 """The verdict on time: the student compared with the reference in paired rounds, with a confidence interval.
 
-Theory of operation. A round is four calls, in turn A B B A and B A A B, where A is the reference and B the student. So
-a drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times divided by the
-geometric mean of the two reference times. Each round has two new processes. A process may have an advantage for its
-whole life (its cores, its pages). With new processes this is noise between rounds, which the interval covers, and not a
-bias of all rounds. "Slow" needs many processes that agree.
+Theory of operation. A round is four calls in the order A B B A (A: reference, B: student), in every second round B A A
+B. So a drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times divided
+by the geometric mean of the two reference times. On CPU cores, each round has two new processes. (GPU parts differ: see
+`grader.backends.gpu.timing`.) A process may have an advantage for its whole life (its cores, its pages). With new
+processes this is noise between rounds, which the interval covers, and not a bias of all rounds. "Slow" needs many
+processes that agree.
 
 The statistic is the median of the round ratios and its 98 % interval from order statistics: the number of rounds below
 the true median is binomial(n, 1/2) for any noise. So the interval is exact and assumes only that rounds are
@@ -12,42 +13,42 @@ independent. "Slow" needs the lower bound above the allowance (and more, see "Th
 bound below it. If neither holds after the last round, the student passes with the flag "undecided".
 
 Looks. Checking the interval after every round, and stopping at the first decisive one, would raise the error: a student
-exactly at the allowance would fail 1.95 % of the time over 8 to 24 rounds; 1 % is intended. So the interval is
-checked only after 8, 12, 18 and 24 rounds (`looks`), which gives 0.99 %. If other limits on rounds need more looks, the
-interval's confidence is raised (`confidence_of`). Both figures are exact for any distribution of the noise, not
-simulated (`false_fail_chance`). Noise that lasts longer than a round makes rounds dependent, which no formula covers.
-So rounds were resampled from recordings of a crowded two-core machine (docs/measurements.md, `verdicts.py`). A student
-exactly at the allowance failed 0 to 7 % of the time there, and a kernel identical to the reference never.
+exactly at the allowance would fail 1.95 % of the time over 8 to 24 rounds; 1 % is intended. So the interval is checked
+only after 8, 12, 18 and 24 rounds (`looks`), which gives 0.99 %. If other limits on rounds need more looks, the
+interval's confidence is raised (`confidence_of`). The 1.95 % and the 0.99 % are exact for any distribution of the
+noise, not simulated (`false_fail_chance`). Noise that lasts longer than a round makes rounds dependent, which no
+formula covers. So rounds were resampled from recordings of a crowded two-core machine (docs/measurements.md,
+`verdicts.py`). There a student exactly at the allowance failed 0 to 7 % of the time, a copy of the reference never.
 
 Early ends. A pass may come after three to seven rounds if all of them are below the allowance (and below the ceiling,
 see "Clocks"). With six or seven rounds one may be above it. An error there favours the student, so it cannot add a
 false "slow". A student exactly at the allowance passes early with probability 11/64. If a student is so slow that only
 one round in a hundred is below the allowance, the probability is 10^-6. "Slow" before the first look needs a fit
-machine and at least four rounds, all clearly above: the lowest exceeds the allowance by a factor of 1.5, and by the
-ratio of the highest to the lowest. With a factor of 3 two rounds are enough, because no single round of the recordings
-was so far off. These margins (`Kind.early_slow`) are measured, not exact. The factor 1.5 was tried on recordings of
-identical kernels on busy machines, with single rounds from 0.41 to 2.90. It added no false "slow" to 3,600 resampled
-verdicts of a student at the allowance. A kernel that is twice too slow needs 4 to 8 rounds in place of 8 to 10
-(docs/measurements.md, `verdicts.py`). On a GPU, which a timing has to itself, the factors 2 and 1.15 are
-enough. If the next look would exceed the budget, the measurement stops, undecided.
+machine. It also needs two rounds with ratios above 3 times the allowance, or four above 1.5 times. In addition, the
+lowest ratio divided by the allowance must exceed the highest ratio divided by the lowest: widely scattered rounds prove
+nothing. No single round of the recordings was off by a factor of 3. These margins (`Kind.early_slow`) are measured, not
+exact. The factor 1.5 was tried on recordings of identical kernels on busy machines, with single rounds from 0.41 to
+2.90. It added no false "slow" to 3,600 resampled verdicts of a student at the allowance. A kernel that is twice too
+slow needs 4 to 8 rounds in place of 8 to 10 (docs/measurements.md, `verdicts.py`). On a GPU, which a timing has to
+itself, the factors 2 and 1.15 are enough. If the next look would exceed the budget, the measurement stops, undecided.
 
 Futility. A measurement that can no longer end as "slow" stops. The last look (at 24) allows five rounds below the
 allowance. With six of them the student passes in any case: more rounds could only remove the flag "undecided".
 
-The faster calls. Other programs on the machine only add time. So "slow" also needs the student's faster calls beyond
-the allowance: the ratio of the 1/8 quantiles of both sides' times. The reason is noise that lasts longer
-than a round, in which rounds agree by accident. On virtual cores that share their hardware with other tenants, medians
-of ten rounds of identical kernels ranged from 0.4 to 1.6. A slow kernel is slow in its faster calls as well.
+The faster calls. Other programs on the machine only add time. So "slow" also needs that the faster calls exceed the
+allowance: the 1/8 quantile of the student's times, divided by the reference's. For noise that lasts longer than a round
+may make rounds agree by accident. On virtual cores that share their hardware with other tenants, medians of ten rounds
+of identical kernels ranged from 0.4 to 1.6. A slow kernel is slow in its faster calls as well.
 
-Fitness. The two reference calls of every round are the same program on the same input, so their ratio (first over
-second) should be 1. The machine is unfit if the median of these ratios is outside 0.95 to 1.05 *and* their 98 %
+Fitness. The two reference calls of every round are the same program on inputs of the same sizes, so their ratio (first
+over second) should be 1. The machine is unfit if the median of these ratios is outside 0.95 to 1.05 *and* their 98 %
 interval excludes 1. The first condition ignores a bias that is too small to matter, the second a few noisy rounds.
-Noise without bias does not make a machine unfit; it widens the interval of the verdict, which then is "undecided".
+Noise without bias does not make a machine unfit; it widens the interval, and the verdict may be "undecided".
 
-Clocks. A serial part is decided by CPU time, which leaves out waiting for a busy core. Wall time is a wide ceiling for
-it, against kernels that sleep or work where their CPU clock does not count. The ceiling uses wall time less the time of
-waiting for a core, if the system reports that. Otherwise all wall time counts, and the ceiling applies only if the
-reference's wall time shows that it had its core to itself. An OpenMP part is decided by wall time.
+Clocks. A serial part is decided by CPU time, which leaves out waiting for a busy core. Its wall time has a wide
+ceiling, against kernels that sleep or work where their CPU clock does not count. The ceiling uses wall time less the
+time of waiting for a core, if the system reports that. Otherwise all wall time counts, and the ceiling applies only if
+the reference's wall time shows that it had its core to itself. An OpenMP part is decided by wall time.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class TimePolicy:
 
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. The wall times of
     a serial part may have a ratio up to `wall_ceiling` times the allowed ratio. `budget_s` limits the wall time of the
-    measured calls (see the module's text); None for no limit. If the time is not graded, EARLY_PASS_ROUNDS are made.
-    `early_slow` comes from `grader.backends.kinds.Kind`.
+    measured calls (see the module's text); None for no limit. If the time is not graded, at most EARLY_PASS_ROUNDS
+    rounds are made. `early_slow` comes from `grader.backends.kinds.Kind`.
     """
 
     clock: Clock
@@ -315,7 +316,7 @@ def can_be_slow(rounds: Sequence[Round], policy: TimePolicy) -> bool:
 
 
 def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
-    """Take rounds from `source` until they are enough, and judge them. Raises ValueError if it ends before."""
+    """Take rounds from `source` until they are enough, and judge them. Raises ValueError if `source` ends before."""
     rounds: list[Round] = []
     for one in source:
         rounds.append(one)

@@ -1,8 +1,8 @@
 """Timed rounds of one part: new inputs for each call, and a check of each output on rows that are drawn afterwards.
 
 A cheating kernel could recognise timed calls by their sizes, cores and number, and skip locks only there: without
-delays its data race would not show. So each of the first rounds has one more call, with delays, whose whole output is
-compared. This call uses the runner, sizes and cores of the timed calls, at a random place among them.
+delays its data race would not show. So in a part with threads each of the first rounds has one more call, with delays,
+whose whole output is compared. It uses the runner, sizes and cores of the timed calls, at a random place among them.
 """
 
 from __future__ import annotations

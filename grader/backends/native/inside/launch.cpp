@@ -12,11 +12,11 @@
 //   payloads=FD   memory that is shared with the judge, if any
 //   status=FD     closes when the program starts. Before that, it gets "P INIT RUNNER" (process ids) if the launcher
 //                 makes these two processes, and "E reason" if the program will not start
-//   memory= file= files= cpu_s= processes= signals=   limits, 0 for none;  cpus=0,1,...
+//   memory= file= files= cpu_s= processes=            limits, 0 for none;  cpus=0,1,...
 //   root=PATH     an empty folder that becomes the root; with namespaces= an empty file system is mounted there
 //   namespaces=1  of mounts, processes, network, IPC, host name, control groups; 2 for a user namespace as well
 //   read=PATH     (any number) with landlock=1, files that may still be read and executed: libraries
-//   uid=N  landlock=1  filter=HEX pids=OFFSET,... token=LOW,HIGH call=N (values of seccomp.Filter)
+//   uid=N  landlock=1  filter=HEX pids=OFFSET,... token=LOW,HIGH (values of seccomp.Filter)
 //
 // Sources: namespaces(7), pivot_root(2), landlock(7), seccomp(2), prctl(2), capset(2), clone(2).
 #include <cerrno>

@@ -1,7 +1,7 @@
 // Lets a kernel read the files about this machine's caches: /sys/devices/system/cpu/cpuN/cache. A locked runner cannot
 // open any file, so these are served from memory. The judge passes their contents in an environment variable, to
-// student and reference alike. The linker redirects the calls below to this file (--wrap). If another file is opened,
-// its name is printed on stderr, where the judge looks for the cause of a crash.
+// student and reference alike. The linker redirects the calls below to this file (--wrap). If another file cannot be
+// opened, its name is printed on stderr, where the judge looks for the cause of a crash.
 #ifndef GPT149_INSIDE_MACHINE_FILES_H
 #define GPT149_INSIDE_MACHINE_FILES_H
 
