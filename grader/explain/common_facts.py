@@ -137,7 +137,7 @@ def _always(number: int, sizes: Sizes) -> int:
 
 
 def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
-    """Yield copies of `sets`, but empty if the axis fits into one tile. `length` returns the tile's length."""
+    """Yield copies of `sets` that are empty if the axis fits into one tile. `length` returns the tile's length."""
     for each in sets:
         yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
 

@@ -32,8 +32,8 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake that explains at least the share _EXPLAINING of the informative outputs is named without PARTLY. So is one
-#: that fewer than _FEWEST_AGAINST outputs refute. A mistake that explains less than half of them is not named.
+#: A mistake is named without PARTLY if it explains the share _EXPLAINING of the informative outputs (see `settled`), or
+#: if fewer than _FEWEST_AGAINST of them refute it. Otherwise it is named only if it explains at least half of them.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
@@ -176,7 +176,7 @@ class Explained(Diagnosis):
     """Code of the diagnosis if all suspects are refuted."""
 
     def left(self, counts: Mapping[str, int]) -> list[Suspect]:
-        """Return the suspects that explain the most outputs. `counts` has the number of explained outputs by name."""
+        """Return the suspects that explain the most outputs. `counts` has the number of outputs that each explains."""
         outputs = [max(counts[name] for name in suspect.names) for suspect in self.suspects]
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
@@ -195,7 +195,7 @@ class Explained(Diagnosis):
     def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
         """Return a Diagnosis (not Explained) that names only these suspects.
 
-        `counts` has the number of explained outputs by name. If only one tile length fits most outputs, it is named.
+        `counts` has the number of outputs that each explains. If only one tile length fits most outputs, it is named.
         """
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
         named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
@@ -261,7 +261,7 @@ def settled(
     saying = sum(
         diagnosis is not None
         and diagnosis.code not in _SAYS_LITTLE
-        # An output without a known cause counts only if many elements are wrong: a few refute no suspect.
+        # An output without a known cause is informative only if many elements are wrong: a few refute no suspect.
         and (isinstance(diagnosis, Explained) or (diagnosis.wrong_count or math.inf) >= FEWEST_PARTIAL)
         for diagnosis in diagnoses
     )
@@ -274,8 +274,8 @@ def settled(
 def _settled(
     diagnosis: Explained, counts: Mapping[str, int], saying: int, refuted: frozenset[str]
 ) -> Diagnosis:
-    """Return the final diagnosis of one output. `counts` has the number of explained outputs by suspect's name.
-    `saying` is the number of informative outputs."""
+    """Return the final diagnosis of one output. `counts`: number of outputs that each suspect explains, by its name.
+    `saying`: number of informative outputs (see `settled`). `refuted`: names of suspects that right outputs refute."""
     left = diagnosis.left(counts)
     left = [suspect for suspect in left if not refuted.issuperset(suspect.names)] or left
     most = max(counts[name] for suspect in left for name in suspect.names)
@@ -348,7 +348,7 @@ def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) 
 def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:
     """Return the diagnosis of a part from its cases; None if all are right.
 
-    If a public case has a diagnosis, only public cases count, because the student may see only these.
+    If a public case has a diagnosis, only public cases are considered, because the student may see only these.
     """
     diagnoses = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
     public = [diagnosis for hidden, diagnosis in diagnoses if not hidden]

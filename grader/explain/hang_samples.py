@@ -4,7 +4,7 @@ Theory of operation. The runner is stopped three times before it is killed. For 
 program counter and the stack pointer (/proc/PID/task/TID/syscall). The program counter may be in a library, so words at
 the top of the stack are tried as return addresses. The checked build has debug information, from which addr2line
 (binutils) gets the lines. A word on the stack may be left over from an earlier call, so only lines of the part's
-function count.
+function are used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Interface of a lab's oracle: expected values in float64, and explanations of wrong outputs.
 
-A lab must write only `expected`. `sample` makes verdicts faster, `flops` shows impossible times, and all other members
-improve diagnoses.
+Each lab must write `expected`; the rest is optional. `sample` makes verdicts faster, `flops` shows impossible times,
+and all other members improve diagnoses.
 """
 
 from __future__ import annotations

@@ -178,8 +178,8 @@ def _further(kernel: Kernel, wrong: Sequence[Case]) -> Iterator[Case]:
 
 
 def _index(count: int, k: int, at: int, turn: int) -> int:
-    """Return the index of the value to try for size number `at`. In turn 1 it is any. In turn 2 even sizes get a small
-    value and odd ones a large one, in turn 3 vice versa. So edits that exchange two sizes show themselves."""
+    """Return the index of the value to try for size number `at`: in turn 1 any; in turn 2 a small one for even `at` and
+    a large one for odd `at`; in turn 3 vice versa. So edits that exchange two sizes give wrong results."""
     low = k % ((count + 1) // 2)
     return (7 * k + 5 * at) % count if turn == 1 else low if at % 2 == turn % 2 else count - 1 - low
 

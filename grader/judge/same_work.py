@@ -353,7 +353,7 @@ def used_arguments(body: Body, part: Part, positions: Sequence[int]) -> list[str
     names = body.parameters
     if len(names) != len(part.arguments):
         return None
-    # `names` holds the type of a parameter without a name. A name that occurs twice is such a type.
+    # For a parameter without a name, `names` holds its type. So a name that occurs twice is a type.
     counts, body = Counter(names), body.by_statements()
     named = [names[k] for k in positions if counts[names[k]] == 1 and names[k] not in TYPE_WORDS]
     return [name for name in named if body.reads([name])]

@@ -293,7 +293,7 @@ class Budget:
     """Time that all calls of one part have used, in one or several runners.
 
     Each call has a limit of its own, but a slow kernel could use up this limit in each of about sixty calls. Time spent
-    waiting for a busy core does not count, if the system reports it.
+    waiting for a busy core is left out, if the system reports it.
     """
 
     def __init__(self, call_s: float) -> None:

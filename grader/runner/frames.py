@@ -102,7 +102,7 @@ class Incoming:
     """A reply frame that is being received. Its payload follows on the pipe, or is in `memory` if that is set.
 
     A payload of more than `limit_bytes` is refused. A buffer of the expected length, `likely_bytes`, is allocated and
-    written at once. While the clock runs, allocating half a megabyte would take longer than filling it.
+    written before the clock starts, because allocating half a megabyte takes longer than filling it.
     """
 
     def __init__(self, limit_bytes: int, likely_bytes: int = 0) -> None:

@@ -20,7 +20,7 @@ OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory. `pid` is the process whose deleted, still open files count, too; None for none."""
+    """A runner's working directory. `pid`: process whose deleted files, if still open, are included; None for none."""
 
     folder: Path
     limits: Limits
@@ -48,7 +48,7 @@ def nameless_files(pid: int) -> dict[tuple[int, int], int]:
     """Return the bytes on disk of deleted files that a process holds open or mapped, by device and inode.
 
     The descriptors of each thread are read, because a thread may have its own. If this user may not read the size of a
-    mapped file, the size of the mapping counts.
+    mapped file, the size of the mapping is used.
     """
     found: dict[tuple[int, int], int] = {}
 

@@ -42,9 +42,9 @@ def works_itself(
         shared: names of functions that call functions of another part.
         inputs: names of the function's parameters that hold its inputs.
 
-    The result is False only if the call is outside of all loops and gets all inputs, but none of the `own` functions.
-    Also, loops of the `own` functions must use the inputs, and values made from them, only for numbers that do not
-    reach a result. These loops may write workspaces or copy a result.
+    False needs a call outside of all loops, or one that a loop repeats unchanged. It must get all inputs, but none of
+    the `own` functions. Also, loops of the `own` functions must use the inputs, and values made from them, only for
+    numbers that do not reach a result. These loops may write workspaces or copy a result.
     """
     inlined = _Inlined(name, own)
     body = inlined.body
@@ -157,7 +157,7 @@ class _Inlined:
         members = (each for one in own.values() if one.parameters is None for each in _members(one))
         self.helpers = {**{each.name: each for each in members}, **own}
         self.lambdas = dict[str, Definition]()
-        """Lambda expressions that have a name or are called at once, by name (a made-up name for the latter)."""
+        """Lambda expressions by name. One that is called where it is written gets a made-up name."""
         self.replaced = {name}
         self.body = Definition(name, self._inlined(own[name].text, DEEPEST))
 

@@ -66,7 +66,7 @@ class Message:
 def ran_out_of_memory(finished: Finished) -> bool:
     """Return True if a compiler or linker reported that it ran out of memory.
 
-    A source can make the compiler print the same words (#error), but after a file and line. Such lines do not count.
+    A source can make the compiler print the same words (#error), but after a file and line. Such lines are ignored.
     """
     if finished.returncode == 0:
         return False

@@ -43,7 +43,7 @@ class Edit:
     words: str = ""
     """Description of the edit; "" if "`new` in place of `old`" describes it."""
     declared: int = 0
-    """Line that sets, outside of a loop, the variable which the edit sets inside it; 0 if unknown or not needed."""
+    """Line that sets a variable outside of a loop, if the edit sets it inside that loop; 0 if unknown or not needed."""
     note: str = ""
     """Description of the line `declared`."""
     is_weak: bool = False
@@ -140,7 +140,7 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
-    """Return C++ that is `old`, or the text of the pair (number, text) in `new` whose number CHOSEN has."""
+    """Return C++ in which CHOSEN selects the text of the pair (number, text) in `new` with this number, else `old`."""
     if not old or "@" in new[0][1]:
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
         return "".join(sorted(texts, key=_order))

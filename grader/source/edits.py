@@ -181,7 +181,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     """Yield edits that remove or replace a jump, or exchange min and max or an element's two indices.
 
     Others round a quotient up, or correct the type of an accumulated sum or of a counter. Others use the thread's
-    number for the number of threads.
+    number in place of the number of threads.
     """
     loops = loop_bodies(code, begin, end)
     for jump in _LEAVES.finditer(code, begin, end):
@@ -263,7 +263,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             rf"|{element}=\s*(?:{FLOAT}|0)\s*;|:\s*{each.name}\)\s*\w+\s*=\s*(?:{FLOAT}|0)\s*;"
             rf"|\w*[wW]rite\w*\(\s*{each.name}\b[^;]*,\s*(?:{FLOAT}|0)\)"
         )
-        # A variable that is set again in the loop that changes it step by step would always keep its first value.
+        # If a loop changes a variable step by step, setting the variable again in this loop would undo each step.
         last = min(end, each.end)
         others = [one.start() for one in islice(again.finditer(code, each.begin, last), MOST_STATED)]
         is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")

@@ -1,7 +1,7 @@
 """Search for the lines of a student's function that explain a wrong result.
 
 Regular expressions find lines such as reads of an argument, calls of exp, and loops with other bounds than 0 and a
-size. Comments and literals do not count. The meaning of the code is not analysed.
+size. Comments and literals are ignored. The meaning of the code is not analysed.
 
 The text is untrusted and is read in the judge's process. Names are matched as words and looked up in a set, so the time
 is linear in the text. A function of more than LARGEST_BODY characters or MOST_LINES lines is not searched.
@@ -198,7 +198,7 @@ class Body:
         return kept
 
     def sums(self) -> list[Place]:
-        """Return the lines that add to a variable or call a function such as accumulate; loop steps do not count."""
+        """Return the lines that add to a variable or call a function such as accumulate, without the steps of loops."""
         return [self.place(n) for n in self.lines() if _SUM.search(self._without_controls(n))]
 
     def row_sums(self) -> list[Place]:
@@ -263,7 +263,7 @@ class Body:
         return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER)
 
     def values(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set one of these variables or its elements. Not loop counters and parameters."""
+        """Return the lines that set one of these variables or its elements, without loop counters and parameters."""
         begun = re.findall(r"\bfor\s*\(\s*[\w:]+\s+(\w+)", self.all_code())
         counters = {*begun, *(name for _, name, _ in self._ends())}
         wanted = set(names) - counters - set(self.parameters)
@@ -281,7 +281,7 @@ class Body:
     def zeroes_divisor(self) -> bool:
         """Return True if a sum by which another line divides is set to zero in the loop around its additions.
 
-        Loops over tiles do not count. An array may be set to zero in any loop.
+        Loops over tiles are ignored. An array may be set to zero in any loop.
         """
         stepped, names = {place.line for place in self.steps()}, self._divisors()
 
@@ -499,8 +499,8 @@ class Body:
     def unit_factors(self) -> list[tuple[Place, str, Place]]:
         """Find exp(a - b) where an earlier line has set a to b, or b to a, so that the factor is always 1.
 
-        Return (line, text, earlier line) for each. a and b count as equal until one of them changes or the block
-        ends. An assignment after an `if` without braces does not count.
+        Return (line, text, earlier line) for each. a and b count as equal until one of them changes or the block ends.
+        An assignment after an `if` without braces is ignored.
         """
         pending = dict[int, list[tuple[str, str, str]]]()
         for n, text, new, old in self._exponents():
@@ -590,7 +590,7 @@ class Body:
         return "\n".join(self.code[n - 1] for n in self.lines())
 
     def enclosing(self, line: int) -> list[Place]:
-        """Return the lines of the loops around line `line`, the outermost first. A loop on the line itself counts."""
+        """Return the lines of the loops around line `line`, and of a loop on this line, the outermost first."""
         groups, pending, depth = list[list[int]](), list[int](), 0
         for n in range(self.lines().start, line + 1):
             row = "" if self.code[n - 1].lstrip().startswith("#") else self.code[n - 1]
@@ -678,7 +678,7 @@ class Body:
         ]
 
     def ends_of_row(self) -> list[Place]:
-        """Return the lines by which a loop ends at the counter of another loop, as in `j <= i`.
+        """Return the lines that make a loop end at the counter of another loop, as in `j <= i`.
 
         A loop that also begins at that counter is left out.
         """
@@ -718,8 +718,8 @@ class Body:
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
         """Return the loops that end at the size `name`.
 
-        If counters of some of these loops end at other sizes in other loops, only such loops are returned. `mixed`:
-        return only such loops, even if that gives [].
+        If the counter of some of these loops ends at another size in another loop, only such loops are returned.
+        `mixed`: return only such loops, even if that gives [].
         """
         ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")

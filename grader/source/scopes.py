@@ -156,7 +156,7 @@ def row_before(code: str, at: int) -> str:
 
 
 def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
-    """Return the simple statements in a span. The body of an `if` or `else` counts only if it has braces."""
+    """Return the simple statements in a span. The body of an `if` or `else` is included only if it has braces."""
     found, blocks, depth, start = list[Statement](), list[int](), 0, begin
     for one in re.compile(r"[(){};]|^[ \t]*#[^\n]*", re.MULTILINE).finditer(code, begin, end):
         depth += (one[0] == "(") - (one[0] == ")")
@@ -181,7 +181,7 @@ def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
 
 
 def loop_bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return (begin, end) of the body of each loop in a span, without bodies that have no braces."""
+    """Return (begin, end) of the body of each loop in a span. Bodies without braces are left out."""
     heads = re.compile(r"\b(?:for|while)\s*\(").finditer(code, begin, end)
     opened = [re.compile(r"\s*\{").match(code, closed(code, head.end(), "()")) for head in heads]
     return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
@@ -194,7 +194,7 @@ _OWN_CLAUSE = re.compile(
 
 
 def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
-    """Return, by line of declaration, the numbers that threads of a parallel region set although they share them."""
+    """Return, by line of declaration, the number variables that threads of a parallel region share and set."""
     known, found = list(declared_names(code)), dict[int, list[str]]()
     for pragma in _PARALLEL.finditer(code, begin, end):
         last = statement_end(code, pragma.end())

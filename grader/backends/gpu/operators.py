@@ -72,7 +72,7 @@ _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum min
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
 WEIGHTS = {"sum": 4}
-"""Further operators that may be called in a replay, with the factor by which their numbers count."""
+"""Further operators that may be called in a replay, with the factor by which their numbers are multiplied."""
 MOST_COMPUTED = 1
 """Limit on the numbers that plain operators compute, as a multiple of the numbers in the call's inputs and outputs."""
 LEAST_GIVEN = 64
@@ -85,7 +85,7 @@ OTHER_WAY = "the call obtained its numbers in another way"
 PATIENCE = 2
 """Factor on the time limit of a replay without kernels' results, which launches each kernel twice."""
 PLAYS = 2
-"""Most replays of a trace. In the second, an operator does not count if its arguments are the same as in the first."""
+"""Most replays of a trace. In the second, an operator is not counted if its arguments are the same as in the first."""
 OTHER_SEED = 0x9E3779B9
 """Number that is mixed into a case's seed to get the seed of the replay's inputs."""
 
@@ -126,7 +126,7 @@ def flags(
 ) -> tuple[Flag, ...]:
     """Return flags for forbidden work of libraries, and for right calls whose outputs no kernel computed.
 
-    `play`: False replays no traces, so that only the evidence from the judged calls counts.
+    `play`: False replays no traces, so that only the evidence from the judged calls is used.
     """
     part = checks.part
     device, built = properties(part), host.build_of(part)

@@ -658,7 +658,7 @@ class Files:
     def walk(self, pending: list[Definition], reached: str = "both") -> Places:
         """Return the names to be reported in these nodes, and in all definitions that they refer to.
 
-        If `reached` is "forward", a class's method `backward` counts only if a node names it: torch calls it later.
+        If `reached` is "forward", a class's method `backward` is read only if a node names it: torch calls it later.
         """
         found: dict[str, Found] = {file: {} for file in self.readers}
         done: set[int] = set()

@@ -119,7 +119,7 @@ class DeviceRounds:
     unsteady: int = field(default=0, init=False)
     """Number of rounds that were repeated because the GPU's clock changed during them."""
     readings: list[finding.Reading] = field(default_factory=list, init=False)
-    """The GPU's clock after each call of the rounds that count."""
+    """The GPU's clock after each call of the rounds that are used."""
     tuned: str = field(default="", init=False)
     """The choices of the student's autotuners in its first timed runner."""
     sampled_set: int = field(default=0, init=False)
@@ -287,7 +287,7 @@ class DeviceRounds:
                 )
 
     def clocks(self) -> CardClock | None:
-        """Return the range of the GPU's clock in the rounds that count; None if it could not be read."""
+        """Return the range of the GPU's clock in the rounds that are used; None if it could not be read."""
         if not self.readings:
             return None
         known = [reading.mhz for reading in self.readings]

@@ -2,9 +2,9 @@
 
 Counting operators. A recorded call (trace) is played on two sets of inputs in turn. An operator is free (not counted)
 in three cases: all its arguments hold the same bytes in both plays, so they contain nothing about the second inputs;
-its result is a view of its input; or it is one of `MOVES` and does not change numbers. Any other operator counts with
-the size of its largest argument or result, where the tensors of a list are added up. Arguments are included because a
-reduction reads more numbers than it writes. In the first play the first case does not apply to any operator.
+its result is a view of its input; or it is one of `MOVES` and does not change numbers. Any other operator adds the size
+of its largest argument or result to the count, where the tensors of a list are added up. Arguments are included because
+a reduction reads more numbers than it writes. In the first play the first case does not apply to any operator.
 
 Replaying without the kernels' computation ("ablate"). Each launch is made twice, the second time with every
 floating-point number x of its tensors replaced by `other_numbers(x)`. If the kernel only moved a number, the second
@@ -36,7 +36,7 @@ INDEXED = frozenset(
 )
 """Operators that access as many numbers of their first tensor as there are indices, unless an index is a mask."""
 TABLE = 4
-"""Numbers looked up in a table of constants count TABLE times, because a table can replace a computation."""
+"""Each number looked up in a table of constants is counted TABLE times, because a table can replace a computation."""
 UNITS = 1 << 16
 ATTENTION = "attention"
 """Part of the names of torch's attention operators."""
@@ -58,7 +58,7 @@ def player_class(replay: Any) -> Any:
         def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
             """Replay a trace. With `ablate`, replace each number that a kernel computes by NaN.
 
-            An operator counts if its numbers differ from those of this trace's last replay, which had other inputs.
+            An operator is counted if its numbers differ from those of this trace's last replay, which had other inputs.
             """
             import torch
 
@@ -167,7 +167,7 @@ def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any
 
 
 def width(tensor: Any) -> int:
-    """Return a tensor's size in numbers of 32 bits. Complex numbers count double, because products take more work."""
+    """Return a tensor's size in numbers of 32 bits, doubled for complex ones because products take more work."""
     each = max(1, tensor.element_size() // 4) * (2 if tensor.is_complex() else 1)
     return int(tensor.numel() * each)
 

@@ -2,10 +2,10 @@
 
 Theory of operation. A round is four calls in the order A B B A (A: reference, B: student), in every second round B A A
 B. So a drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times divided
-by the geometric mean of the two reference times. On CPU cores, each round has two new processes. (GPU parts differ: see
-`grader.backends.gpu.timing`.) A process may have an advantage for its whole life (its cores, its pages). With new
-processes this is noise between rounds, which the interval covers, and not a bias of all rounds. "Slow" needs many
-processes that agree.
+by the geometric mean of the two reference times. On CPU cores each round has two new processes (on GPUs not:
+`backends.gpu.timing`). A process may have an advantage for its whole life (its cores, its pages). With new processes
+this is noise between rounds, which the interval covers, not a bias of all rounds. "Slow" needs many processes that
+agree.
 
 The statistic is the median of the round ratios and its 98 % interval from order statistics: the number of rounds below
 the true median is binomial(n, 1/2) for any noise. So the interval is exact and assumes only that rounds are
@@ -46,8 +46,8 @@ interval excludes 1. The first condition ignores a bias that is too small to mat
 Noise without bias does not make a machine unfit; it widens the interval, and the verdict may be "undecided".
 
 Clocks. A serial part is decided by CPU time, which leaves out waiting for a busy core. Its wall time has a wide
-ceiling, against kernels that sleep or work where their CPU clock does not count. The ceiling uses wall time less the
-time of waiting for a core, if the system reports that. Otherwise all wall time counts, and the ceiling applies only if
+ceiling, against kernels that sleep, or work where the CPU clock does not see it. The ceiling uses wall time less the
+time of waiting for a core, if the system reports that. Otherwise it uses all wall time, and the ceiling applies only if
 the reference's wall time shows that it had its core to itself. An OpenMP part is decided by wall time.
 """
 

@@ -1,7 +1,7 @@
 """The GPU of this machine on which kernels are judged, and its clock with the driver's reasons for slowing it.
 
 The clock is read by NVIDIA's management library (nvidia-ml-py). This package is optional. If it is missing or cannot
-read the clock, every round counts.
+read the clock, every round is used.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_here() -> bool:
     return card() is not None
 
 
-#: Entry in `waits_for` if the GPU's clock changed within every round, so that no time counts.
+#: Entry in `waits_for` if the GPU's clock changed within every round, so that no round can be used.
 STEADY_CLOCK = "steady-clock"
 STEADY = 0.03
 """If the clocks of two calls of a kernel differ by more than this share, their times cannot be compared."""

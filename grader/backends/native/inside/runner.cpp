@@ -40,9 +40,9 @@ int32_t number_of(const std::string &dtype) {
   return dtype == "float64" ? 7 : dtype == "int64" ? 4 : dtype == "int32" ? 3 : 6;
 }
 
-// Makes the C library keep freed memory for the next call. In a process with torch, the C library does so without this,
-// after some calls. Otherwise each call of part 1 returns 2,000 pages to the system and fetches them again (measured).
-// Blocks of 32 MiB and more are returned each time, with torch as well.
+// Makes the C library keep freed memory for the next call. In a process with torch, the C library does so by itself,
+// after some calls. Without this function each call of part 1 returns 2,000 pages to the system and fetches them again
+// (measured). Blocks of 32 MiB and more are returned each time, with torch as well.
 void keep_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
