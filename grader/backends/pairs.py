@@ -21,7 +21,7 @@ FULL_WARM_UP_S = 0.05
 RESERVED_COPIES, MOST_RESERVED_BYTES = 2, 128 << 20
 """Memory that a warm-up reserves: two copies of a call's tensors (kernels copy them into vectors), up to a limit."""
 DELAYED_ROUNDS = 3
-"""Number of first rounds with an untimed call whose threads are delayed. No measurement has fewer rounds."""
+"""Number of first rounds with an untimed call whose threads are delayed. A pass takes at least as many rounds."""
 
 PairOf = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
 """Function that starts and warms up the pair of runners for a round. Its context yields two functions: one makes a call

@@ -32,8 +32,8 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake is named without PARTLY if it explains the share _EXPLAINING of the informative outputs (see `settled`), or
-#: if fewer than _FEWEST_AGAINST of them refute it. Otherwise it is named only if it explains at least half of them.
+#: A mistake that explains the share _EXPLAINING of the informative outputs (see `settled`) is named without PARTLY. So
+#: is one that fewer than _FEWEST_AGAINST refute. Others are named only if they explain at least half of the outputs.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})

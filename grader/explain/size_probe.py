@@ -54,7 +54,7 @@ class Prober:
         self.crashed: dict[str, int] | None = None
 
     def look(self, anchor: Mapping[str, int]) -> None:
-        """Call the kernel with one size of `anchor` changed at a time and fill `seen`. `anchor` gives wrong outputs."""
+        """Call the kernel at the wrong sizes `anchor`, then with one of them changed at a time. Fill `seen`."""
         try:
             self.ask(anchor)
             for name in self.names:
@@ -64,7 +64,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Shrink the sizes of `anchor` in turn while the kernel stays wrong. Return them; None if `anchor` is right."""
+        """Shrink the sizes `anchor` in turn while the kernel is wrong. Return them; None if it is right at `anchor`."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):
@@ -94,7 +94,7 @@ class Prober:
         return self.between(sizes, name, right, sizes[name])
 
     def between(self, sizes: Mapping[str, int], name: str, right: int, wrong: int) -> int:
-        """Return the smallest wrong value above `right`, found by bisection. The value `wrong` is wrong."""
+        """Return the smallest value from `right` to `wrong` at which the kernel is wrong, found by bisection."""
         try:
             while wrong - right > 1:
                 middle = (right + wrong) // 2

@@ -53,7 +53,7 @@ class Options:
     `shape` overrides the assignment's default sizes. `defines` are macros for the compiler. `seed` makes timed inputs
     repeatable; by default each run draws a new seed. `timing`: time the parts that are right. `time_ungraded`: time
     also those parts whose time earns no points. `time_budget_s` limits the seconds of a part's timed calls
-    (`grader.judge.timing.measure`). `profile`: repeat one call of each part under torch's profiler, for its table.
+    (`grader.judge.timing.measure`). `profile`: repeat one call of each part under torch's profiler, to show its table.
     `sanitize`: build the file with sanitizers, which find wrong accesses to memory.
     """
 

@@ -301,7 +301,7 @@ class Marker:
             raise self.backend.fault(Broken(self.part, call, where, hidden, sizes, session.printed))
 
     def refuse_failed_reference(self, call: Call) -> None:
-        """Raise KitError if a call of the reference failed; Faulty if the student's code killed it."""
+        """Raise KitError if the reference failed, Faulty if the student's code killed the reference's process."""
         if call.status != "ok":
             if self.bench.zygote.sabotaged:
                 raise faults.sabotage()

@@ -139,7 +139,7 @@ def _large_call(
 
 
 def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Side) -> CaseRun:
-    """Repeat the judged call `mine` under the profiler, and return the repetition. A small call warms up before it.
+    """Repeat the judged call `mine` under the profiler, and return the repetition. A small call before it warms up.
 
     `side`: "REFERENCE" or "STUDENT", the kernel to call. Raises KitError if the reference is wrong.
     """

@@ -41,7 +41,7 @@ SAME_SHARE = 0.6
 """Outputs that agree in this share of their elements count as the same work. Outputs of different orders of summation
 agreed in up to 0.38. A copy that multiplies by a reciprocal in place of a division agreed in 0.74."""
 NEAR_ULPS = 2
-"""Outputs whose elements all differ by at most this many units in the last place are the same sums, rounded again."""
+"""Outputs whose elements all differ by at most this many units in the last place count as equal sums, rounded again."""
 LEAST_USED = 2
 """A part's own arguments are those that the other part lacks. A function must use at least this many of them."""
 LEAST_TENSOR_BYTES = 2 << 20
@@ -130,8 +130,8 @@ def _tile_flags(
 ) -> Iterator[Flag]:
     """Flag a part whose output stays the same to the last bit when its tiles are twice as large.
 
-    It looks at cases with their own shape on which larger tiles change the reference's output. Some honest kernels add
-    key by key in all tiles, so the flag is a note. `is_idle` (its own arguments are unused) makes it a "review".
+    The check uses cases with their own shape on which larger tiles change the reference's output. Some honest kernels
+    add key by key in all tiles, so the flag is a note. `is_idle` (its own arguments are unused) makes it a "review".
     """
     part, changed = marker.part, list[str]()
     if not _own_sizes_doubled(part, other, marker.shape):

@@ -151,8 +151,8 @@ class Session(ABC):
     ) -> Call:
         """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
 
-        `echo_inputs` requests the inputs' values after the call. `delays` stops the runner's threads at random moments,
-        so that a data race shows; the call's time then means nothing. `measure_peak` fills in the Call's memory.
+        `echo_inputs` requests the inputs' values after the call. `delays` interrupts threads at random moments, so that
+        a data race shows; the call's time then means nothing. `measure_peak` fills in the Call's memory.
         `profile_label` names a scope of torch's profiler, which includes the workspace with `workspace_in_scope`.
         """
 

@@ -36,7 +36,7 @@ def hidden(
     """Yield (is_comment, start, end) for each comment, string and character literal in a text.
 
     A comment or literal without its end mark ends with its line, or with the file if its kind may span lines. `spliced`
-    is given if `text` is the text of a result of `_splice`.
+    is the result of `_splice` that `text` comes from, if any.
     """
     at = 0
     while token := language.search(text, at):

@@ -212,7 +212,7 @@ class Body:
         return [place for place in self.until(size) if place.line in around]
 
     def updates(self) -> list[Place]:
-        """Return the lines in most loops that use `*=`, or set a float to a product plus a term: `o = li * o + pv`."""
+        """Return the innermost lines that use `*=`, or that set a float to a product plus a term: `o = li * o + pv`."""
         ints, depths = self._ints(), dict[int, int]()
         for n in self.lines():
             row = self._read(n)
@@ -430,7 +430,7 @@ class Body:
         ]
 
     def bare(self) -> list[Place]:
-        """Return the lines that declare a variable without a value whose next use does not set it.
+        """Return the lines that declare a variable without a value, if its next use does not set it.
 
         Members of a struct or class are left out.
         """

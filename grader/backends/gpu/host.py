@@ -305,7 +305,7 @@ class DeviceHost:
         return name
 
     def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> tuple[str, bool]:
-        """Compile the kernels of a Python file by making these calls, in several builders at once.
+        """Compile the kernels of a Python file by making the calls `jobs`, in several builders at once.
 
         `is_kits`: the file belongs to the kit. Return (cache with the kernels, True if no call failed). Results of the
         calls are not checked here.

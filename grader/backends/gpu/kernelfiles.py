@@ -178,7 +178,7 @@ class PythonFile:
         return self.judged(fitting[-1], len(fitting))
 
     def judged(self, cls: Any, fitting: int = 1) -> Any:
-        """Record the name of the class that is called, if several fit or the hand-in has several files. Return it."""
+        """Record the name of the called class `cls`, if several fit or the hand-in has several files. Return `cls`."""
         several = f" of {fitting}" if fitting > 1 else ""
         name = getattr(cls, "__name__", "?")
         self.judged_class = f"{name}{several}" if several or self.bundle is not None else ""

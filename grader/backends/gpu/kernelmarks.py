@@ -30,8 +30,8 @@ def function(source: str, name: str) -> Body | None:
 def method(source: str, name: str, class_name: str, launches: bool | None) -> Body | None:
     """Return a Body with the method `name` of a class and all functions that it uses; None if not exactly one fits.
 
-    The class is `class_name`. Without a class name, any class with this method fits that launches kernels (`launches`
-    True), does not (False), or either (None).
+    The class is `class_name`. Without a class name, `launches` says which classes with this method fit: those that
+    launch kernels (True), the others (False), or all (None).
     """
     text = _Text(source)
     classes = [span for span in text.spans if span.kind == "class" and class_name in ("", span.name)]

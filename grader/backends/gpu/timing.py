@@ -12,8 +12,8 @@ have the same inputs, so that all outputs can be compared on the GPU.
 
 The number of sets in a call is chosen so that the reference's call is long enough to be timed. If the student's kernel
 is a hundred times slower, the same call would exceed its time limit, and a right kernel would get "timeout". Therefore
-such a file gets fewer sets. If it is not slow then, it is measured again with all sets, for two reasons: a dishonest
-file could be slow only while the number of sets is chosen, and times of a fast kernel on few sets are mostly noise.
+such a file gets fewer sets. If it is not slow then, it is measured again with all sets, for two reasons. A dishonest
+file could be slow only while the number of sets is chosen. Times of a fast kernel on few sets are mostly noise.
 """
 
 from __future__ import annotations

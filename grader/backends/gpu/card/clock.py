@@ -6,9 +6,9 @@ processes take turns on a GPU.
 
 The clock also covers overhead: filling the inputs, waking the runner, two switches between processes, and copying the
 outputs. To measure the overhead, some calls compute one set only, but fill and copy as many sets as the timed call.
-The median time of these calls is subtracted, and the rest is divided by the number of other sets. The reference makes
-these calls for both sides: a student's process could slow down its own calls, so that too much would be subtracted. A
-"go" covers so many sets that it lasts at least GO_S, because shorter times are mostly noise.
+Their median time is subtracted, and the rest is divided by the number of sets that only the timed call computes. The
+reference makes these calls for both sides: a student's process could slow down its own calls, so that too much would be
+subtracted. A "go" covers so many sets that it lasts at least GO_S, because shorter times are mostly noise.
 """
 
 from __future__ import annotations
