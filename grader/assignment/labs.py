@@ -136,7 +136,7 @@ class Lab(ABC):
     denial = "YOUR RESULT IS INCORRECT"
     """Text printed on the line below `claim` if the result is wrong."""
     watched_sizes: ClassVar[Mapping[str, int]] = {}
-    """Sizes of a call under ThreadSanitizer, which makes calls slow; {} for the sizes of a part's largest case."""
+    """Sizes of a call under ThreadSanitizer, which makes calls slow; {} for a part's largest public case."""
 
     proof_sizes: ClassVar[Mapping[str, int]] = {}
     """Smaller sizes at which a release checks that its solution is fast enough; {} for the assignment's own sizes."""

@@ -503,7 +503,7 @@ def rounds(time: Timing) -> str:
 
 
 def _ticks(highest: float) -> Sequence[float]:
-    """Return about four to eight round values from 0 to `highest`, for the ticks of an axis."""
+    """Return four to nine round values from 0 to at most `highest`, for the ticks of an axis."""
     power = 10.0 ** math.floor(math.log10(highest))
     step = next(power * k for k in (0.1, 0.2, 0.5, 1, 2) if highest / (power * k) <= 8)
     return [step * k for k in range(int(highest / step) + 1)]

@@ -3,7 +3,7 @@ compares torch's profiler, the true peak and a formula.
 
 The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces that
 the assignment keeps out of the scope, and memory that is not torch's, such as a std::vector. The true peak covers all
-memory. It is the growth of the process's peak resident memory, minus the inputs, on the first call in a fresh runner.
+memory. It is the growth of the process's peak resident memory, minus the inputs, on a fresh runner's first large call.
 """
 
 from __future__ import annotations

@@ -356,7 +356,7 @@ def _resident_bytes(pid: int) -> int:
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
     """Return the longest time without a message from a worker, in seconds, by kind of phase; None means no limit.
 
-    The phase `inspection`, which reads an untrusted object file, has the shortest limit: if a worker hangs there, its
+    The phase `inspection`, which reads untrusted files, has the shortest limit. If a worker hangs there, its
     submission gets no verdict, and the other submissions lose half a minute.
     """
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S

@@ -7,8 +7,8 @@ Theory of operation. Dask carries messages. The judge (`grader run`) chooses the
 
 Each dask worker has a child process, the node. It runs the local executor with its workers, and exchanges JSON lines
 with the dask worker. So untrusted code runs in processes without the connection to the scheduler and without its keys.
-A job contains the submission's files, and its answer the whole result, which goes into the ledger. Each machine must
-have the kit and the assignment, because they are not sent. The judge checks both (`proof`) before it sends a job.
+A job contains the submission's files. Its answer contains the whole result, for the ledger. The kit and the assignment
+are not sent: each machine must have both, and the judge checks this (`proof`) before it sends a job.
 
 The judge chooses the machine of each job, and dask never repeats a job by itself. If a machine is gone, silent or
 stopped, its jobs go to other machines, and its late answers are ignored. If a machine is lost while it judges a

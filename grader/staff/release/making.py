@@ -1,8 +1,8 @@
 """The four steps of a release: collect the files, search them for secrets, test the archives, write them.
 
 Secrets are lines of the solution, of the reference and of staff files, and hidden seeds and case names. Short lines
-occur by chance, so a secret line has at least LEAST_CHARACTERS besides white space. Comments, preprocessor directives,
-heads of plain loops, and lines of the starter are not secret. (The assignment's text quotes a pragma on purpose.)
+occur by chance, so a secret line has at least LEAST_CHARACTERS besides white space. Comments, heads of plain loops,
+lines of the starter, and preprocessor directives (the assignment's text quotes a pragma) are not secret.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ COLUMNS = 2048
 LONGEST_TEXT = 1 << 20
 """Maximum number of characters that are compared of one submission."""
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
-"""A text with fewer own tokens counts as the starter, unchanged or nearly so. It may have no fingerprint."""
+"""A text with fewer own tokens may have no fingerprint of its own. It counts as the starter, unchanged or nearly so."""
 LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
 """Limits on the characters in comments and literals that the starter lacks: in total, and per own token. A source above
 both limits may hide code in them."""

@@ -353,7 +353,7 @@ def _blocks(size_bytes: int) -> int:
 
 
 def _number(field: bytes) -> int:
-    """Parse octal digits, or GNU's base 256 for large values. Raises Unreadable for any other field and negatives."""
+    """Parse octal digits, or GNU's base 256 for large values. Raises Unreadable for negative numbers and other text."""
     if field[0] & 0x80:
         if field[0] != 0x80:
             raise Unreadable(DAMAGED)
