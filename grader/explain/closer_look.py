@@ -59,7 +59,7 @@ INDEX_LEAD = "The index depends on these lines:"
 INDEX_LINES = re.compile(rf"\n{INDEX_LEAD}(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all data races."
-#: Advice on a race. It does not help if each thread already has its own part, but the parts overlap.
+#: Advice on a race, of no help if each thread already has its own part but the parts overlap.
 OWN_PART = re.compile(r"Give each thread its own part of it: index it by omp_get_thread_num\(\)[^\n]*")
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
 #: Names of arrays in the words of an edit that sets all elements again.

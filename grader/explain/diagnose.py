@@ -109,7 +109,7 @@ def diagnose(
                 return explained
         bad = ~np.isfinite(seen.actual) & seen.wrong
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
-        # Other elements may be wrong, too. A place of these elements alone would not fit the number of wrong elements.
+        # If other elements are wrong, too, name no place: it would not fit the number of wrong elements.
         bad_place = _place_of(bad, seen) if np.array_equal(bad, seen.wrong) else EVERYWHERE
         return _report(*oracle.not_finite(seen, amount), bad_place, seen)
     found = None
@@ -320,7 +320,7 @@ def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) 
     On small or special inputs several bugs look alike. So a diagnosis with a cause is preferred, then one with a place,
     then the most frequent code, then the largest case.
     """
-    # An output of zeros may come from sizes smaller than a tile: prefer other cases, unless they are far smaller.
+    # An output of zeros may come from sizes smaller than a tile: prefer other cases, unless these are far smaller.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
     largest_zeros, largest = (
@@ -430,7 +430,7 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
 
 def _never_written(actual: Array) -> Array:
     """Return a mask of the elements that still hold the mark "not written" (`core.precision.unwritten`)."""
-    # A float32 array may come from float16 or bfloat16, whose marks widen to other bits.
+    # A float32 array may be widened from float16 or bfloat16: then its marks have other bits.
     name = actual.dtype.name
     types = FLOATING if name == "float32" else (name,)
     bits = f"u{actual.dtype.itemsize}"

@@ -13,8 +13,8 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.explanation_errors import attempt
 
-#: Least shares: of the elements in which a prediction agrees with the output; of the wrong elements for which the
-#: prediction is known (not NaN).
+#: AGREEING: the least share of the elements in which a prediction agrees with the output.
+#: KNOWN: the least share of the wrong elements for which the prediction is known (not NaN).
 AGREEING, KNOWN = 0.97, 0.25
 #: With fewer wrong elements a suspect must agree with the whole output: some suspect always fits a few elements.
 FEWEST_PARTIAL = 8

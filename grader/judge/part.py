@@ -322,7 +322,7 @@ class PartJudge:
         if self.is_trusted() or self.backend.kind.on_card or price == "free" or not has_threads:
             return
         if options.second_look and not options.timing:
-            # The command knows only parts that are timed.
+            # The command `race` knows only timed parts.
             if rule is not None:
                 command = f"{self.bench.command} race {self.part.id}"
                 self.flags.append(Flag("races_unseen", f"not watched for data races: `{command}` watches it"))

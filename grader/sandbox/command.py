@@ -24,7 +24,7 @@ from grader.sandbox.lock import ENTERED, EXIT_FAILED
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox
 
 PATIENCE, LEAST_PATIENCE_S = 8, 60.0
-"""Limit on wall-clock time: this multiple of the processor time, but at least 60 s. Other programs share the cores."""
+"""Limit on wall time: this multiple of the processor time, but at least 60 s, as other programs share the cores."""
 CHECK_S = 1.0
 
 

@@ -197,7 +197,7 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
-    # At its first profile, a torch with CUDA tries to connect to a local daemon, but works without: EPERM, no kill.
+    # At its first profile, a torch with CUDA tries to connect to a local daemon. It works without one: do not kill it.
     program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
     program.returns(numbers(REACHES_OUT, machine).values(), KILL)

@@ -25,7 +25,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SYSTEM_TABLES = tuple(
     f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
 )
-#: Files that the loader opens before a dynamic program starts.
+#: Where the loader finds the files that it opens before a dynamic program starts.
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _FACTS = "/sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo /proc/meminfo /proc/stat"
@@ -46,7 +46,7 @@ def card_devices() -> list[str]:
 
 @functools.cache
 def system_paths() -> tuple[Path, ...]:
-    """Return the paths of SYSTEM and SYSTEM_TABLES that exist, without the kit, which may lie in one (in /usr/src)."""
+    """Return the paths of SYSTEM and SYSTEM_TABLES that exist, without the kit, which may lie in /usr/src."""
     return tuple(
         without([Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)], kit_paths())
     )

@@ -149,7 +149,7 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
         return f"{{ {others}{old} }}"
     if EXTREME.match(f"{old}("):
         return f"gpt149_extreme{{({CHOSEN} == {new[0][0]}) != {'true' if old.endswith('min') else 'false'}}}"
-    # The range check skips the chain of conditions if the chosen edit is at another place.
+    # Check the range first: if the chosen edit is at another place, the chain of conditions is skipped.
     chain = "".join(f"{CHOSEN} == {number} ? {text} : " for number, text in new)
     return f"({CHOSEN} < {new[0][0]} || {CHOSEN} > {new[-1][0]} ? {old} : {chain}{old})"
 

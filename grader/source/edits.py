@@ -113,7 +113,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     # Drop edits of numbers on lines with vector instructions: some of these require constant arguments.
     vectors = {line_of(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
     kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
-    # Drop edits of the counter where a loop macro is used, because this use declares the counter.
+    # Drop edits of the counter in a use of a loop macro: this use declares the counter.
     by_macro = {(each.begin - len(each.name), each.begin) for each in used}
     by_macro = {span for span in by_macro if _IN_MACRO.search(row_before(code, span[0]))}
     kept = [each for each in kept if not any(place[:2] in by_macro for place in each[1].places)]

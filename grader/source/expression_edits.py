@@ -95,7 +95,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
         if code[at - 1] == "[" and code[word.end()] == "]":
-            # A size is out of bounds as an index: an access there would only hide the edited line's effect.
+            # A size as an index would be out of bounds: such an access would hide the edited line's effect.
             others = [name for name in others if name in counters]
         # The same variable on both sides of a comparison would switch off a loop or a condition.
         clause = f"{_PART.split(before)[-1]} {_PART.split(after)[0]}"

@@ -119,7 +119,7 @@ class Driver:
         return value.value
 
     def memory(self) -> tuple[int, int]:
-        """Return (free, total) bytes of the GPU's memory. No process uses the free memory."""
+        """Return (free, total) bytes of the GPU's memory. Free bytes are those that no process uses."""
         free, total = c_size_t(), c_size_t()
         self("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
