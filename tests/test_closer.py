@@ -921,6 +921,28 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
     assert left == (values, [])
 
 
+@pytest.mark.parametrize(
+    ("smallest", "least"), [({"N": 48, "Bc": 24}, (1, 1, 48, 1)), ({"N": 4, "Bc": 4}, None)]
+)
+def test_edits_are_tried_on_few_numbers(smallest: dict[str, int], least: tuple[int, ...] | None) -> None:
+    """A large input takes 100 times as long. If the smallest sizes are right with these values, others are drawn."""
+    part = ASSIGNMENT.part("part4")
+    kernel: Any = SimpleNamespace(
+        part=part, shape=ASSIGNMENT.defaults, oracle=ORACLES["attention"], inputs_of=lambda case: None
+    )
+
+    def called(case: Any, number: int, **how: Any) -> Any:
+        n, tile = case.shape["N"], case.shape["Bc"]
+        call = SimpleNamespace(status="ok", signal_name="", has_waited=False)
+        return SimpleNamespace(call=call, is_right=n % tile != 0 or n == 4)
+
+    wrong = [next(case for case in part.cases if case.shape.get("N") == case.shape.get("Bc") == 131)]
+    search: Any = repair._Search(SimpleNamespace(call=called))  # type: ignore[arg-type]
+    (case,) = repair._tiny(kernel, search, wrong, {"B": 1, "H": 1, "d": 1, **smallest}, 9)
+    sizes = tuple(case.shape[name] for name in "BHNd")
+    assert sizes == least or (least is None and repair._outputs(kernel, case) < 1000)
+
+
 TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
     const int T = TILE_SIZE;
     for (int k = 0; k < N; k += T) {

@@ -111,15 +111,12 @@ def _found(
     wrong = [case for case in reversed(cases) if not search.is_right(case, 0, fresh=True)][::-1]
     if not wrong:
         return {}, 0
-    tiny = [replace(case, shape={**case.shape, **smallest}) for case in wrong[:1] if smallest]
-    # No edit has the number len(numbered) + 1. A tensor of one number cannot choose an edit: the call returns None.
-    runs = [(case, built.call(case, len(numbered) + 1, fresh=True)) for case in tiny]
-    wrong = [*(case for case, run in runs if run is not None and not run.is_right), *wrong]
+    tiny = _tiny(judged.kernel, search, wrong, smallest, len(numbered) + 1)
+    wrong = [*tiny, *wrong]
     cases = [*wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}
     found, further = dict[int, Edit](), list[Case]()
-    shape = {**judged.kernel.shape, **cases[0].shape}
-    is_tiny = math.prod(binding.output_shape(judged.kernel.part, shape)) <= TINY
+    is_tiny = _outputs(judged.kernel, cases[0]) <= TINY
     search.work = 0
     for edit in tried:
         if search.work > MOST_WORK or len(found) > MOST_LINES:
@@ -132,6 +129,27 @@ def _found(
             if search.all_right(further, number):
                 found[edit.line] = edit
     return found, len(cases) + len(further)
+
+
+def _tiny(
+    kernel: Kernel,
+    search: _Search,
+    wrong: Sequence[Case],
+    smallest: Mapping[str, int] | None,
+    unused: int,
+) -> list[Case]:
+    """Return [a wrong input of few elements], with which every edit is tried first; [] if none is found.
+
+    It has the `smallest` sizes that fail, unless these fail only with other values. No edit has the number `unused`: if
+    the output is a single number, which cannot choose an edit, the call returns None.
+    """
+    if smallest and wrong:
+        case = replace(wrong[0], shape={**wrong[0].shape, **smallest})
+        run = search.built.call(case, unused, fresh=True)
+        if run is not None and not run.is_right:
+            return [case]
+    others = sorted(_further(kernel, wrong), key=partial(_outputs, kernel))
+    return next(([case] for case in others if not search.is_right(case, 0)), [])
 
 
 @dataclass
@@ -171,8 +189,7 @@ def _further(kernel: Kernel, wrong: Sequence[Case]) -> Iterator[Case]:
         sizes = {name: few[_index(len(few), k, at, turn)] for at, (name, few) in enumerate(probes) if turn}
         case = replace(case, seed=case.seed + 1000 + k, shape={**case.shape, **sizes})
         with contextlib.suppress(UsageError):  # for sizes that do not fit together
-            shape = {**kernel.shape, **case.shape}
-            if math.prod(binding.output_shape(kernel.part, shape)) <= LARGEST_FURTHER:
+            if _outputs(kernel, case) <= LARGEST_FURTHER:
                 kernel.inputs_of(case)
                 yield case
 
@@ -210,9 +227,10 @@ def _words(edit: Edit) -> str:
 
 def _small(kernel: Kernel) -> list[Case]:
     """Return the public cases with a small output, the smallest first."""
-    sized = [
-        (math.prod(binding.output_shape(kernel.part, {**kernel.shape, **case.shape})), case)
-        for case in kernel.part.cases
-        if not case.hidden
-    ]
+    sized = [(_outputs(kernel, case), case) for case in kernel.part.cases if not case.hidden]
     return [case for size, case in sorted(sized, key=lambda each: (each[0] < 2, each[0])) if size <= LARGEST]
+
+
+def _outputs(kernel: Kernel, case: Case) -> int:
+    """Return the number of the output's elements."""
+    return math.prod(binding.output_shape(kernel.part, {**kernel.shape, **case.shape}))
