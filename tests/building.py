@@ -126,6 +126,6 @@ class Both:
         return self.host.spawn(self.program, threads=threads, **options)
 
     def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[Session]:
-        """Yield a session of each kind of runner: native, then with torch. The second starts after the first's end."""
+        """Yield a session of each kind of runner: with torch, then native. Each starts when the caller takes it."""
         yield self.zygote.spawn("student", self.object_path, threads=threads, **options)
         yield self.native(threads=threads, **options)

@@ -38,7 +38,7 @@ from grader.judge.bench import Options  # noqa: E402
 from grader.judge.evaluate import evaluate  # noqa: E402
 from grader.sandbox import Sandbox, choose  # noqa: E402
 
-# No test of Hypothesis depends on time: by default, an example that takes 200 ms on a busy machine fails its test.
+# By default Hypothesis fails a test if an example takes 200 ms, as on a busy machine. So this limit is removed.
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
@@ -115,7 +115,7 @@ def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = (
     ]
 
 
-#: Variables that pytest sets for each test, and torch when it first asks for a GPU or compiles.
+#: Variables that pytest sets for each test, and that torch sets when it first looks for a GPU or compiles.
 SET_BY_OTHERS = {"PYTEST_CURRENT_TEST", "CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR"}
 
 

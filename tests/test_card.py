@@ -408,7 +408,7 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
 def test_workers_of_a_class_share_trials_of_the_reference_but_no_times(
     timed: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the first worker makes the trial. All of them time the reference in their own rounds."""
+    """The first worker tries the reference, to choose the number of sets. All of them time it in their own rounds."""
     trial, trials = timing.DeviceRounds.trial_s, list[float]()
     monkeypatch.setattr(
         timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1]
@@ -727,7 +727,7 @@ def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
 
 
 def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of a builder that ended is repeated by a builder of its own; one builder repeats all that raised."""
+    """A call that an ended builder missed is repeated by a builder of its own; one builder repeats all that raised."""
     tried: list[list[str]] = []
 
     def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:

@@ -248,7 +248,7 @@ def test_right_kernels_in_other_styles_pass(made: Made, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_autograd_functions_are_judged(form: str, tmp_path: Path) -> None:
     file, seen, verdict = form.split()
-    # The backward pass is the same in both files: the one in Triton gets that of the one in PyTorch.
+    # Both files need the same backward pass: copy it from the file in PyTorch to the one in Triton.
     texts = {name: (BESIDE / f"autograd_{name}.py").read_text() for name in ("triton", "pytorch")}
     texts["triton"] += texts["pytorch"][texts["pytorch"].index("\n    @staticmethod\n    def backward") :]
     text = texts[file].replace(">= columns", f"{seen} columns")

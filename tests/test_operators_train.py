@@ -98,7 +98,7 @@ def data() -> Data:
 
 
 class Renamed:
-    """A session that calls other functions in place of some; `names` maps a function to its replacement."""
+    """A session that replaces functions: if `names` has a function, its value is called in its place."""
 
     def __init__(self, session: Session, names: dict[str, str]) -> None:
         self.session, self.names = session, names

@@ -178,7 +178,7 @@ def test_honest_kernels_use_a_tenth_of_the_budget(distribution: str, n: int, d: 
 
 @pytest.mark.parametrize("distribution", ["constant_rows", "random"])
 def test_honest_kernels_use_a_tenth_of_the_budget_at_2048(distribution: str) -> None:
-    """Long sums of equal numbers need most of the budget, because their rounding errors do not cancel."""
+    """Long sums of equal numbers have the largest errors, because their rounding errors do not cancel."""
     x, expected = attention(distribution, 1, 1, 2048, 8)
     assert compare(expected, course_style(x)).budget_used <= 0.1
 

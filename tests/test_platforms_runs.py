@@ -43,7 +43,7 @@ def half_wrong(master: str) -> str:
 
 @pytest.mark.full
 def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, master: str) -> None:
-    """A submission contains forged results, prints them, and writes them while loading and at exit: none counts."""
+    """A submission contains forged results, prints them, and writes them while loading and at exit: none is used."""
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
     files = {"module.cpp": forging + half_wrong(master), "results.json": '{"score": 1}'}
     root = job(tmp_path, {**files, "results/results.json": '{"score": 1}'}, SMALL.read_text())
@@ -86,7 +86,7 @@ def outputs_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -> None:
-    """Folders and files of the checkout have hostile names, and its kernel prints commands. Only the kit's count."""
+    """The checkout has hostile file names, and its kernel prints commands. The runner obeys only the kit's commands."""
     forged = "::error file=x::forged\\n  ::set-output name=result::x\\n##[error]x\\n</pre>\\n"
     kernels = keeping(master, "myNaiveAttention", "myFusedAttention")
     text = insert_at_start(kernels, "myFusedAttention", f'printf("{forged}"); N -= 1;')

@@ -775,7 +775,7 @@ def test_a_forged_trace_gets_a_reason(said: str, tmp_path: Path) -> None:
         refused("", player.play, text, [], of=replay.Unplayable)
 
 
-#: The count of numbers for the last operator of an expression of x (4 rows of 8 numbers); None if it does not count.
+#: Numbers that are counted for the last operator of an expression of x (4 rows of 8 numbers); None: it is free.
 WORK = {
     **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
     **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),

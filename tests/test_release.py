@@ -69,7 +69,7 @@ def test_an_archives_bytes_depend_only_on_its_files(tmp_path: Path, monkeypatch:
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Build one level without optimisation, which is faster: two builds would differ in this way, too.
+    # To save time, build one level without optimisation: builds that are not reproducible would differ, too.
     monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC"))
     made = set()
     for folder in (tmp_path / "here", tmp_path / "or" / "there"):

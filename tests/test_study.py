@@ -462,7 +462,7 @@ def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, line
 def test_simulated_traffic_equals_counts_by_hand() -> None:
     """With N = d = 16, Q, K and S have 16 cache lines each, one for each row."""
     assert scores("part1", 16, 16, 64 * KB) == Traffic(2 * 16**3 + 16**2, 16 + 16 + 16, 16)
-    # In a cache of four lines a row of Q and of S stay; the rows of K are fetched again for each row of Q.
+    # A cache of four lines keeps the current rows of Q and S; the rows of K are fetched again for each row of Q.
     assert scores("part1", 16, 16, 4 * 64).fetched == 16 + 16 * 16 + 16
     # The cache holds tiles of 4 rows of Q, K and S, and 4 more rows. So K is fetched again for each tile of Q.
     assert scores("part2", 16, 16, 16 * 64, tile=4).fetched == 16 + 4 * 16 + 16

@@ -43,7 +43,7 @@ SHORTEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Times of the rungs by name, and of the multiply-adds alone at the peak speed of `cores` cores (1: a serial part).
+    """Times of the rungs by name, and of the multiply-adds alone, at the peak speed of `cores` cores (1 if serial).
 
     All times are divided by the reference's time in the same round; the median over rounds is kept.
     """

@@ -262,7 +262,7 @@ class Attention(Oracle):
         return self._for_queries(inputs, inputs["Q"])
 
     def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Any, Expected]:
-        """Return the same rows of every batch and head."""
+        """Return an index of some rows, the same in every batch and head, and their expected values."""
         chosen = draws.permutation(shape["N"], rows)
         return (slice(None), slice(None), chosen), self.expected_rows(inputs, chosen)
 

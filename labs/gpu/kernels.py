@@ -229,7 +229,7 @@ def _backward_keys(
     q_strides, k_strides, v_strides, do_strides, dk_strides, dv_strides, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
-    """Compute dK and dV of KEYS keys of one head, as sums over all queries that see them; each program one tile."""
+    """Compute dK and dV of KEYS keys of one head: sums over queries that see them. Each program computes one tile."""
     tile, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     keys = tile * KEYS + tl.arange(0, KEYS)
     q_ptr += head * q_strides[0]
@@ -287,7 +287,7 @@ def _backward_queries(
     q_strides, k_strides, v_strides, do_strides, dq_strides, N, M, scale,
     d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
-    """Compute dQ of ROWS queries of one head, as a sum over all keys that they see; each program one tile."""
+    """Compute dQ of ROWS queries of one head: sums over the keys that they see. Each program computes one tile."""
     tile, head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     rows = tile * ROWS + tl.arange(0, ROWS)
     k_ptr += head * k_strides[0]

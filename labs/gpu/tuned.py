@@ -243,7 +243,7 @@ def flash_forward(q, k, v, causal, blocks=None):
 
 
 def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
-    """Return the gradients of the course's `flash_backward`. `blocks`: sizes as `backward_blocks` returns them."""
+    """Return (dq, dk, dv) as the course's `flash_backward` does. `blocks`: sizes as `backward_blocks` returns them."""
     B, N, d = q.shape
     M = k.shape[1]
     rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d)

@@ -29,8 +29,8 @@ constexpr long kLine = 64;
 // With fewer operations than this, one thread is faster than several, because it takes time to wake them.
 constexpr long kWorthThreads = 1 << 16;
 
-// Workspace that is kept between calls, because new memory takes as long as the work in it. Each call writes a number
-// before it reads it.
+// Workspace that is kept between calls, because getting new memory takes as long as the computation. Each call writes a
+// number of the workspace before it reads this number.
 struct Room {
     float *at = nullptr;
     long size = 0;

@@ -74,7 +74,7 @@ def merged(inputs: Inputs) -> dict[str, Array]:
 
 
 def all_zero(seen: Deviation) -> Found | None:
-    """Explain an output that is 0 everywhere, with causes that are typical of this lab. Return None for others."""
+    """Explain an output that is 0 everywhere, by causes that are typical of this lab; None for another output."""
     if seen.actual.any():
         return None
     return (

@@ -60,7 +60,7 @@ with slot.shared(), slot.exclusive():
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return this process's environment, in which the kit and the tests can be imported from any folder."""
+    """Return this process's environment, changed so that kit and tests can be imported from any folder."""
     known = (str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", ""))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(known), **more}
 

@@ -69,7 +69,7 @@ def in_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], obje
 
 @dataclass(frozen=True)
 class Reading:
-    """The number of inputs of a reader, of those that ended in an allowed error (`refused`), and CPU seconds."""
+    """Totals of a reader: inputs, inputs that ended in an allowed error (`refused`), and CPU seconds."""
 
     inputs: int = 0
     refused: int = 0
@@ -123,7 +123,7 @@ def mutated(reader: Reader, count: int) -> Iterator[bytes]:
 
 
 def fuzz(reader: Reader, count: int) -> Reading:
-    """Read mutated inputs. Raises AssertionError for an error that is not allowed, or too slow a reading."""
+    """Read mutated inputs. Raises AssertionError for an error that is not allowed, or for a slow reading."""
     total = Reading()
     for number, data in enumerate(mutated(reader, count // reader.cost)):
         total += _read(reader, data, f"input {number} of seed {SEED}")

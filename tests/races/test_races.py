@@ -316,8 +316,8 @@ def test_a_race_at_the_timed_size_only_is_wrong(master: str, tmp_path: Path) -> 
 
 def test_delayed_calls_vary_in_position_and_count_own_time_only() -> None:
     assert {TimedInputs(None, 149).place(count) for count in range(20)} == {0, 1, 2}  # type: ignore[arg-type]
-    # If eight programs share a core, a call of 10 ms takes 80 ms. So CPU time counts, or the search for races would
-    # end too early.
+    # If eight programs share a core, a call of 10 ms takes 80 ms. So CPU time is used; otherwise the search for
+    # races would end too early.
     assert met_s(Call("ok", wall_s=0.08, cpu_s=0.01)) == 0.01
     assert met_s(Call("ok", wall_s=0.01, cpu_s=0.02)) == 0.01
     assert met_s(Call("ok", wall_s=0.08)) == 0.08

@@ -336,7 +336,7 @@ def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult
         found.append(
             f"flagged though nothing is wrong with it: {[str(flag) for flag in (*result.flags, *part.flags)]}"
         )
-    # A wrong or slow part may earn some of its points, for its right cases.
+    # A wrong part may earn points for its right cases, a slow part those of its time band.
     points, _ = score.part_points(asked(threat, part.id), part)
     if points > (0 if part.verdict not in ("pass", "slow", "wrong") else part.max_points):
         found.append(f"earned {points} points with {part.verdict}")

@@ -98,7 +98,7 @@ class Limit:
 
     @property
     def binds(self) -> str:
-        """Return "operations" or "bytes": what takes longer limits the part."""
+        """Return "operations" or "bytes": the one that takes longer limits the part."""
         return "operations" if self.operations_ms >= median(self.moved_ms) else "bytes"
 
     @property

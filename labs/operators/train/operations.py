@@ -134,8 +134,8 @@ class _LongBench(Bench):
 
 @contextmanager
 def opened(assignment: Assignment, source: Path, wanted: Iterable[str]) -> Iterator[Start]:
-    """Build the file. Yield a function of a number of threads that starts a runner and returns its StudentOperators.
-    End all runners afterwards.
+    """Build the file. Yield a function that takes a number of threads, starts a runner, and returns its
+    StudentOperators. End all runners afterwards.
 
     Raises:
         Unfit: the file does not compile, cannot be loaded or lacks the function of one of the parts `wanted`.

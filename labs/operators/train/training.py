@@ -2,8 +2,8 @@
 
 In the first steps both networks make each step one after the other, and calls are compared (`lockstep`). Later the
 student's network makes all steps of an epoch in a row, without comparison, and then PyTorch's makes the same steps. So
-threads of one network that wait actively do not disturb the times of the other network. Only steps without comparison
-count for the speeds.
+threads of one network that wait in a busy loop do not disturb the times of the other network. Speeds are computed from
+the steps without comparison only.
 """
 
 from __future__ import annotations
