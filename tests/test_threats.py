@@ -72,10 +72,10 @@ def confinements() -> Iterator[Confinements]:
 
 
 def cases() -> Iterator[ParameterSet]:
-    """Yield each threat in each tier with the profiler's table, and in the strongest tier and in D also without it.
+    """Yield the threats in each sandbox tier, with the profiler's table: all in the tiers of ALL_ROWS, else CONFINED.
 
-    The fast tier of tests has only the strongest tier and D, without the table. Threats to the table itself are tested
-    with it.
+    In the strongest tier and in D, yield them also without the table, except the attacks that need a runner with torch.
+    The fast tests are the cases without the table and, in the same two tiers, these attacks.
     """
     for box in TIERS:
         is_quick = box.tier in (TIERS[0].tier, "D")

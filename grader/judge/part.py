@@ -130,7 +130,7 @@ class PartJudge:
         return found is not None and self.backend.is_disturbed(found)
 
     def has_hidden_cases(self) -> bool:
-        """Return True if hidden cases are still to be called."""
+        """Return True if `judge_hidden` has cases to call: the part has hidden ones, and its verdict permits them."""
         if not self.has_results or self.verdict in BROKEN_OFF:
             return False
         judged_by = self.results.stand_in

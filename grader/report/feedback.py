@@ -156,7 +156,7 @@ def _once(text: str, shown: set[str]) -> str:
 
 
 def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[str, str]]:
-    """Return (label, text) for each paragraph about a part. All reports for students use these paragraphs."""
+    """Return (label, text) for each paragraph about a part. All reports except the terminal's use them."""
     part = view.part
     found = [("results", results_text(view))]
     if view.note:

@@ -140,7 +140,7 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
-    """Return C++ in which CHOSEN selects the text of the pair (number, text) in `new` with this number, else `old`."""
+    """Return C++ that, at run time, uses the text of the pair (number, text) in `new` numbered CHOSEN, else `old`."""
     if not old or "@" in new[0][1]:
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
         return "".join(sorted(texts, key=_order))

@@ -82,7 +82,7 @@ def _of(by_threads: Mapping[int, float], threads: int) -> float:
 
 
 def describe() -> Machine:
-    """Return cache and line sizes as the system (Linux, macOS) reports them, else DEFAULT_CACHES."""
+    """Return cache and line sizes as Linux or macOS reports them, else DEFAULT_CACHES and DEFAULT_LINE_BYTES."""
     caches = _linux_caches() if sys.platform == "linux" else _mac_caches() if sys.platform == "darwin" else ()
     is_reported = bool(caches)
     if not is_reported:

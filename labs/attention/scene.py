@@ -18,10 +18,11 @@ def softmax(scores: Array, axis: int) -> Array:
 
 @dataclass(frozen=True)
 class Scene:
-    """Inputs of a call with a wrong output, and intermediate results of the right computation, all float64.
+    """Inputs of a call with a wrong output, and intermediate results of the right computation.
 
-    `q`, `k`, `v` (G, N, d) are the heads `first` ... `first + G - 1` of all B * H heads. `truth_all` (G, N, d) is their
-    expected output. `rows`, int64 (R,), are the rows for which suspects predict the output. `inputs` has all heads.
+    Arrays are float64, except `rows`, int64 (R,): the rows for which suspects predict the output. `q`, `k`, `v`
+    (G, N, d) are the heads `first` ... `first + G - 1` of all B * H heads. `truth_all` (G, N, d) is their expected
+    output. `inputs` are the call's own arrays, with all heads and in the types that the kernel got.
     """
 
     q: Array

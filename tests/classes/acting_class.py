@@ -90,7 +90,7 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] |
 
 
 class Class:
-    """A folder of submissions with directives for the acting worker, and judges that grade the folder."""
+    """A folder of submissions with directives for the fake evaluator. `start` and `run` let a judge grade it."""
 
     def __init__(self, root: Path) -> None:
         self.folder, self.out, self.state = root / "class", root / "out", root / "state"
@@ -100,7 +100,7 @@ class Class:
         self.config.write_text(SMALL.read_text())
 
     def add(self, name: str, *directives: str) -> None:
-        """Hand in a submission with these directives of the acting worker."""
+        """Hand in a submission with these directives for the fake evaluator."""
         text = "\n".join(f"// {line}" for line in directives)
         put(self.folder, {f"{name}/module.cpp": f"{text}\nPYBIND11_MODULE\n".encode()})
 

@@ -67,7 +67,7 @@ ONE_ROW = """for (int j = 0; j < N; j++) {
                     val /= total;
                     fourDimWrite(O, b, h, i, k, H, N, d, val);
                 }"""
-#: The published loop. Places at which the files differ are written @...@.
+#: The published loop. Placeholders for the texts in which the files differ are written @...@.
 LOOP = """
 @before@
     #pragma omp parallel for @pragma@
@@ -81,7 +81,7 @@ LOOP = """
 
 @dataclass(frozen=True)
 class Written:
-    """Texts for the places of FRAME. Without a `body`, LOOP is the body, and its places are filled, too."""
+    """Texts for the placeholders @...@ in FRAME. Without a `body`, LOOP is the body, and its own are filled, too."""
 
     accessors: str = BY_REFERENCE
     headers: str = ""

@@ -763,7 +763,7 @@ def nodes(statement: ast.AST, reader: Reader) -> Iterator[tuple[ast.AST, list[Na
 
 
 def body_nodes(kernel: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield all nodes of a kernel's body except annotations, which Python does not evaluate there."""
+    """Yield all nodes of a kernel's body except the annotations of variables, parameters and results."""
     pending: list[ast.AST] = list(kernel.body)
     while pending:
         node = pending.pop()

@@ -128,7 +128,7 @@ def player_class(replay: Any) -> Any:
 def is_free(
     name: str, schema: Any, tensors: list[Any], results: list[Any], is_unchanged: Callable[[], bool]
 ) -> bool:
-    """Return True if an operator only moves numbers, or returns a view of them.
+    """Return True if an operator only moves numbers, casts them as `keeps_values` allows, or returns a view of them.
 
     `is_unchanged` returns True if the arguments still have their values: some operators change arguments although
     their schema does not declare this.

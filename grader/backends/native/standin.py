@@ -216,11 +216,11 @@ def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...
 
 
 def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path | None = None) -> Prepared:
-    """Return the stand-in compiled with these flags, cached if possible.
+    """Return the stand-in compiled with these flags, from the cache if it is there.
 
-    Sets of flags that differ only in TUNING share the object. `macros` are the student's, as `-DNAME=VALUE`: only
-    clang's precompiled header depends on them. Raises KitError without a compiler, if the cache
-    cannot be written, and if the kit's own sources do not compile.
+    Without sanitizers, sets of flags that differ only in TUNING share the object file. `macros` are the student's, as
+    `-DNAME=VALUE`: only clang's precompiled header depends on them. Raises KitError without a compiler, if a new entry
+    cannot be written to the cache, and if the kit's own sources do not compile.
     """
     tools, root = toolchain(), cache or cache_root()
     wanted = (*compile_flags(tools, flags), *(macros if tools.family == "clang" else ()))

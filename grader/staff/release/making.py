@@ -95,10 +95,11 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
 def given_objects(
     given: Sequence[Path], own: Mapping[str, bytes], named: Iterable[str] = ()
 ) -> dict[str, bytes]:
-    """Read reference objects compiled on other machines. Return them by path in the handout, beside the `own` objects.
+    """Read reference objects compiled on other machines. Return them by path in the handout.
 
-    `own` are the objects compiled here, by path in the handout. Up to the hyphen, a given file must have the name of an
-    object in `own`. The file must contain each function of `named` that this object has. Otherwise raises UsageError.
+    `own` are the objects compiled here, by path in the handout. A given file is named NAME-PLATFORM.o, with the NAME of
+    an own object, and goes into the folder of this object. Raises UsageError for another name, or if the file lacks a
+    function of `named` that the own object has.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}

@@ -34,10 +34,10 @@ def _products(
     sum_of: str,
     more: Callable[[Situation], Array | float] = lambda s: 0.0,
 ) -> None:
-    """Register mistakes of a product (rows, terms) x (terms, columns), which is added to `output`; for "", returned.
+    """Register mistakes of a matrix product (rows, terms) x (terms, columns).
 
-    `left` and `right` are the operands' names, `sum_of` is the name of the summed index. `more` returns a term that is
-    added to the product, such as a bias.
+    The kernel adds the product to the gradient `output`, or returns it if `output` is "". `left` and `right` name the
+    operands, `sum_of` names the summed index. `more` returns a further summand, such as a bias.
     """
 
     def register(code: str, words: str) -> Callable[[Callable[[Array, Array], Array | None]], None]:
