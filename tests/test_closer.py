@@ -381,7 +381,9 @@ def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
     lines = {"updates": 14, "row_sums": 10, "minus_maximum": 9, "quotients": 4, "bytes": 15, "loops": 5}
     for clue, line in lines.items():
         assert [place for place, _ in shown(UPDATES, "part4", [clue])] == [line], clue
-    assert numbers(body(UPDATES).around_row_sums("Bc")) == [7]
+    assert numbers(body(UPDATES).around_row_sums("Bc")) == numbers(body(UPDATES).summing()) == [7]
+    assert not body(UPDATES).leaves()
+    assert numbers(body(UPDATES.replace("memcpy(S, O, Bc * d);", "return;")).leaves()) == [15]
     assert numbers(body(UPDATES).divisors()) == [6, 10, 13], "the constant T is no sum"
     assert body(UPDATES).zeroes_divisor()
     reset_above = UPDATES.replace("float total = 0, ", "").replace(
@@ -400,6 +402,7 @@ def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:
     assert numbers(found.divisions()) == [2, 3, 4, 5, 6]
     rows = "int i, n, sum;\nfor (i = 0; i < N; i += 16)\nsum += x[i];\nn += 1;"
     assert numbers(body(f"void kernel() {{\n{rows}\n}}").whole_sums()) == [2, 4]
+    assert numbers(body("void kernel(int n) {\nint i, s;\ni += n;\ns = s + e[i];\n}").whole_sums()) == [2, 4]
     for begun, lines in (("0", [2, 3]), ("0.0f", []), ("0.f", [])):
         assert numbers(body(f"void kernel() {{\nauto o = {begun};\no += x;\n}}").whole_sums()) == lines
 
@@ -908,6 +911,13 @@ def test_whole_statements_and_terms_are_among_the_edits(line: int, words: str) -
     found = edits.candidates(CARRIED, ["kernel"])
     assert words in [repair._words(each) for each in found if each.line == line]
     assert edited_source.combined(CARRIED, "kernel", found).count("\n") == CARRIED.count("\n") + 1
+
+
+def test_exponents_get_the_opposite_difference_and_no_sum() -> None:
+    code = "torch::Tensor kernel(torch::Tensor Q, float a, float b) {\nfloat e = exp(a - b);\nfloat s = at(a) - b;\n}"
+    words = {(each.line, repair._words(each)) for each in edits.candidates(code, ["kernel"])}
+    assert {(2, "b - a in place of a - b"), (3, "at(a) + in place of at(a) -")} <= words
+    assert (2, "a + in place of a -") not in words
 
 
 def test_an_edit_outranks_a_suspect_with_other_lines() -> None:

@@ -208,7 +208,7 @@ def test_flash_mistakes_in_output_and_maximum_are_named() -> None:
     assert explain(x, RAGGED, o).code == "flash_o_twice"
     assert "PV is divided by lij, the sum of its own block" in explain(x, RAGGED, by_own_sum).message
     found = explain(x, RAGGED, flash_with_maximum(x, RAGGED["Bc"]))
-    assert found.code == "maximum_not_rescaled" and "the old row sum li is not" in found.message
+    assert found.code == "maximum_not_rescaled" and "the old row sum is not" in found.message
 
 
 def test_a_range_of_rows_is_named_with_its_tile() -> None:

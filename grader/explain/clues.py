@@ -30,6 +30,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "exponentials": ("exp() is taken", lambda body: body.find(r"\bexp[2f]?\s*\(")),
     "sums": ("a sum", Body.sums),
     "row_sums": ("a sum", Body.row_sums),
+    "summing": ("the loop of a sum", Body.summing),
     "updates": ("a product plus another value, or *=", Body.updates),
     "divisor": ("a sum", lambda body: body.divisors() or body.sums()),
     "divide": ("a division", Body.divisions),
@@ -63,6 +64,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
         "is this the number of elements, or the last index?",
         lambda body: body.find(r"[-+\w\])]\s*-\s*1\s*[,;]|\+\s*\w+\s*-\s*1\s*\)(?!\s*/)"),
     ),
+    "leaves": ("this ends the function within a loop", Body.leaves),
     "return": ("this is returned", lambda body: body.find(r"\breturn\s+\w+\s*;")),
     "fresh": (
         "memory without initial values",
@@ -84,7 +86,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
 #: Clues for the codes of `grader.explain.diagnose` and `grader.explain.relations`.
 USUAL: dict[str, tuple[str, ...]] = {
     "remainder_tile": ("loops", "steps"),
-    "partly_not_written": ("loops", "store", "steps"),
+    "partly_not_written": ("leaves", "loops", "store", "steps"),
     "not_written": ("casts", "store", "loops"),
     "wrong_layout": ("store",),
     "shifted": ("store", "loops"),
@@ -97,13 +99,13 @@ USUAL: dict[str, tuple[str, ...]] = {
 }
 #: Clues for codes that contain one of these texts beside the name of an axis, such as "row_range".
 OF_PLACES: dict[str, tuple[str, ...]] = {
-    "_range": ("loops", "same_ends", "guards", "store"),
+    "_range": ("leaves", "loops", "same_ends", "guards", "store"),
     "periodic_": ("loops", "steps"),
 }
 #: Clues with the name of a size after a colon, such as "until:N".
 OF_SIZES = frozenset({"until", "around", "mixed", "zeroed", "restarts", "tests", "cut"})
 #: Clues that are searched only in the part's own function. In a function that it calls they mean something else.
-OWN_ONLY = frozenset({"return", "never_begun", "text", "unlooped"})
+OWN_ONLY = frozenset({"leaves", "return", "never_begun", "text", "unlooped"})
 
 
 def usual(code: str) -> tuple[str, ...]:

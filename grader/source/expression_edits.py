@@ -41,6 +41,9 @@ FLOAT = (
     r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
     r"\b(?:FLT_M(?:IN|AX)|INFINITY)\b|std::numeric_limits<float>::\w+\(\))"
 )
+_EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
+#: The last operand of a text: a name or number, with its index or arguments.
+_OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
 #: The beginning of a line that computes a pointer.
 _POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
 #: Ends of the parts of a condition.
@@ -108,7 +111,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         elif is_bound and is_whole(kind):
             # OpenMP does not allow a loop's counter in the bound of the same loop.
             others = [name for name in others if not re.search(rf"\b{name}\s*[<>]=?$", before)]
-            others += [f"{old} + 1", f"{old} - 1"]
+            others = [f"{old} - 1", f"{old} + 1", *others]
             if code[at - 2] == "=":
                 others += [f"{name} - 1" for name in others if re.fullmatch(r"[A-Z]|d|n", name)]
         line = line_of(code, at)
@@ -223,12 +226,20 @@ def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
 
 def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits of expressions: exchange a sign, add or remove a factor or divisor, put brackets around a sum."""
+    exponents = [(call.start(), closed(code, call.end(), "()")) for call in _EXP.finditer(code, begin, end)]
     for sign in re.compile(r"(?<=[\w\])]) ?([-+]) ?(?=[\w(])").finditer(code, begin, end):
         row = row_before(code, sign.start()).lstrip()
-        if not _POINTS.search(row) and not re.search(r"\d[eE]$", row):
-            old, other = f"{row[-12:]} {sign[1]}", "-" if sign[1] == "+" else "+"
+        # `exp(score + maximum)` would hide another mistake of the maximum.
+        hides = sign[1] == "-" and any(first < sign.start() < last for first, last in exponents)
+        if not hides and not _POINTS.search(row) and not re.search(r"\d[eE]$", row):
+            old, other = f"{_OPERAND.findall(row)[0]} {sign[1]}", "-" if sign[1] == "+" else "+"
             place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
             yield ranked_edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
+    # The opposite difference: `exp(old - new)` in place of `exp(new - old)`.
+    for call in re.compile(rf"{_EXP.pattern}\s*([\w.]+)\s*-\s*([\w.]+)(?=\s*\))").finditer(code, begin, end):
+        places = [insertion(call.start(1), "(@ ? -1.0f : 1.0f) * ("), insertion(call.end(), ")")]
+        old, new = f"{call[1]} - {call[2]}", f"{call[2]} - {call[1]}"
+        yield ranked_edit(code, 1.2, call.start(1), old, new, places)
     # A factor that should multiply a whole sum: `b * H + h * N` in place of `(b * H + h) * N`.
     for tail in re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+)\b(?!\s*[\[(.]))").finditer(
         code, begin, end
@@ -277,7 +288,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         fitting = [atom for atom in atoms if atom not in code[right:last]]
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
         fitting.sort(key=atoms.__getitem__)
-        exps = re.compile(r"\bexpf?\s*\(").finditer(code, right, last)
+        exps = _EXP.finditer(code, right, last)
         ends = list(_terms_of(code, right, last - 1))
         places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
         for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
@@ -293,7 +304,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             text = f"(@) ? (void)({target[1]} *= {atom}) : (void)0, " if target is not None else ""
             words = f"with {target[1]} * {atom} in place of the old {target[1]}" if target is not None else ""
             yield ranked_edit(code, 1.05 + 0.1 * k, first, atom, "", [insertion(first, text)], words)
-        for call in re.compile(r"\b(?:std::)?expf?\s*\(").finditer(code, right, last):
+        for call in _EXP.finditer(code, right, last):
             ended = closed(code, call.end(), "()")
             places = [insertion(call.start(), f"(@ ? ({code[call.end() : ended]} : "), insertion(ended, ")")]
             yield ranked_edit(
@@ -316,8 +327,13 @@ def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
     """Yield the end of each term of a sum."""
     depth = 0
     for one in re.compile(r"(?<!\+)[+](?!\+)|(?<!-)-(?![->])|[][()?]").finditer(code, at, end):
-        if one[0] in "+-?" and depth == 0 and code[at : one.start()].strip():
-            yield at + len(code[at : one.start()].rstrip())
+        # A sign after another operator, as in `== -1`, ends no term.
+        if (
+            one[0] in "+-?"
+            and depth == 0
+            and re.search(r"[\w)\]]$", before := code[at : one.start()].rstrip())
+        ):
+            yield at + len(before)
             if one[0] == "?":
                 return
         depth += (one[0] in "([") - (one[0] in ")]")

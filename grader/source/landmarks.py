@@ -21,7 +21,7 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
 #: Limit on the pairs of equal variables that `unit_factors` keeps at a time, and on the arrays of `never_begun`.
-#: Limit also on the lines of `updates` and `around_row_sums`.
+#: Limit also on the lines of `updates`, `around_row_sums` and `summing`.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+(?:\s*\*\s*\w+)?\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
@@ -210,6 +210,15 @@ class Body:
         """Return the loops to `size` around the lines of `row_sums`."""
         around = {loop.line for each in self.row_sums()[:_MOST_EQUAL] for loop in self.enclosing(each.line)}
         return [place for place in self.until(size) if place.line in around]
+
+    def summing(self) -> list[Place]:
+        """Return the innermost loop around each line of `row_sums`."""
+        around = (self.enclosing(each.line)[-1:] for each in self.row_sums()[:_MOST_EQUAL])
+        return list(dict.fromkeys(self.place(loop.line) for loops in around for loop in loops))
+
+    def leaves(self) -> list[Place]:
+        """Return the `return` statements within a loop."""
+        return [place for place in self.find(r"\breturn\b") if self.enclosing(place.line)]
 
     def updates(self) -> list[Place]:
         """Return the innermost lines that use `*=`, or that set a float to a product plus a term: `o = li * o + pv`."""
@@ -654,8 +663,9 @@ class Body:
                 declared |= dict.fromkeys(_WORD.findall(bare[1]), n)
         found = set[int]()
         for n in self.lines():
-            added = _ADDED.search(self._without_controls(n))
-            whole = added is None or set(_WORD.findall(added[3])) <= declared.keys()
+            row = self._without_controls(n)
+            added = _ADDED.search(row) or re.search(r"\b(\w+)()\s*=\s*\1\s*\+(.*)", row)
+            whole = added is None or set(_WORD.findall(added[3])) <= self._ints() | declared.keys()
             if added is not None and added[1] in declared and not whole:
                 found |= {declared[added[1]], n}
         found |= {place.line for place in self.find(r"\baccumulate\s*\([^;]*,\s*0\s*\)")}

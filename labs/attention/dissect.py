@@ -59,7 +59,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
         weights = ask(own, {"Q": q, "K": k, "V": unit})
         found = None if weights is None else _mistake(scores, weights[..., :keys], own)
         is_open = found is None or found.words.startswith(PROPORTIONS)
-        if weights is not None and is_open and _some_heads(abs(weights[..., :keys] - right) < CLOSE):
+        if weights is not None and is_open and _some_heads(weights[..., :keys], right):
             return Dissected(*SOME_HEADS)
         if weights is not None and is_open:
             # For scores near 0, exp() is nearly linear, and stays finite even if a kernel applies it twice.
@@ -119,10 +119,10 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
     )
 
 
-def _some_heads(is_right: Array) -> bool:
-    """Return True if all weights of some heads are right, and some weights of others are not."""
-    heads = is_right.all((2, 3))
-    return bool(heads.any() and not heads.all())
+def _some_heads(weights: Array, right: Array) -> bool:
+    """Return True if all weights of some heads are right, some weights of others are not, and these are not all 0."""
+    heads = (abs(weights - right) < CLOSE).all((2, 3))
+    return bool(heads.any() and weights[~heads].any())
 
 
 def _shows(output: Array, expected: Array, keys: int) -> bool:

@@ -110,7 +110,7 @@ _GROWTH = "is not multiplied by exp(old maximum - new maximum) when the maximum 
 _MAXIMUM_BUGS: tuple[tuple[str, str, Callable[..., tuple[Array, Array]]], ...] = (
     (
         "old_l_kept",
-        f"the old row sum li {_GROWTH} (the old O is)",
+        f"the old row sum {_GROWTH} (O is right)",
         lambda o, li, lij, pv, scale: ((li * scale * o + pv) / (li + lij), li + lij),
     ),
     (
