@@ -244,7 +244,7 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
         # Of two reports on one place, keep the one with index and size.
         if described.kind == "vector index" and known.kind != described.kind:
             found[described.place] = described
-    # A write beyond an array may change the numbers that another thread then multiplies.
+    # An integer overflow may be only an effect of a write beyond an array, which changed the numbers to multiply.
     is_damaged = any(each.kind == "heap-buffer-overflow write" for each in found.values())
     return tuple(each for each in found.values() if not (is_damaged and "integer overflow" in each.message))
 

@@ -190,7 +190,7 @@ def _own_folders(driver: str) -> list[str]:
 
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
-    """Return the driver and its programs of these names, with links that lead to them and the libraries they load."""
+    """Return the driver and its programs of these names, with the links to them and the libraries that they load."""
     programs = [driver, *_behind_script(driver)]
     for name in names:
         said = _asked([driver, f"-print-prog-name={name}"]).strip()

@@ -313,7 +313,7 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
-    """Return the kit's modules that the `modules` of a lab outside the kit import, and the kit's package for labs."""
+    """Return the kit's modules that `modules`, from a lab outside the kit, import, and the kit's package for labs."""
     known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)

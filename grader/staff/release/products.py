@@ -53,7 +53,7 @@ def _nothing(kit: Kit) -> dict[str, File]:
 @dataclass(frozen=True)
 class Product:
     """Functions that make and test one platform's release. `in_handout` returns files to add to the handout. `rest`
-    returns the whole release from the handout's bytes. `prove` tests the release, and raises Unproved if it fails."""
+    makes the release from the sources and handout.zip's bytes. `prove` tests it and raises Unproved if it fails."""
 
     rest: Callable[[Kit, bytes], Made]
     prove: Callable[[ProofSetup, Made], None]

@@ -14,7 +14,7 @@ from grader.backends.kinds import all_on_card, languages
 
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 TORCH = "torch==2.13.0"
-#: Requirement for judging GPU kernels, limited to the systems on which that is possible.
+#: Line of a requirements.txt for judging GPU kernels. Only on Linux, pip installs this package.
 DEVICE_PACKAGE = f'{devicebuild.TRITON_PACKAGE}; sys_platform == "linux"\n'
 
 # ---- assignments in C++
