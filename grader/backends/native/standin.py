@@ -252,10 +252,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
 
 
 def _untuned(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags for the stand-in's objects: without TUNING, so that several sets of flags share the objects.
-
-    With sanitizers all flags stay.
-    """
+    """Return the flags for the stand-in's objects: all with sanitizers; else without TUNING, to share the objects."""
     if any(flag.startswith("-fsanitize") for flag in flags):
         return tuple(flags)
     return tuple(flag for flag in flags if not TUNING.fullmatch(flag))

@@ -16,8 +16,7 @@ from grader.core.places import GRADER_COMMAND, ROOT
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `python -m grader release --out DIR`. Return exit code 0. Raises UsageError for a missing file, and if a test
-    fails."""
+    """Run `python -m grader release --out DIR`. Return 0. Raises UsageError for a missing file or a failed test."""
     from grader.core.commandline import Parser, add_lab
 
     parse = Parser(prog=f"{GRADER_COMMAND} release", description=(__doc__ or "").splitlines()[0])

@@ -221,8 +221,7 @@ def _starter(master: Path, solution: str) -> str:
 
 
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """Return the path of the master for each file to hand in. `given`, if set, is the first, and the others lie beside
-    it."""
+    """Return the path of the master of each file to hand in: `given` first, if set; the others lie beside it."""
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}

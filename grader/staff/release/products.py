@@ -211,8 +211,7 @@ def _prairielearn(kit: Kit, handout: bytes) -> Made:
 
 
 def info(kit: Kit) -> dict[str, Any]:
-    """Return the content of the question's info.json. The uuid is computed from the assignment's id: a later release
-    then updates the same question."""
+    """Return the question's info.json. Its uuid depends only on the assignment's id, so a new release updates it."""
     return {
         "uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpt149:{kit.assignment.id}")),
         "title": kit.assignment.title,

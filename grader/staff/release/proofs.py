@@ -210,8 +210,7 @@ def _parts(bench: ProofSetup, all_of_them: str) -> str:
 
 
 def imports_resolve(folder: Path) -> None:
-    """Raise Unproved if a module in the folder imports a missing module, except for imports of STAFF_ROOMS inside
-    functions."""
+    """Raise Unproved if a module in `folder` imports a missing one. Functions may import missing STAFF_ROOMS."""
     known = imports.modules(folder)
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):

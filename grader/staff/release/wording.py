@@ -125,8 +125,7 @@ def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) 
 
 
 def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]:
-    """Return the values for the autograder's templates by placeholder. `private` are the folders that only the
-    autograder's own user may enter."""
+    """Return the autograder's template values by placeholder. `private`: folders that only the autograder may enter."""
     on_device = all_on_card(assignment.parts)
     return {
         "source": " ".join(map(shlex.quote, assignment.sources)),
