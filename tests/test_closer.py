@@ -929,6 +929,8 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
     other = "  module.cpp:7: {   (after line 7 add a loop that sets all of O to 0)"
     left = Closer._beside(closer, other, f"Q is not set to zero. {lead}", lines, True)
     assert left == (values, [])
+    same = f"O is not set to zero. {lead}"
+    assert Closer._beside(closer, other, same, lines, True) == (same, lines)
 
 
 @pytest.mark.parametrize(

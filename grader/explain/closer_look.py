@@ -276,10 +276,11 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
-        """Return (the part of `lead` to print beside the edits, [] because no lines are shown beside them).
+        """Return (the part of `lead`, the lines of `shown`) to print beside the edits.
 
         The edits (`repairs`) make the part right on all inputs, so they outrank guesses. `lead` stays only if it names
         a cause (`has_cause`) and some of the lines `shown` are also lines of the edits. Else only its numbers stay.
+        The lines stay only if `lead` names an array that the edits set again: then they show where it is read.
         """
         named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join((lead, *shown))))
         numbers = NUMBERS.search(lead)
@@ -287,7 +288,9 @@ class Closer:
         set_again = set(SET_AGAIN.findall(repairs))
         text = self.body.all_code() if self.body is not None and set_again else ""
         arrays = set(re.findall(r"\b[A-Z]\w*\b", lead)) & set(re.findall(r"\w+", text))
-        is_other = bool(set_again and arrays) and not set_again & arrays
+        if has_cause and set_again & arrays:
+            return OTHER_CAUSE.sub("", lead), shown
+        is_other = bool(set_again and arrays)
         if numbers is not None and (not has_cause or not named & others or is_other):
             # Keep only the first sentence: later sentences are about causes, too.
             return re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0], []
