@@ -21,7 +21,7 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
 #: Limit on the pairs of equal variables that `unit_factors` keeps at a time, and on the arrays of `never_begun`.
-#: Limit also on the lines of `updates`, `around_row_sums` and `summing`.
+#: Limit also on the lines of `updates`, `around_row_sums`, `summing` and `leaves`.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+(?:\s*\*\s*\w+)?\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
@@ -217,8 +217,8 @@ class Body:
         return list(dict.fromkeys(self.place(loop.line) for loops in around for loop in loops))
 
     def leaves(self) -> list[Place]:
-        """Return the `return` statements within a loop."""
-        return [place for place in self.find(r"\breturn\b") if self.enclosing(place.line)]
+        """Return the `return` statements within a loop, of the first ones."""
+        return [place for place in self.find(r"\breturn\b")[:_MOST_EQUAL] if self.enclosing(place.line)]
 
     def updates(self) -> list[Place]:
         """Return the innermost lines that use `*=`, or that set a float to a product plus a term: `o = li * o + pv`."""
