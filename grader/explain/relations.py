@@ -149,8 +149,8 @@ def constant_factor(seen: Deviation) -> Found | None:
     return "constant_factor", f"{words} times the right value."
 
 
+#: Advice in a message on sums, which is left out if the source sets the sum to zero.
 ZEROED = ", and check that it is set to zero for each row"
-"""Advice in a message on sums, which is left out if the source sets the sum to zero."""
 
 
 def row_factors(words: str, seen: Deviation) -> Found | None:

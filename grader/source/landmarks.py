@@ -20,8 +20,8 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
-#: Limit on the pairs of equal variables that `unit_factors` keeps at a time, and on the arrays of `never_begun`.
-#: Limit also on the lines of `updates`, `around_row_sums`, `summing` and `leaves`.
+#: Limit on the pairs of equal variables that `unit_factors` keeps at a time, and on the arrays of `never_begun`. Also
+#: the limit on the lines for which `updates`, `around_row_sums`, `summing` and `leaves` search the loops around.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+(?:\s*\*\s*\w+)?\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
