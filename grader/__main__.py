@@ -101,7 +101,7 @@ def _class_commands(commands: Any) -> None:
     )
     run.path(
         "--calibration",
-        "right file that each machine of a cluster judges first (default: the course's solution)",
+        "correct solution that each machine of a cluster judges first (default: the course's own)",
     )
     times = run.add_mutually_exclusive_group()
     times.add_argument(
@@ -136,7 +136,7 @@ def _class_commands(commands: Any) -> None:
     appeal.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
     appeal.add_argument("-n", "--rounds", metavar="n", default="3", help="number of rounds (default: 3)")
     appeal.path(
-        "--calibration", "right file that is judged in each round, too (default: the course's solution)"
+        "--calibration", "correct solution that is judged in each round, too (default: the course's own)"
     )
     appeal.add_argument("--no-time", action="store_true", help="judge results and memory only")
     appeal.flag("--accept", "let the round with the median points replace the recorded result")

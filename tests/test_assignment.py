@@ -312,7 +312,7 @@ MISTAKES = [
     (RANDOM, RANDOM.replace("weight: 3", "weight: -3"), "weight should be a number of at least 0"),
     (RANDOM, RANDOM.replace("name: random", "name: ragged"), "two cases are called 'ragged'"),
     (RANDOM, RANDOM.replace("name: random", "name: timed call"), "a case cannot be called 'timed call'"),
-    ("    cases: *accessor_cases\n", "    cases: []\n", "no cases: nothing would be judged"),
+    ("    cases: *accessor_cases\n", "    cases: []\n", "the part has no public cases: give it `cases`"),
     # points
     (BANDS, "      - {up_to: 1.05, share: 0.9}\n", "up_to 1.05 is never reached: a ratio up to 1.1"),
     (BANDS, "      - {up_to: 1.6, share: 0.9}\n", "bands go from fast to slow: up_to 1.5 after 1.6"),
@@ -338,7 +338,7 @@ MISTAKES = [
     ("per_day: {share: 0.1}", "per_day: 0.1", "per_day should be a mapping"),
     ("per_day: {share: 0.1}", "per_day: {share: 0.1, points: 3}", "either 'share' (of what was earned) or 'points'"),
     ("per_day: {share: 0.1}", "per_day: {share: 10}", "share should be at most 1"),
-    ("  after_cap: zero\n", "", "cap_days and after_cap (zero or max_penalty) are given together"),
+    ("  after_cap: zero\n", "", "cap_days and after_cap (zero or max_penalty) need each other: give both or neither"),
     ("after_cap: zero", "after_cap: 0", "after_cap should be one of zero, max_penalty"),
     ("cap_days: 3", "cap_days: 0", "cap_days should be a whole number of at least 1"),
     # YAML itself

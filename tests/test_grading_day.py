@@ -127,7 +127,7 @@ def test_file_times_count_only_with_the_option(acting: Class, due_date: None) ->
         ("nobody,2026-11-14 10:00\n", "no submission is called 'nobody'"),
         *((f"ada,{time}\n", "a time should be like") for time in UNREADABLE),
         ("ada,2026-11-14 10:00Z\nada,2026-11-14 10:00Z\n", "is in an earlier line"),
-        ("ada\n", "1 cells, but the table 2 columns"),
+        ("ada\n", "1 cells, but the table has 2 columns"),
         ('"eve\n12 of 12 graded\x1b[2K",2026-01-01\n', "no submission is called 'eve 12 of 12"),
         ('"a\nb",2026-01-01T00:00:00Z\n"a\nb",2026-01-01T00:00:00Z\n', "the id 'a b' is in an earlier line"),
         ('ada,"2\n12 of 12"\n', "not '2 12 of 12'"),

@@ -208,7 +208,7 @@ class _Reader:
                     raise item.fail(f"two cases are called '{case.name}'")
                 found[case.name] = case
         if not any(not case.hidden for case in found.values()):
-            raise part.fail("the part has no cases: nothing would be judged")
+            raise part.fail("the part has no public cases: give it `cases`")
         return tuple(found.values())
 
     def part(self, node: Node, taken: set[str]) -> Part:
@@ -238,7 +238,7 @@ class _Reader:
             raise keys["returns"].fail(
                 f"part {part_id}: with a 'table', 'returns' is 'number' or 'nothing', and 'outputs' is left out"
             )
-        if returns not in form.returns or (form.has_outputs and not outputs):
+        if returns not in form.returns or (form.needs_outputs and not outputs):
             raise keys["returns"].fail(f"part {part_id}: {form.rule}")
         if returns not in ("tensor", "outputs") and not table and not (returns == "nothing" and outputs):
             raise keys["returns"].fail(
@@ -381,7 +381,7 @@ class _Reader:
 
 
 _SEEDED_CASE_KEYS = Keys(CASE_KEYS.what, ("name", "distribution"), ("seed", "shape", "weight"))
-"""Keys of a hidden case in a file with a seed."""
+"""Keys of a hidden case in an assignment with a seed: the case's own seed is then optional."""
 
 
 def _sizes(node: Node, what: str, low: Callable[[str], int]) -> Shape:

@@ -107,12 +107,12 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
 class PartForm:
     """Properties that a part in one language may have. `device_call` reads its GPU properties.
 
-    `returns` are the allowed values of the key `returns`. `has_outputs`: True if the key `outputs` is allowed.
+    `returns` are the allowed values of the key `returns`. `needs_outputs`: the key `outputs` is required.
     """
 
     device_call: Callable[..., DeviceCall | None]
     returns: tuple[str, ...]
-    has_outputs: bool
+    needs_outputs: bool
     rule: str
     """Error message for a part whose `returns` or `outputs` are not allowed."""
     dtypes: tuple[str, ...]
@@ -122,7 +122,7 @@ class PartForm:
 _KERNEL = PartForm(
     _device_call,
     returns=("nothing", "outputs"),
-    has_outputs=True,
+    needs_outputs=True,
     rule="a kernel for a GPU needs 'outputs', and its 'returns' is nothing or outputs",
     dtypes=("float32", "like", *INPUT_DTYPES[1:]),
 )
@@ -130,7 +130,7 @@ FORMS: Mapping[Backend, PartForm] = {
     "cpp": PartForm(
         _no_device,
         returns=("tensor", "number", "nothing"),
-        has_outputs=False,
+        needs_outputs=False,
         rule="'returns: outputs' is for kernels for a GPU",
         dtypes=DTYPES,
     ),
@@ -140,7 +140,7 @@ FORMS: Mapping[Backend, PartForm] = {
 
 
 def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
-    """Return the fields of `Part` on its names (on the command line, in C++ and in torch), by name."""
+    """Return {field of `Part`: value} for the fields on the part's command and function."""
     is_torch = "torch_function" in keys
     if "keywords" in keys and not is_torch:
         raise keys["keywords"].fail(

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         prog=f"{STUDENT_COMMAND} init",
         description="Write a folder to work in: starter, assignment file, write-up template.",
     )
-    parse.path("folder", "folder to write; existing files are kept", "DIR")
+    parse.path("folder", "folder to write into; none of the files may exist yet", "DIR")
     parse.add_argument("--lab", metavar="NAME", default=labs.main(), help="another lab's starter")
     parse.path("--labs", "look for NAME in this folder too", "DIR")
     given = parse.parse_args(arguments)

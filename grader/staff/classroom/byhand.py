@@ -185,7 +185,7 @@ def _by_column(
             continue
         if len(cells) != len(columns):
             raise UsageError(
-                f"{path}:{line}: the row has {len(cells)} cells, but the table {len(columns)} columns"
+                f"{path}:{line}: the row has {len(cells)} cells, but the table has {len(columns)} columns"
             )
         yield line, dict(zip(columns, cells, strict=True))
 
@@ -213,7 +213,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _columns(header: list[str], items: Collection[str] | None, at: str) -> list[str]:
     if len(header) > MOST_COLUMNS:
-        raise UsageError(f"{at}: {len(header)} columns; more than {MOST_COLUMNS} cannot be items")
+        raise UsageError(f"{at}: {len(header)} columns; a table may have at most {MOST_COLUMNS}")
     if "id" not in header:
         if len(header) == 1 and re.search(r"[;\t]", header[0]):
             raise UsageError(f"{at}: columns should be separated by commas")
