@@ -1,7 +1,7 @@
 """Labs: packages with the code of one assignment each. Defines their interface `Lab`, and finds and loads them.
 
-A lab is a Python package `labs/NAME`. Importing its `__init__` is enough to learn which oracles and distributions an
-assignment file may name. NumPy and the rest of the lab are imported on first use.
+A lab is a Python package `labs/NAME`. Importing its `__init__` is enough to learn which oracles (right results) and
+distributions (kinds of inputs) an assignment file may name. NumPy and the rest of the lab are imported on first use.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Step:
 
 
 class Ladder(Protocol):
-    """Kernels of known speed, from the slowest to the machine's own limit, among which a part's kernel is ranked.
+    """Kernels of known speed, from the slowest to the machine's peak speed. A part's kernel is ranked among them.
 
     A module with these functions is a ladder, too. `part` and `assignment` are records of `grader.assignment.records`.
     """
@@ -160,7 +160,7 @@ class Lab(ABC):
     """True if the student's command line has a demo that calls its kernels."""
 
     growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
-    """Size that the memory study varies, and its values. With the name "" the study uses the first size's default."""
+    """Size that the memory study varies, and its values. For ("", ()), it uses the first size, with its default."""
 
     @abstractmethod
     def oracle(self, name: str) -> Any:
@@ -286,7 +286,7 @@ def beside(folder: Path, name: str, usual: Path) -> Path:
 
 
 def deciding(folder: Path) -> list[Path]:
-    """List the files of a lab outside the kit that can change a verdict: modules (not tests or kernels), reference."""
+    """List a lab's files that can change a verdict: the reference, and modules except tests, kernels and threats."""
     modules = [
         path
         for path in folder.rglob("*.py")

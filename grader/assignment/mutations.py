@@ -1,7 +1,7 @@
 """Mutations: wrong kernels and correct variants, made from the course's solution by one named edit of one function.
 
-The edit changes the master, the source with the solution in marked regions. It states the number of places where its
-text must occur. If the master has the text at more or fewer places, applying the edit raises an error.
+The edit changes the master, the source with the solution in marked regions. It states how often the text to replace
+must occur. If the master has this text more or less often, applying the edit raises an error.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Backend = Literal["cpp", Language]
 class Case:
     """One input: `shape` holds only the sizes that differ from the run's shape.
 
-    `weight` is its share, relative to the other cases, in the credit for a wrong part. `hidden`: only in staff files.
+    `weight` is its share, relative to other cases, in the credit for a wrong part. `hidden`: students do not get it.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Output:
-    """A tensor that a function is given to write into."""
+    """A tensor that a function writes or, on a GPU, may return (key `outputs`)."""
 
     dims: tuple[str, ...]
     dtype: str = "float32"
@@ -61,9 +61,9 @@ def file_of(source: str, language: Language) -> str:
 class AutogradForm:
     """Calling convention of a part that may also be handed in as an autograd.Function, called by `apply(*arguments)`.
 
-    If `gradient` names an argument, `backward` is called with it on the returned tensor. The outputs are then the
-    gradients of the tensors among the arguments. `name` is the class to call if a file has several. `language` is the
-    required language of the forward pass; "" allows both.
+    If `gradient` names an argument, the `backward` method of the returned tensor is called with this argument. The
+    outputs are then the gradients of the tensors among the arguments. `name` is the class to call if a file has
+    several. `language` is the required language of the forward pass; "" allows both.
     """
 
     arguments: tuple[str, ...]
@@ -115,7 +115,7 @@ class Part:
     dtype: str = "float32"
     """Element type of the returned tensor."""
     outputs: Mapping[str, Output] = field(default_factory=dict)
-    """Arguments that the function writes, by name. If an output is also an input, the function changes it in place."""
+    """Tensors that the function writes, by name. If an output is also an input, the function changes it in place."""
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Dimensions of the input tensors that the part's arguments may name. They come from the part's key `inputs`, else
     from the assignment's."""

@@ -65,7 +65,7 @@ def harmless(text: str, mark: str = MARK) -> str:
 
 
 def one_line(text: str, most: int = 80, clean: Callable[[str], str] = harmless) -> str:
-    """Return untrusted text as one line of at most `most` characters, without the characters that `clean` removes."""
+    """Return untrusted text, cleaned by `clean`, as one line of at most `most` characters. "…" marks a cut."""
     # Cleaning a long text would take long: cut it first, with room for characters that disappear.
     kept = " ".join(clean(text[: 4 * most]).split())
     if len(kept) <= most and len(text) <= 4 * most:

@@ -56,8 +56,8 @@ class CaseResult:
 
     `max_error` is the largest |actual - expected|; None if the output was not compared.
 
-    Students do not get the `hidden` cases: reports for students show neither their shapes nor the numbers in their
-    diagnoses. `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
+    `hidden`: students do not get the case, and learn at most that one of their hidden cases failed.
+    `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
 
     `error_map` shows where one 2-D slice of the output is wrong: the slice with the most wrong elements. The
     slice is divided into at most MAP_CELLS x MAP_CELLS cells. Each string is a row of cells. Each digit is the wrong
@@ -93,7 +93,7 @@ class Timing:
     """Timing of a part: student and reference were called in turn. Tuples hold one value per call, in their order.
 
     `ratio` is student time / reference time. `ratio_interval` holds the true ratio with probability `ratio_confidence`:
-    0.98, or less if the measurement ended early with a pass. `clock` names the clock that decided. `flags` may hold
+    0.98, or less if the measurement ended early. `clock` names the clock that decided. `flags` may hold
     "undecided". `self_ratio` compares the reference with itself in the same rounds: 1.0 on a quiet machine. `fit` is
     True if `self_ratio` is within bounds. Otherwise `verdict` is always "pass", with the flag "machine_unfit".
     """

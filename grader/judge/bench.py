@@ -90,7 +90,7 @@ class Bench:
     exclusive: Exclusive = unshared
     """Context manager that reserves cores for timing a part. It yields the runners' cores; None for the default."""
     give_way: Callable[[], None] = lambda: None
-    """Function called before a runner starts while none is alive. Other evaluations can use this moment for timing."""
+    """Function called before a runner starts, if no other runner is alive. Other evaluations may then measure times."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple

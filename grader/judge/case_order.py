@@ -4,9 +4,9 @@ Hidden cases are called after all public calls of all parts, in other runners (`
 that a student sees can depend on them.
 
 Cases with their own shape come first: they are small, so a crash shows soonest, and they warm up code pages. Peak
-memory is measured in the first call with the run's shape. A later call could use memory that this call left in the
-heap. After the verdict on results, the last call is repeated under torch's profiler for its table
-(`grader.judge.memory`).
+memory is measured in the first call with the run's shape, because later calls could reuse memory that earlier ones left
+in the heap. After the verdict on results, the last call is repeated under torch's profiler, which makes a table of
+operators (`grader.judge.memory`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Step:
 @dataclass(frozen=True)
 class Shown:
     """The student's call `run`, repeated later under the profiler. `ok`: its outputs were right. `peak_bytes` is the
-    peak memory of an earlier call."""
+    peak memory of the measured call, an earlier one (`Step.peak`)."""
 
     peak_bytes: int | None
     run: CaseRun
     ok: bool
     held_bytes: int | None = None
-    """Memory held in the earlier call whose peak is `peak_bytes` (see `grader.runner.calls.Call.held_bytes`)."""
+    """Memory held in the measured call (see `grader.runner.calls.Call.held_bytes`)."""
 
 
 def profiled(part: Part, side: Side) -> dict[str, Any]:

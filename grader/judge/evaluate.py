@@ -59,7 +59,7 @@ def evaluate(
     """Build one source file and judge these parts of it in order.
 
     Args:
-        zygote: zygote that many evaluations share; by default this evaluation starts its own.
+        zygote: process from which runners with torch are forked; by default this evaluation starts its own.
         exclusive: context manager around each timing. It lets evaluations on one machine take turns, and may yield the
             cores to use.
         give_way: function that is called between runners, so that timings of other evaluations can have their turn.

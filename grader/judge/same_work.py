@@ -41,7 +41,7 @@ SAME_SHARE = 0.6
 """Outputs that agree in this share of their elements count as the same work. Outputs of different orders of summation
 agreed in up to 0.38. A copy that multiplies by a reciprocal in place of a division agreed in 0.74."""
 NEAR_ULPS = 2
-"""Outputs whose elements all differ by at most this many units in the last place count as equal sums, rounded again."""
+"""If all elements of two outputs differ by at most this many units in the last place, the sums count as the same."""
 LEAST_USED = 2
 """A part's own arguments are those that the other part lacks. A function must use at least this many of them."""
 LEAST_TENSOR_BYTES = 2 << 20

@@ -1,8 +1,8 @@
 """Classroom 50's `result.json` (classroom50/result/v1) and the text of the GitHub release that Classroom 50 makes.
 
 Classroom 50 accepts only whole numbers as scores. So points are multiplied by `scale`: 1, 2, 4 or 10 if that makes the
-points of all parts whole. If a wrong part can earn a share of its points, `scale` is 100, because shares are rounded to
-hundredths. The release's text and the key `points` of each test give the points without the factor.
+points of all parts whole, else 100. It is also 100 if a wrong part can earn a share of its points, because shares are
+rounded to hundredths. The release's text and the key `points` of each test give the points without the factor.
 
 Names and addresses come from environment variables that Classroom 50's runner sets. (Classroom 50 overwrites `owner`
 and `assignment_type` afterwards.) They are not read from files of the repository, which a student could change.

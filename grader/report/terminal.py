@@ -1,5 +1,5 @@
-"""Terminal output of a student's run: for each part the lines of the original course kit and a block with the verdict,
-then a table of points.
+"""Terminal output of a student's run: for each part the lines that the original course kit printed, and a block with
+the verdict; at the end a table of points.
 
 A block gives the cause, the place, source lines and the next command first, then time and memory. The block of a wrong
 part fits into SCREEN_LINES. The course kit's lines keep their wording, because students' scripts search for them.

@@ -1,7 +1,7 @@
 """Small C++ programs of studies, such as native/probe.cpp. They are compiled on first use and cached.
 
 The programs may include the headers in native/. If a source shows loops of the solution, a handout has only the
-compiled program (`grader.core.objectcache`). It is in a folder `prebuilt` beside the place of the source.
+compiled program (`grader.core.objectcache`), in a folder `prebuilt` where the source would be.
 """
 
 from __future__ import annotations

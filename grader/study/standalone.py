@@ -251,7 +251,7 @@ def _sandbox(of_file: Sandbox) -> Sandbox:
 
 
 def _answer(replies: Path, request: Request, most_bytes: int) -> Call | None:
-    """Return the reply to the call, which follows the runner's greeting, or None if it is missing or invalid."""
+    """Return the reply to the call, or None if it is missing or invalid. The runner's greeting precedes this reply."""
     try:
         descriptor = plainfile.open_file(replies)
     except OSError:

@@ -1,10 +1,10 @@
 """The verdict on time: the student compared with the reference in paired rounds, with a confidence interval.
 
-Theory of operation. A round is four calls in the order A B B A (A: reference, B: student), in every second round B A A
-B. So a drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times divided
-by the geometric mean of the two reference times. On CPU cores each round has two new processes (GPUs differ:
+Theory of operation. A round is four calls: A B B A (A: reference, B: student), or, in every second round, B A A B. So a
+drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times divided by the
+geometric mean of the two reference times. On CPU cores each round has two new processes (GPUs differ:
 `backends.gpu.timing`). A process may have an advantage for its whole life (its cores, its pages). With new processes
-this is noise between rounds, which the interval covers, not a bias of all rounds. "Slow" needs many that agree.
+this is noise between rounds, which the interval covers, not a bias of all rounds. "Slow" needs many rounds that agree.
 
 The statistic is the median of the round ratios and its 98 % interval from order statistics: the number of rounds below
 the true median is binomial(n, 1/2) for any noise. So the interval is exact and assumes only that rounds are
@@ -35,9 +35,9 @@ Futility. A measurement that can no longer end as "slow" stops. The last look (a
 allowance. With six of them the student passes in any case: more rounds could only remove the flag "undecided".
 
 The faster calls. Other programs on the machine only add time. So "slow" also needs that the faster calls exceed the
-allowance: the 1/8 quantile of the student's times, divided by the reference's. For noise that lasts longer than a round
-may make rounds agree by accident. On virtual cores that share their hardware with other tenants, medians of ten rounds
-of identical kernels ranged from 0.4 to 1.6. A slow kernel is slow in its faster calls as well.
+allowance: the 1/8 quantile of the student's times, divided by the reference's. Without this condition, noise that lasts
+longer than a round could make rounds agree by accident. On virtual cores that share their hardware with other tenants,
+medians of ten rounds of identical kernels ranged from 0.4 to 1.6. A slow kernel is slow in its faster calls as well.
 
 Fitness. The two reference calls of every round are the same program on inputs of the same sizes. So their ratio (first
 over second) should be 1. The machine is unfit if the median of these ratios is outside 0.95 to 1.05 *and* their 98 %

@@ -38,8 +38,8 @@ def main(arguments: list[str]) -> int:
     parse = Parser(prog=f"{GRADER_COMMAND} board", description="Rank the right submissions by speed.")
     parse.path("folders", "--out folders of runs, the oldest first", "DIR", nargs="+")
     parse.add_argument("--names", action="store_true", help="show ids (default: pseudonyms)")
-    parse.path("--out", f"the page (default: {PAGE} in the last DIR)")
-    parse.path("--json", "write the entries of Gradescope's leaderboard by id, too")
+    parse.path("--out", f"file for the page (default: {PAGE} in the last DIR)")
+    parse.path("--json", "also write the entries of Gradescope's leaderboard, by student id, to this file")
     given = parse.parse_args(arguments)
     if missing := missing_library():
         raise UsageError(f"the page needs the package {missing}: `pip install {missing}`")
@@ -84,9 +84,9 @@ def fields(board: Board) -> dict[str, list[dict[str, object]]]:
 # ---- the page: its Content-Security-Policy allows the page's own style sheet, but no script and no network
 
 MOST_LINES = 60
-"""Maximum number of students in a chart of histories; more lines would be unreadable."""
+"""Maximum number of lines in a chart, one for each student; more lines would be unreadable."""
 CLOSE = 1.25
-"""If two ratios differ by less than this factor, the axis labels only one of them."""
+"""The axis labels the ratio 1.0 only if the lowest and the highest ratio differ from it by more than this factor."""
 WIDTH, HEIGHT, MARGIN = 640, 240, 34
 FOLDER = Path(__file__).parent
 
@@ -197,7 +197,7 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Return the stored pseudonyms by student id. Ignore pseudonyms with words from outside QUALITIES and ANIMALS."""
+    """Return the stored pseudonyms by student id. Skip pseudonyms that `_drawn` cannot have made."""
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -223,7 +223,7 @@ def _drawn(key: bytes, name: str, taken: set[str]) -> str:
     return pseudonym
 
 
-Ratio = tuple[float, float, float]
+Ratio = tuple[float, float, float]  # the student's time / the reference's time, and the ends of its interval
 
 
 @dataclass(frozen=True)
@@ -306,8 +306,8 @@ def _part(
     states: Sequence[str],
     stands: Mapping[str, str],
 ) -> PartBoard | None:
-    """Return a part's ranking and history; None if no student has a time to rank (`counted`). `stands`, made by
-    `persons`, maps each submission id to the one id under which its owner is ranked."""
+    """Return a part's ranking and history; None if no student has a time to rank (`counted`). `states` has one text for
+    each run, in order. `records` pairs each record with its run's text. `stands` is the result of `persons`."""
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, Point]] = {}
     for state, record in records:
@@ -357,8 +357,8 @@ def placed(found: Iterable[Place]) -> tuple[Place, ...]:
 
 
 def persons(entries: Iterable[Entry]) -> dict[str, str]:
-    """Return {submission id: the last submission id of the same person}. Ids belong to one person if they share an
-    e-mail address or an id on a platform. Names are not compared, because two students may have the same name."""
+    """Return {submission id: the last submission id of the same person}. Submissions belong to one person if they share
+    an e-mail address or an id on a platform. Names are not compared: two students may have the same name."""
     stands: dict[str, str] = {}
     known: dict[str, str] = {}
     for entry in entries:

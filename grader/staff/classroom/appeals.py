@@ -269,7 +269,8 @@ def middle(rounds: Sequence[Round]) -> int | None:
 
 
 def line(k: int, each: Round) -> str:
-    """Return one line on a round: its points, then each timed part's ratio beside the calibration file's ratio."""
+    """Return one line on a round: the points, each timed part's ratio and that of the calibration file, and the verdict
+    of each untimed part that did not pass."""
     beside = {part.id: part for part in each.calibration.parts}
     pieces = [f"round {k + 1}: {each.points:g} points, load {each.load[0]:.1f} to {each.load[1]:.1f}"]
     for part in each.result.parts:

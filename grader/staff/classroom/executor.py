@@ -37,8 +37,8 @@ from grader.staff.classroom.ledger import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 CALLS_OF_A_STEP = 200
-"""Number of calls, each at its full time limit, that fit into one phase: a call for each case, or the timed calls and
-warm-up calls of up to 24 rounds. The time budget of a measurement usually ends it earlier."""
+"""A phase may last as long as this number of calls at their time limit. It has one call for each case, or the warm-up
+calls and timed calls of up to 24 rounds. The time budget of a measurement usually ends it earlier."""
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """Seconds added to each limit for a busy machine and for work other than calls."""
@@ -53,8 +53,8 @@ small fraction of it. A worker above the limit is killed before the machine runs
 
 @dataclass(frozen=True)
 class Job:
-    """A submission to be judged. If `left` is set, only its parts and cases are judged, and the results of all
-    others are copied from the result.json at `before`."""
+    """A submission to be judged. If `left` is set, only the parts and cases that it lists are judged. The results of
+    all others are copied from the result.json at `before`."""
 
     submission_id: str
     source: Path

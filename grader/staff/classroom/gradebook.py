@@ -152,7 +152,7 @@ def machine_of(history: History, submission_id: str) -> str:
 
 
 def machines(history: History) -> list[MachineRow]:
-    """Return the cluster machines that judged this class, each with its latest test result."""
+    """Return a row for each cluster machine of this class, with its latest test result."""
     return [
         MachineRow(
             name=met.name,
@@ -187,7 +187,7 @@ def result_of(
 
 
 def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_hand: ByHand) -> Score:
-    """Return the score: points by the rubric and by hand, minus late days if the submission time is known."""
+    """Return the score: points by the rubric and by hand, minus the penalty for late days if the time is known."""
     late = late_s(assignment, entry)
     if late is not None:
         late = by_hand.days.get(entry.submission_id, Days()).late_s(late)

@@ -31,8 +31,8 @@ MOST_ALIKE = 3
 
 @dataclass(frozen=True)
 class Planned:
-    """One submission to grade. `reason` says why it is graded again; "" for the first time. If `left` is set, only
-    its parts and cases are judged, and the results of all others are copied from the result.json at `before`."""
+    """One submission to grade. `reason` says why it is graded again; "" for the first time. `left` and `before` are as
+    in `Job`: they limit the parts and cases to judge."""
 
     submission: Submission
     fingerprints: Fingerprints

@@ -448,7 +448,7 @@ def _identity(lock: int) -> str:
 
 @contextlib.contextmanager
 def _claimed(scratch: Path) -> Iterator[None]:
-    """Lock the scratch folder while the context lasts. The lock shows other processes that its writer still runs."""
+    """Lock the scratch folder while the context lasts. The lock shows other writers that its owner still runs."""
     with plainfile.folder(scratch) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield

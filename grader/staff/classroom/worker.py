@@ -60,10 +60,10 @@ class Held:
 class Slot:
     """One process's access to the locks that the workers on a machine share. Each timing locks a core or the machine.
 
-    A part's clock decides which resource its timing locks (`need_of`). A serial part is timed by the CPU time of one
-    pinned core, which work on other cores hardly affects. Such a timing locks one core (`core-K`), while timings on
-    other cores, builds and checks of results continue. A part with threads or on a GPU is timed by wall time. Such a
-    timing locks the machine, and no other work of the class runs. (Beside other work, a GPU reference took 4 to 18 ms.)
+    A part's clock decides which resource its timing locks (`need_of`). A serial part runs on one pinned core and is
+    timed by CPU time, which work on other cores hardly affects. Such a timing locks one core (`core-K`), while timings
+    on other cores, builds and checks of results continue. A part with threads or on a GPU is timed by wall time. Such a
+    timing locks the machine, and no other work runs. (Beside other work, calls of one GPU reference took 4 to 18 ms.)
 
     There are three kinds of lock files: `core-K`, `room` and `gate`. Workers lock `room` shared while they build or
     check results. A timing that needs the machine locks the room exclusively. A worker must lock `gate` for a moment

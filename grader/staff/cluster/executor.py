@@ -186,7 +186,7 @@ class ClusterExecutor:
             raise KitError(f"no machine of the cluster may judge: {one_line(reasons, 600)}")
 
     def _reconnect(self) -> Iterator[Event | None]:
-        """Connect again after the scheduler was lost. Jobs in progress return to the queue. None counts as the cause.
+        """Connect again after the scheduler was lost. Jobs in progress return to the queue, and no job gets the blame.
 
         Yield the events, and None while it waits.
         """

@@ -17,7 +17,7 @@ SILENT_S = 20.0
 """Seconds without a message after which a machine with jobs counts as lost. Its tasks report every two seconds."""
 
 PROVE_WITHIN_S = 600.0
-"""Time limit of a machine's first test, in seconds. It may compile the reference and the headers."""
+"""Time limit of a machine's test, in seconds. The test may compile the reference and the headers."""
 
 MOST_NAME = 56
 """Maximum number of characters of a machine's name, without the suffix that makes it unique."""

@@ -117,7 +117,7 @@ class Node:
 
     def _begin(self, request: Mapping[str, Any]) -> None:
         assert self.executor is not None
-        # The same submission may arrive twice, for example from a judge that has ended and from its successor.
+        # The same submission may arrive twice, for example if the judge lost the scheduler and connected again.
         name, known_as = f"{self.started}", str(request["submission_id"])
         place = self.scratch / f"job-{name}" / (known_as if is_id(known_as) else "submission")
         self.started += 1

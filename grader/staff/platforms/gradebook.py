@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[-+]?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})")
 
 @dataclass(frozen=True)
 class Target:
-    """A student in an export, and the cell of the grade. `locked` is the reason why it cannot be changed, or ""."""
+    """A student in an export, and the cell of the grade. `locked`: the reason why the grade cannot change, or ""."""
 
     person: Listed
     cell: Cell

@@ -1,8 +1,8 @@
 """The four steps of a release: collect the files, search them for secrets, test the archives, write them.
 
-Secrets are lines of the solution, of the reference and of staff files, and hidden seeds and case names. Short lines
-occur by chance, so a secret line has at least LEAST_CHARACTERS besides white space. Comments, heads of plain loops,
-lines of the starter, and preprocessor directives (the assignment's text quotes a pragma) are not secret.
+Secrets are lines of the solution, of the reference and of staff files, and the seeds and names of hidden cases. Short
+lines occur by chance, so a secret line has at least LEAST_CHARACTERS besides white space. Comments, heads of plain
+loops, lines of the starter, and preprocessor directives (the assignment's text quotes a pragma) are not secret.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ _KITS_OWN = ("grader/",)
 
 
 def secrets(kit: Kit) -> list[Secret]:
-    """Return all secrets: lines of the solution, the reference, hidden cases and keys, and hidden seeds."""
+    """Return all secrets: lines of the solution and of staff files, and the seeds and names of hidden cases."""
     found = [secret for name, text in kit.solutions.items() for secret in of_master(text, name)]
     # A reference may be written like a student's file. Lines that the starter has, too, are not secret.
     whole = "\n".join(kit.starters.values()).encode()

@@ -78,8 +78,8 @@ class ProofSetup:
         return self.folder / "cache"
 
     def share_what_every_build_needs(self) -> None:
-        """Copy the precompiled headers and the runner from the caller's cache. The release has the sources from which
-        they are compiled, so sharing them only saves time."""
+        """Copy the precompiled headers and the runner from the caller's cache. The release contains their sources and
+        could compile the same files, so the copy only saves time."""
         objectcache.share(cache_root(), self.cache, ("", ".plain", ".kit"))
 
     def environment(self) -> dict[str, str]:

@@ -7,8 +7,8 @@ near-identical submissions as one: code that a large group copied must not look 
 
 The likeness of a pair is the larger of two fractions. The first is the weight of the common fingerprints divided by
 the weight of the smaller file. The second is computed in the same way for a single function, including fingerprints
-with names: students who write the same short function independently rarely choose the same names. Submissions with
-hardly any own code form no pair.
+with names: students who write the same short function independently rarely choose the same names. Two submissions that
+both have hardly any own code form no pair.
 
 A second sign comes from outputs (`agreement`): submissions with equal *wrong* outputs on several inputs have the same
 bug in the same order of summation. Equal correct outputs prove nothing, because there are few orders of summation.
@@ -249,7 +249,7 @@ def main(arguments: list[str]) -> int:
     parse.path("--submissions", "the sources, if DIR has only results", "PATH")
     parse.path(
         "--starter",
-        "file that students got; its text does not count (the kit's module.cpp); may be repeated",
+        "file that students got; its text does not count (default: the assignment's); may be repeated",
         action="append",
     )
     parse.value("--source", "NAME", "name of the file to compare (default: the assignment's, module.cpp)")
