@@ -564,7 +564,7 @@ def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
     (alone,) = diagnose.settled([explained(2, 8, 16)])
     assert alone is not None and "Of all lengths" not in alone.message
     for each in diagnose.settled([explained(2, 8, 16), explained(4, 16)]):
-        assert each is not None and "Only blocks of the length 16 fit every input." in each.message
+        assert each is not None and "Of all block lengths, 16 fits the most inputs." in each.message
     # An output with few wrong elements excludes no mistake, because the part may have several outputs.
     few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
     (first, *_) = diagnose.settled([explained(16), explained(16), *few])

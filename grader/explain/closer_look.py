@@ -1,9 +1,9 @@
 """Extended explanation of a wrong or crashing part. It helps the student find the line; the verdict is already known.
 
-A message on a wrong result has these sentences, in this order: an access outside of an array, if a checked build (with
-sanitizers) finds one; facts common to all inputs; the wrong step of the computation; lines to look at; a command with
-the smallest sizes that fail. If the code for one sentence fails, only that sentence is missing. This module does not
-change verdicts, points, or the codes of diagnoses.
+If a checked build (with sanitizers) finds an access outside of an array, the message on a wrong result names it. Else
+the message names facts common to all inputs, and the wrong step of the computation. Edits that make the part right,
+lines to look at, and a command with the smallest sizes that fail may follow. If the code for one sentence fails, only
+that sentence is missing. This module does not change verdicts, points, or the codes of diagnoses.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NO_MULTIPLE = re.compile(r"right where \w+ is not a multiple of (\w+)")
 ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
-#: The length of a last tile: `i0 + T < N ? T : N - i0`, `i0 + T <= N ? T : N - i0`. Groups 1 and 3 are the beginnings.
+#: The length of a last tile: `i0 + T < N ? T : N - i0`, `i0 + T <= N ? T : N - i0`. Groups 1 and 3 should be equal.
 REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*-\s*(\w+)\b")
 #: Vector accesses under a mask, which AddressSanitizer does not check.
 MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
@@ -482,9 +482,9 @@ class Closer:
             return prober, None
 
     def _unread(self) -> tuple[list[str], str]:
-        """Return (inputs that the kernel ignores in a small wrong case, although right outputs depend on them; "").
+        """Return (inputs of the smallest wrong case that change the right outputs, but not the kernel's; "").
 
-        If it ignores all inputs on which right outputs depend, and these are several, return ([], the case's name).
+        If several inputs change the right outputs, and none changes the kernel's, return ([], the case's name).
         """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
@@ -568,8 +568,8 @@ class Closer:
     def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
         """Run the checked build on public inputs, if a wrong access to memory may be the cause; else return None.
 
-        With a known cause (`known`) it runs only if some elements are right. Memory outside of an array and freed
-        memory hold arbitrary values, so their effect may look like a mistake in a formula.
+        If the cause is `known`, it runs only if some elements are right or calls differ. Memory outside of an array and
+        freed memory hold arbitrary values, so their effect may look like a mistake in a formula.
         """
         if self.second is None:
             return None
@@ -648,10 +648,10 @@ class Closer:
         return [places, INDEX_LEAD, *lines] if lines else [places]
 
     def _zeros(self, checked: Checked | None) -> str:
-        if checked is None or not checked.is_right:
+        if checked is None or not checked.right_if_zeroed:
             return ""
         return (
-            f"on '{checked.is_right[0]}' the result is right only if all new memory is zeros: a variable has no "
+            f"on '{checked.right_if_zeroed[0]}' the result is right only if all new memory is zeros: a variable has no "
             "initial value, or memory keeps values of the previous call"
         )
 
@@ -743,7 +743,7 @@ class Closer:
         if self.body is None:
             return []
         oracle, wanted = self.kernel.oracle, [*bounds, *(dissected.clues if dissected else ())]
-        if checked is not None and checked.is_right:
+        if checked is not None and checked.right_if_zeroed:
             wanted += ["static", "bare", "fresh"]
         for name in found.unread[:1]:
             wanted += [f"input:{name}", *(f"input:{other}" for other in self._alike(name))]
@@ -772,7 +772,7 @@ class Closer:
         )
 
     def _suspected(self, known: bool) -> list[str]:
-        """Return the compiler's warnings for the function; if a mistake is `known`, only on uninitialized variables."""
+        """Return the compiler's warnings for the function; with a `known` mistake only on uninitialized variables."""
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []
         found = warnings.warned(self.source, self.judged.defines, self.body.first, self.body.last)

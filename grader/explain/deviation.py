@@ -51,7 +51,7 @@ def usual_axes(dimensions: int) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True)
 class Deviation:
-    """A wrong output of the right shape. `expected`, `actual`, `tolerance` (float64) and `wrong` (bool) have one shape.
+    """An output, usually a wrong one. `expected`, `actual`, `tolerance` (float64) and `wrong` (bool) have one shape.
 
     `sizes` and `inputs` are those of the call, by name. `tiles` names the sizes that are lengths of tiles.
     """
@@ -79,7 +79,7 @@ class Deviation:
     def agrees(
         self, wanted: Array, got: Array, slack: Array | None = None, wrong: Array | None = None
     ) -> bool:
-        """Return True if `got` is within `slack` of `wanted` in over 97 % of all and of the `wrong` elements."""
+        """Return True if `got` is within `slack` of `wanted` in over 97 % of all elements and of those in `wrong`."""
         slack, wrong = self.slack if slack is None else slack, self.wrong if wrong is None else wrong
         close = abs(got - wanted) <= slack
         return bool(wrong.any()) and bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)

@@ -32,8 +32,8 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake that explains the share _EXPLAINING of the informative outputs (see `settled`) is named without PARTLY. So
-#: is one that fewer than _FEWEST_AGAINST refute. Others are named only if they explain at least half of the outputs.
+#: A mistake is named without PARTLY if it explains the share _EXPLAINING of the informative outputs (see `settled`), or
+#: all but fewer than _FEWEST_AGAINST. Another mistake is named only if it explains at least half of them.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
@@ -195,7 +195,7 @@ class Explained(Diagnosis):
     def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
         """Return a Diagnosis (not Explained) that names only these suspects.
 
-        `counts` has the number of outputs that each explains. If only one tile length fits most outputs, it is named.
+        `counts` has the number of outputs that each explains. If a single tile length fits the most, it is named.
         """
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
         named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
@@ -211,7 +211,7 @@ class Explained(Diagnosis):
 
 
 def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
-    """Return a sentence with the only tile length that fits all outputs; "" if several fit or none matters."""
+    """Return a sentence with the tile length that fits the most outputs; "" if several do or none matters."""
     most = max((counts.get(name, 0) for suspect in suspects for name in suspect.names), default=0)
     lengths = {
         suspect.tiles[name]
@@ -221,7 +221,7 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
     }
     # On a single output many lengths fit equally well.
     return (
-        f" Only blocks of the length {lengths.pop()} fit every input."
+        f" Of all block lengths, {lengths.pop()} fits the most inputs."
         if len(lengths) == 1 and most > 1
         else ""
     )
@@ -317,8 +317,8 @@ def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
 def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
     """Return the most informative one of the diagnoses of several wrong cases.
 
-    On small or special inputs several bugs look alike. So a diagnosis with a cause is preferred, then one with a place,
-    then the most frequent code, then the largest case.
+    On small or special inputs several bugs look alike. So an unsteady result comes first, then a cause that half of the
+    diagnoses name, then a diagnosis without a cause. Of equals, the most frequent code wins, then the largest case.
     """
     # An output of zeros may come from sizes smaller than a tile: prefer other cases, unless these are far smaller.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]

@@ -80,13 +80,13 @@ class JudgedPart:
 class Checked:
     """Result of calls to the checked build (with sanitizers) of a part. `tried` are the names of the called cases.
 
-    `is_right` names cases that are wrong in the usual build, but right and without a bad access in this build: here all
-    new memory is zero.
+    `right_if_zeroed` names cases that are wrong in the usual build, but right and without a bad access in this build:
+    here all new memory is zero.
     """
 
     sites: Sites
     tried: list[str] = field(default_factory=list)
-    is_right: list[str] = field(default_factory=list)
+    right_if_zeroed: list[str] = field(default_factory=list)
     stopped: Samples | None = None
     """Samples of a call that did not end."""
 

@@ -77,7 +77,7 @@ _MOST_LOOKED_UP, _SAMPLED = 256, 16
 
 
 def copied(seen: Deviation) -> Found | None:
-    """Return code and words if wrong indices along an axis hold the right values of indices at one fixed distance.
+    """Return code and words if each wrong index along an axis holds another's right values, at one fixed distance.
 
     The code ends in "_copied", and the words name the place.
     """

@@ -49,7 +49,7 @@ def repairs(
     `facts` are the lines that the source text shows to be wrong: another line's edit must not distract from them.
 
     Edits are first called at the `smallest` sizes that fail, if these are known. Edits of the lines `near` come first:
-    after a crash each edit needs a new runner, and the time is limited. A second build tries the less likely edits.
+    after a crash each edit needs a new runner, and the time is limited. Further builds try the less likely edits.
     """
     body, part = judged.kernel.body, judged.kernel.part
     if body is None or part.table:
@@ -140,8 +140,8 @@ def _tiny(
 ) -> list[Case]:
     """Return [a wrong input of few elements], with which every edit is tried first; [] if none is found.
 
-    It has the `smallest` sizes that fail, unless these fail only with other values. No edit has the number `unused`: if
-    the output is a single number, which cannot choose an edit, the call returns None.
+    It has the `smallest` sizes that fail, unless these fail only with other values. No edit has the number `unused`. If
+    the first tensor is a single number, which has no room for an edit's number, the call returns None.
     """
     if smallest and wrong:
         case = replace(wrong[0], shape={**wrong[0].shape, **smallest})

@@ -64,7 +64,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Shrink the sizes `anchor` in turn while the kernel is wrong. Return them; None if it is right at `anchor`."""
+        """Shrink the sizes `anchor` in turn while the kernel is wrong. Return these sizes; None if it never is."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):

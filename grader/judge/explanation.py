@@ -325,5 +325,5 @@ class SecondBuild:
             return CALL_S
         found.tried.append(case.name)
         if run.is_right:
-            found.is_right.append(case.name)
+            found.right_if_zeroed.append(case.name)
         return run.call.cpu_s or 0.0

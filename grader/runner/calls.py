@@ -74,7 +74,7 @@ class Call:
     trace: str = ""
     """Torch operators and kernel launches of a call on a GPU, recorded by its runner (`gpu.tracing`)."""
     idle_s: float | None = None
-    """Wall seconds in which no thread ran or waited for a core; None if the runner is not stopped between calls."""
+    """Wall seconds in which no thread ran or waited for a core; None if unknown or without stops between calls."""
     own_s: float | None = None
     """Wall seconds without the time lost to other programs; None unless `idle_s` is known (`Watch.waits`)."""
 

@@ -32,9 +32,8 @@ SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
 """The first call after pinning is slower. If it is shorter than SHORT_CALL_S, it is repeated SETTLING_CALLS times. A
 longer call is repeated only while the first touch of new memory takes a good part of its time."""
 FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
-"""FAULT_S: seconds for the first touch of a page (3.5 ms for 8 MiB). FRESH_SHARE: share of a call's time that first
-touches may take; with more, the next call would be faster. STEADY_SHARE: the time of first touches no longer falls if
-it is above this share of their time in the call before."""
+"""FAULT_S: seconds for the first touch of a page (3.5 ms for 8 MiB). A long call is not repeated if first touches take
+at most FRESH_SHARE of its time. Nor is it if they take more than STEADY_SHARE of their time in the call before."""
 
 
 class Timed(Protocol):

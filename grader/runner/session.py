@@ -84,7 +84,7 @@ def json_header(header: dict[str, Any]) -> bytes:
 
 
 def how_it_ended(status: int) -> Call:
-    """Convert a wait status to a Call with the status "crash"."""
+    """Convert the status from waitpid() to a Call with the status "crash"."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         known = number in set(signal.Signals)
@@ -191,7 +191,7 @@ class PipeSession(Session):
         """
         self._reap, self.pid, self._scratch = reap, pid, scratch
         self._memory, self._encode = memory, encoded
-        self._stands = False
+        self._is_stopped = False
         self._begin: Callable[[], None] | None = None
         self._finish: Callable[[], None] | None = None
         self._request_fd, self._reply_fd, self._output_fd = pipes
@@ -388,7 +388,7 @@ class PipeSession(Session):
         `marks` are option bits of the payload length (`grader.runner.runner`).
         """
         # A stopped runner cannot read the payload memory, so the judge fills it before the clock starts.
-        ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._stands else None
+        ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._is_stopped else None
         if self._freezes:
             self._watch.resuming()
         cpu_started = cpu_clock_s(self.pid)
@@ -430,7 +430,7 @@ class PipeSession(Session):
         if self._freezes:
             self._freeze()
             stood_s = self._watch.stopped(cpu_s)
-            self._stands = stood_s is not None
+            self._is_stopped = stood_s is not None
             if cpu_s is not None and cpu_started is not None and stood_s is not None:
                 # If a thread still ran at the last byte, `cpu_ended` may lag by one tick: correct it.
                 cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)

@@ -88,9 +88,9 @@ class Watch:
     def stopped(self, call_cpu_s: float | None = None) -> float | None:
         """Observe how the runner stops, right after the stop signal. Return its CPU clock in seconds after the stop.
 
-        Returns None if it does not stop in time, or if the system does not report the clock. After
-        a call of many CPU seconds (`call_cpu_s`) a stop may take longer: threads may spin at the end of a
-        parallel region, wait for a core or free memory. A runner that often stops late does so on purpose.
+        Returns None if it does not stop in time, or if the system does not report the clock. After a call of many CPU
+        seconds (`call_cpu_s`) a stop may take longer: threads may spin at the end of a parallel region, wait for a core
+        or free memory. A runner that often stops late does so on purpose.
         """
         before_s = self._cpu_clock_s(self._pid)
         self._stops += 1
@@ -208,7 +208,7 @@ def _parent(pid: int) -> int:
 
 
 def _torchs_code(pid: int) -> frozenset[str] | None:
-    """Return the files that a zygote has mapped as code; None for other processes and if they cannot be read."""
+    """Return the files that a zygote has mapped as code; None if it is another process or hides them."""
     found = _code_of(pid, Excess())
     return found if any(TORCH_LIBRARY in path for path in found) else None
 

@@ -11,7 +11,7 @@ sandbox confines untrusted code to its own process, in layers. Each tier (A to D
 
 The judge starts a compiler through `run_limited`: in its own session, with its output read from a pipe up to a limit.
 At the end the whole process group is killed. In tiers A to C the judge starts `lock.py`, a script that locks itself and
-becomes the compiler. It sees the submission's text, the headers and an empty folder for its object, but no cache.
+becomes the compiler. The compiler sees the submission's text, headers and an empty folder for its object, but no cache.
 
 Native runners lock themselves before they become the student's program; `native.nativehost` lists their layers. They
 have a filter in tier D, too. The rest of this text is about runners with torch. These are forked by a zygote

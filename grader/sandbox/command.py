@@ -198,7 +198,7 @@ def _sandboxed(
 
 
 class _Patience:
-    """Remaining time of a running command and its descendants. Their processor time is read at least once a second."""
+    """Remaining time of a command. Its tree's CPU time is read once the wall time reaches it, then every second."""
 
     def __init__(self, pid: int, limit: TimeLimit) -> None:
         self.pid, self.limit = pid, limit

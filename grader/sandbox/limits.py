@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
-#: Limits on threads. The limit of a shared uid is higher, because it counts the user's other programs as well.
+#: Limits on threads: of a runner's own uid; of a shared uid, beyond its threads so far, as other programs start some.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 
 

@@ -19,7 +19,7 @@ import struct
 import sys
 from typing import Any
 
-#: Byte that the script writes when the lock is on, before the command; exit code if the lock failed.
+#: Byte that the script writes when the lock is on, before the command starts; exit code if the lock failed.
 ENTERED, EXIT_FAILED = b"1", 125
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SECCOMP_SET_MODE_FILTER = 1

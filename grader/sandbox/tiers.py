@@ -51,11 +51,11 @@ def bubblewrapped(
     """Return the words to put before a command, which then sees only these files, a bare /dev and an empty /tmp.
 
     Args:
-        read, write: paths that it sees under their own names, `write` with the right to write.
+        read, write: paths that the command sees under their own names, `write` with the right to write.
         places, changing: outside paths with the names that they have inside, `changing` with the right to write.
         own_user_namespace: True unless the caller is root: bwrap then needs a user namespace.
-        own_processes: give it a process namespace and /proc. Otherwise it has no /proc, and it replaces the process of
-            bwrap, so that the caller can read its CPU time.
+        own_processes: True for a process namespace and /proc. Otherwise the command has no /proc, and it replaces the
+            process of bwrap, so that the caller can read its CPU time.
         scratch_bytes: size of /tmp and of /dev/shm.
         devices, facts: device files, and files about the machine. Those of `facts` in /proc are left out.
     """
@@ -230,8 +230,8 @@ class Sandbox:
     ) -> list[str]:
         """Return the command line that runs the command in namespaces in tier A; in other tiers the command itself.
 
-        In the namespaces it sees the system, Python and these paths (see `bubblewrapped`), with `card` also the
-        devices of a GPU. `system` replaces the system and Python, except for the interpreter that `lock.py` needs.
+        There the command sees the system, Python and these paths (see `bubblewrapped`), with `card` also the devices
+        of a GPU. `system` replaces the system and Python, except for the interpreter that `lock.py` needs.
         `own_processes`: True for a process namespace of its own.
         """
         if self.bwrap is None:

@@ -42,9 +42,9 @@ def works_itself(
         shared: names of functions that call functions of another part.
         inputs: names of the function's parameters that hold its inputs.
 
-    The result False needs a call outside of all loops, or one that a loop repeats unchanged. It must get all inputs,
-    but none of the `own` functions. Also, loops of the `own` functions must use the inputs, and values made from them,
-    only for numbers that do not reach a result. These loops may write workspaces or copy a result.
+    The result False needs a call outside of all loops, or one that a loop repeats unchanged. This call must get all
+    inputs, but none of the `own` functions. Also, loops of the `own` functions must use the inputs, and values made of
+    them, only for numbers that do not reach a result. These loops may write workspaces or copy a result.
     """
     inlined = _Inlined(name, own)
     body = inlined.body

@@ -217,7 +217,7 @@ class Body:
         return list(dict.fromkeys(self.place(loop.line) for loops in around for loop in loops))
 
     def leaves(self) -> list[Place]:
-        """Return the `return` statements within a loop, of the first ones."""
+        """Return those of the first _MOST_EQUAL lines with `return` that are within a loop."""
         return [place for place in self.find(r"\breturn\b")[:_MOST_EQUAL] if self.enclosing(place.line)]
 
     def updates(self) -> list[Place]:

@@ -151,7 +151,7 @@ def line_of(code: str, at: int) -> int:
 
 
 def row_before(code: str, at: int) -> str:
-    """Return the text of a line before the offset `at`."""
+    """Return the text before the offset `at` in its line."""
     return code[code.rfind("\n", 0, at) + 1 : at]
 
 

@@ -48,7 +48,7 @@ NO_CARD = " (this machine has no GPU, and Triton's interpreter cannot do this)"
 
 
 class Failed(Exception):
-    """Raised if the file lacks the function, or if its result cannot be used. The text is for the student."""
+    """Raised if a function is missing, raises an exception or returns no usable result. The text is for the student."""
 
     is_missing = False
     """True if the function is not written yet."""

@@ -207,7 +207,7 @@ class Trace:
         return self.value(value) if recorded is None else recorded
 
     def constants(self, function: types.FunctionType) -> set[str]:
-        """Return the names of a kernel's constexpr arguments, even if the file calls this class by another name."""
+        """Return the names of a kernel's constexpr arguments, even if the file imports constexpr by another name."""
         mark = getattr(sys.modules.get(f"{LANGUAGE}.core"), "constexpr", None)
         return {
             name

@@ -434,7 +434,7 @@ class Zygote:
 
     def _clear_up(self) -> None:
         """Kill a broken zygote and all of its runners."""
-        # Kill it before its socket is closed: at the socket's end it would remove files that the next zygote needs.
+        # Kill the zygote before the socket is closed: at its end the zygote would remove files that the next one needs.
         self._process.kill()
         self._process.wait()
         self._control.close()

@@ -38,7 +38,7 @@ MODULE = Path(__file__).with_name("kernels.ptx")
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a set. `is_output`: an output. An input is filled with uniform numbers from `low` to `high`."""
+    """One tensor of a set: an output (`is_output`), or an input, filled with uniform numbers from `low` to `high`."""
 
     name: str
     shape: tuple[int, ...]
