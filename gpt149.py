@@ -49,7 +49,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     compare = "or compare (generate one text with each part); " if has_demo else ""
     parse = Parser(
         prog=STUDENT_PROGRAM,
-        description=f"Compile {source} and judge its kernels: results, time and memory beside the reference.",
+        description=f"Compile {source} and judge its kernels: results, time and memory compared with the reference.",
         epilog=EPILOG.format(studies="".join(f"  {name:9} {what}\n" for name, (_, what) in studies.items())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

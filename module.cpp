@@ -5,11 +5,11 @@
 // their order stay as they are: the tests call these functions through the table at the end of this file.
 // Add helper functions and standard headers as you like.
 //
-// Every tensor is float32 and arrives contiguous:
+// Every tensor is float32 and contiguous:
 //   Q, K, V    (B, H, N, d)    batch, head, token, channel of the head
 //   O          (B, H, N, d)    the result, softmax(Q * transpose(K)) * V for each (b, h) on its own
 // with no division by sqrt(d) and no mask. B, H, N, d and the tile sizes can be any number from 1 up: a tile
-// may be larger than what it has to cover, or leave a remainder.
+// may be larger than the matrix, or leave a remainder.
 
 #include <ATen/ATen.h>
 #include <torch/extension.h>
@@ -24,15 +24,15 @@
 // Given: between tensors and vectors
 // ----------------------------------------------------------------------------------------------------------
 
-// A tensor's values in row-major order, as a vector of their own: writing to the vector does not write to
-// the tensor.
+// Returns a copy of a tensor's values in row-major order. Writing to this vector does not change the
+// tensor.
 std::vector<float> formatTensor(torch::Tensor tensor) {
     tensor = tensor.contiguous();
     const float *first = tensor.data_ptr<float>();
     return std::vector<float>(first, first + tensor.numel());
 }
 
-// The way back: puts the values of a vector into a tensor with as many elements, and gives that tensor.
+// Copies the values of a vector into a tensor with as many elements, and returns this tensor.
 torch::Tensor fillTensor(torch::Tensor tensor, const std::vector<float> &values) {
     std::copy(values.begin(), values.end(), tensor.data_ptr<float>());
     return tensor;
@@ -42,8 +42,8 @@ torch::Tensor fillTensor(torch::Tensor tensor, const std::vector<float> &values)
 // Given: two accessors of a 2-D tensor, as examples
 // ----------------------------------------------------------------------------------------------------------
 
-// A matrix lies in memory row after row. With sizeX columns, row x begins at element x * sizeX. Indices are
-// passed by reference, so name them in variables: `int row = i0 + i;`, then `twoDimRead(A, row, j, N)`.
+// A matrix is stored row after row. With sizeX columns, row x begins at element x * sizeX. Indices are passed
+// by reference, so store them in variables: `int row = i0 + i;`, then `twoDimRead(A, row, j, N)`.
 inline float twoDimRead(std::vector<float> &tensor, int &x, int &y, const int &sizeX) {
     return tensor[x * sizeX + y];
 }
@@ -56,8 +56,8 @@ inline void twoDimWrite(std::vector<float> &tensor, int &x, int &y, const int &s
 // PART 0 (warm-up): the same for 4-D tensors
 // ----------------------------------------------------------------------------------------------------------
 
-// Gives element (x, y, z, b). sizeX, sizeY, sizeZ are the lengths of the second, third and fourth dimension,
-// so that for Q a call reads fourDimRead(Q, b, h, i, k, H, N, d).
+// Returns element (x, y, z, b). sizeX, sizeY, sizeZ are the lengths of the second, third and fourth
+// dimension. For example, an element of Q is fourDimRead(Q, b, h, i, k, H, N, d).
 inline float fourDimRead(std::vector<float> &tensor, int &x, int &y, int &z, int &b, const int &sizeX,
                          const int &sizeY, const int &sizeZ) {
     // BEGIN SOLUTION
@@ -83,8 +83,8 @@ inline void fourDimWrite(std::vector<float> &tensor, int &x, int &y, int &z, int
 // PART 1: naive attention
 // ----------------------------------------------------------------------------------------------------------
 
-// For each (b, h): fill QK_t with Q * transpose(K), turn each of its rows into a softmax, multiply by V into
-// O.
+// For each (b, h): store Q * transpose(K) in QK_t, replace each row of QK_t by its softmax, and store
+// QK_t * V in O.
 // Workspace: QK_t (N, N), zeros on entry, shared by all (b, h), one after the other.
 torch::Tensor myNaiveAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor,
                                torch::Tensor QK_tTensor, int B, int H, int N, int d) {
@@ -145,13 +145,13 @@ torch::Tensor myNaiveAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
 // PART 2: blocked matrix products, softmax not fused
 // ----------------------------------------------------------------------------------------------------------
 
-// The side of a square tile, in elements. Tried out with `python gpt149.py part2 -D TILE_SIZE=8`.
+// The side of a square tile, in elements. To try another one: `python gpt149.py part2 -D TILE_SIZE=8`.
 #ifndef TILE_SIZE
 #define TILE_SIZE 16
 #endif
 
-// As part 1, with both matrix products worked off in tiles of TILE_SIZE x TILE_SIZE. Neither N nor d need be
-// a multiple.
+// Like part 1, but both matrix products are computed in tiles of TILE_SIZE x TILE_SIZE. N and d need not be
+// multiples of TILE_SIZE.
 // Workspace: QK_t (N, N), zeros on entry, shared by all (b, h), one after the other.
 torch::Tensor myUnfusedAttentionBlocked(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor,
                                         torch::Tensor QK_tTensor, int B, int H, int N, int d) {
@@ -174,7 +174,7 @@ torch::Tensor myUnfusedAttentionBlocked(torch::Tensor QTensor, torch::Tensor KTe
                         int kEnd = std::min(k0 + T, d);
                         for (int i = i0; i < iEnd; i++) {
                             for (int j = j0; j < jEnd; j++) {
-                                // Start from zero: QK_t still holds the last head's weights.
+                                // Start from zero: QK_t still has the previous head's weights.
                                 float score = k0 == 0 ? 0.0f : twoDimRead(QK_t, i, j, N);
                                 for (int k = k0; k < kEnd; k++) {
                                     score += fourDimRead(Q, b, h, i, k, H, N, d) *
@@ -231,9 +231,9 @@ torch::Tensor myUnfusedAttentionBlocked(torch::Tensor QTensor, torch::Tensor KTe
 // PART 3: fused attention with OpenMP
 // ----------------------------------------------------------------------------------------------------------
 
-// A row of O needs one row of scores only, so N x N memory is not needed: work a row off completely, then
-// the next. Rows do not depend on one another: share them out with OpenMP.
-// Workspace: temp (threads, N), zeros on entry. A thread uses the row omp_get_thread_num() and no other.
+// A row of O needs only one row of scores, so N x N memory is not needed: complete one row after the other.
+// Rows do not depend on one another, so OpenMP's threads can share them.
+// Workspace: temp (threads, N), zeros on entry. A thread may use only the row omp_get_thread_num().
 torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor,
                                torch::Tensor tempTensor, int B, int H, int N, int d) {
     torch::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
@@ -266,7 +266,7 @@ torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
                     rowSum += weight;
                 }
 
-                // Row by row of V, not column by column: what lies together in memory is used together.
+                // Read V row by row, not column by column: neighbours in memory are read one after the other.
                 for (int j = 0; j < N; j++) {
                     float weight = twoDimRead(temp, row, j, N) / rowSum;
                     for (int k = 0; k < d; k++) {
@@ -293,8 +293,8 @@ torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
 
 // Follows the pseudo-code of the handout: for each block j of K and V, for each block i of Q.
 // Workspace, zeros on entry: tiles Qi, Oi, PV (Br, d), Kj, Vj (Bc, d), Sij, Pij (Br, Bc); row sums Li, Lij,
-// Lnew (Br) of one block, and L (N) of all rows. L belongs to one (b, h): it starts from zero again for the
-// next.
+// Lnew (Br) of one block, and L (N) of all rows. L belongs to one (b, h): set it to zero for the next
+// one.
 torch::Tensor myFlashAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor,
                                torch::Tensor QiTensor, torch::Tensor KjTensor, torch::Tensor VjTensor,
                                torch::Tensor SijTensor, torch::Tensor PijTensor, torch::Tensor PVTensor,

@@ -1,7 +1,7 @@
-"""Build of the wheel: the kit as one folder laid out as a checkout, and a path file that puts it on Python's path.
+"""Builds the wheel: the folder `gpt149_kit`, arranged like a checkout, and a .pth file that puts it on Python's path.
 
-The kit finds its labs, configurations and sources beside one another. So a wheel holds them as a checkout does, in
-`gpt149_kit`, and no folder called `labs` or `configs` of its own among a user's packages.
+The kit finds its labs, configurations and sources by their places in a checkout. In a folder of their own, names such
+as `labs` or `configs` are not mixed with other packages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def note_commit(folder: Path) -> None:
 
 
 class BuildKit(build_py):
-    """Copy whole folders: a file of a lab needs no entry in any list."""
+    """Copies whole folders, so that a new file of a lab needs no entry in a list."""
 
     def run(self) -> None:
         if self.editable_mode:
@@ -47,7 +47,7 @@ class BuildKit(build_py):
 
 
 class Sources(sdist):
-    """Sources without their repository: a wheel that is built from them names the same commit."""
+    """Makes a source archive with a note of the commit, because a wheel that is built from it has no repository."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)

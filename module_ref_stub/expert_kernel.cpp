@@ -41,8 +41,8 @@ constexpr float kLowest = -1e38f;
 // Factor from unscaled scores to the argument of weightOf.
 constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
-// Largest accepted score - shift, and its weight. With weights up to 2^33, sums and O (for |V| < 1e24) are far from
-// overflow. If weights saturate, a sum above kMostWeight shows that a score was too large.
+// Largest accepted difference score - shift (kMostScore), and its weight. With weights up to 2^33, sums and O (for |V|
+// < 1e24) are far from overflow. If weights saturate, a sum above kMostWeight shows that a score was too large.
 constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
 
 // Largest maximum of a tile, as an unscaled score, for which `trustingBlock` is used. Random matrices of up to 128

@@ -183,7 +183,7 @@ void blocked(const float *Q, const float *K, const float *V, float *QK_t, int B,
 }
 
 // Number of dependent additions that take as long as torch's view in part 3's loop (see `fused`). The reference has no
-// torch and makes additions instead. The view (index, flatten, contiguous) took as long as 1000 to 3000: 2.5-9 us.
+// torch and makes additions instead. The view (index, flatten, contiguous) took 2.5-9 us, like 1000 to 3000 additions.
 constexpr int kViewSteps = 1800;
 
 float viewOfRow(float first) {

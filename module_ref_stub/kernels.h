@@ -7,7 +7,7 @@
 #include <cstddef>
 
 // Row-major offset of element (x, y, z, b). sizeX, sizeY and sizeZ are the second, third and fourth dimension.
-// Static, because kernels.cpp is compiled once per instruction set: the linker could give one the copy of another.
+// Static, because kernels.cpp is compiled once per instruction set: else the linker would keep one copy for all.
 static inline std::size_t gpt149_offset4d(const int &x, const int &y, const int &z, const int &b, const int &sizeX,
                                           const int &sizeY, const int &sizeZ) {
     return static_cast<std::size_t>(((x * sizeX + y) * sizeY + z) * sizeZ + b);

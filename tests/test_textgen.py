@@ -128,7 +128,7 @@ def entry(first: int, last: int, shape: object = (1,), dtype: str = "F32") -> di
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("v.tiktoken", b"no ranks here\n", ":1: not 'base64 number'"),
+        ("v.tiktoken", b"no ranks here\n", ":1: a line of a .tiktoken file is 'base64 number'"),
         ("v.tiktoken", b"YQ== 0\nYQ== 1\n", ":2: .* twice"),
         ("v.tiktoken", tokenizer.rank_lines(BYTES[:255]), "lacks 1 of the 256 one-byte"),
         ("v.tiktoken", base64.b64encode(b"a") + b" 7\n", "not numbered from 0"),

@@ -170,7 +170,7 @@ def load(path: Path = PLAYS, vocabulary: Path | None = None) -> Loaded:
 def _check_vocabulary(path: Path, words: Tokenizer, config: Config, fingerprint: str | None) -> None:
     if not 0 <= config.vocab_size - len(words) <= MOST_PADDING:
         raise UsageError(
-            f"{path} is not this model's vocabulary: it has {len(words)} tokens, but the model {config.vocab_size}"
+            f"{path} is not this model's vocabulary: it has {len(words)} tokens, the model {config.vocab_size}"
         )
     if fingerprint is not None and words.fingerprint != fingerprint:
         raise UsageError(f"{path} is not the vocabulary that this model was trained with: its tokens differ")

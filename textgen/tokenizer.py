@@ -91,7 +91,7 @@ class TextStream:
 
 
 def train(text: str, size: int) -> Tokenizer:
-    """Merge the most frequent byte pairs until there are `size` tokens or no pairs (Sennrich et al. 2016).
+    """Return a vocabulary of `size` tokens, or fewer if no byte pairs are left to merge (Sennrich et al. 2016).
 
     Of equally frequent pairs, the greater one (compared as bytes) is merged, so that the ranks depend only on the text.
     Each distinct word is stored once, with its count, so that training on a few hundred kilobytes takes only seconds.
@@ -167,7 +167,7 @@ def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
             token = base64.b64decode(fields[0], validate=True)
         except (ValueError, binascii.Error):
             raise UsageError(
-                f"{path}:{number}: not 'base64 number', as each line of a .tiktoken file"
+                f"{path}:{number}: a line of a .tiktoken file is 'base64 number', and this line is not"
             ) from None
         if token in ranks or not token:
             raise UsageError(f"{path}:{number}: this line's token is empty or occurs twice in the file")

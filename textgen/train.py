@@ -222,7 +222,7 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m textgen.train", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the two files go")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the results")
     parser.add_argument(
         "--corpus", type=Path, metavar="FILE", help="UTF-8 text to train on (default: generated plays)"
     )

@@ -41,7 +41,7 @@ POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes`: B, H, N; with tiles Br, Bc."""
+    """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes` has B, H, N, for tiles Br, Bc."""
     for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
         if keys < 2:
             continue  # with one key, any weight is in the right proportion
@@ -273,7 +273,7 @@ def _between_blocks(off: Array, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _listed(which: Array) -> str:
-    """Return words for the chosen keys, for a verb in the singular. `which` (keys,) is True for each chosen key."""
+    """Return the chosen keys as the subject of a singular verb. `which` (keys,) is True for each chosen key."""
     keys = np.flatnonzero(which).tolist()
     if len(keys) == 1:
         return f"key {keys[0]} of {len(which)}"
@@ -366,7 +366,7 @@ def formulas(shape: Mapping[str, int]) -> Iterator[tuple[str, str, tuple[int, ..
     yield "wrong_strides", "sizeX and sizeY are swapped", (X * Y * Z, X * Z, Z, 1, 0)
     yield "wrong_strides", "sizeX and sizeZ are swapped", (X * Y * Z, X * Y, X, 1, 0)
     yield "wrong_strides", "sizeY and sizeZ are swapped", (X * Y * Z, Y * Z, Y, 1, 0)
-    yield "wrong_strides", "sizeY is where sizeX belongs and so on", (W * X * Y, X * Y, Y, 1, 0)
+    yield "wrong_strides", "sizeY is used for sizeZ, and sizeX for sizeY", (W * X * Y, X * Y, Y, 1, 0)
     yield "missing_factor", "The stride of x lacks the factor sizeX", (Y * Z, Y * Z, Z, 1, 0)
     yield "missing_factor", "The stride of x lacks the factor sizeY", (X * Z, Y * Z, Z, 1, 0)
     yield "missing_factor", "The stride of x lacks the factor sizeZ", (X * Y, Y * Z, Z, 1, 0)

@@ -163,7 +163,7 @@ def measure(
         }
         torch_parts = [each for each in assignment.parts if not kind_of(each).is_students]
         if not torch_parts:
-            raise KitError("the assignment has no part that is PyTorch's own: there is no ladder without it")
+            raise KitError("the assignment has no part with a torch_function, which a ladder needs")
         torch_runner = runner("torch", "", cores)
         calls["pytorch"] = lambda: check(torch_runner, binding.request(torch_parts[0], shape, inputs))
         found: list[dict[str, float]] = []
@@ -256,7 +256,7 @@ WORDS = {
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:
-    """Return where a kernel that takes `ratio` times as long as the part's reference stands among the rungs."""
+    """Compare a kernel, which takes `ratio` times as long as the part's reference, with the rungs."""
     times = {rung: known.against_reference[rung] / ratio for rung in RUNGS}
     return Standing(**times, peak_percent=100 * known.peak_against_reference / ratio, cores=known.cores)
 
@@ -339,7 +339,7 @@ def parser(arguments: list[str]) -> Parser:
     parse.add_argument("part", metavar="PART", help="part1 to part4")
     commandline.add_sizes(parse, chosen_options(arguments))
     parse.path("--module", "the file to judge, or its folder (module.cpp)", "PATH")
-    parse.add_argument("--rounds", metavar="n", default="7", help="times to time each kernel (%(default)s)")
+    parse.add_argument("--rounds", metavar="n", default="7", help="calls of each kernel (%(default)s)")
     parse.path("--config", "another assignment file (YAML)", default=PUBLIC_CONFIG)
     return parse
 
@@ -352,7 +352,7 @@ def main(arguments: list[str]) -> int:
     assignment = load(given.config)
     parts = {part.id: part for part in assignment.parts if applies(part)}
     if given.part not in parts:
-        raise UsageError(f"no part '{given.part}' with a frontier: choose {', '.join(parts)}")
+        raise UsageError(f"'{given.part}' is not a part with a frontier: choose {', '.join(parts)}")
     part = parts[given.part]
     rounds = whole_number(given.rounds, "--rounds", 1, MOST_ROUNDS)
     chosen = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)

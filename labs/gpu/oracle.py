@@ -412,7 +412,7 @@ class Flash(OnGpu):
 
 
 def _reading(suspect: Suspect, scene: Heads, output: str):  # type: ignore[no-untyped-def]
-    """Return a function that returns the suspect's prediction of one output; None without a prediction."""
+    """Return a function that returns the suspect's prediction of one output, or None if the suspect has none."""
 
     def predict(_: object) -> Array | None:
         found = suspect.predicted(scene)

@@ -3,7 +3,7 @@
 The tolerance (error budget) counts the rounding errors of a right kernel, in units of the roundoff u = 2^-24, relative
 to each element:
 
-- exp(x - m): the difference has an error of u |x - m|, which is a relative error of exp(). |x - m| counts up to 110,
+- exp(x - m): the difference has an error of u |x - m|, which is a relative error of exp(). |x - m| is limited to 110,
   beyond which exp() is 0. Kernels that use exp2() scale by log2(e) first and so round x and m themselves: their errors
   are u |x| log2(e) and u |m| log2(e).
 - The sum of C numbers. A plain float sum may have an error of u C (Higham, Accuracy and Stability of Numerical
@@ -91,7 +91,7 @@ _FACTORS = (
 
 
 def lost_tail(seen: Deviation) -> Found | None:
-    """Return code and message if a float sum in SIMD lanes, which loses some small terms, explains it; else None."""
+    """Return code and message if a float sum in SIMD lanes, which loses small terms, explains the output; else None."""
     scene, cut = scene_of(seen)
     for suspect in suspects.LANES:
         predicted = suspect.predicted(scene)

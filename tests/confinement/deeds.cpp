@@ -1,4 +1,4 @@
-// Attacks of a kernel on the machine on which it runs, with the runner's interface. Compiled without torch.
+// Attacks that a kernel could make on its machine, in a file with the interface of a runner. Compiled without torch.
 // Each attack is a function, called a deed, that takes a number and returns its result. Many deeds must not return.
 
 #include <dirent.h>

@@ -4,7 +4,7 @@ Theory of operation. native/cachesim.cpp runs through the loops of a part as the
 to a tensor goes to a model of one cache. It evicts the least recently used line. A write first fetches its line, which
 is written back when it is evicted. By default the cache is fully associative, as the formulas assume, so only its size
 matters. With `ways`, an address selects a set as in a real cache: rows that lie a power of two apart compete for the
-same lines. There is one level, without prefetching, which changes when lines are fetched but not how many.
+same lines. There is one level, without prefetching. (Prefetching changes when lines are fetched, but not how many.)
 
 The formulas count lines of L floats for S = Q * transpose(K) of one head, if two rows do not fit into the cache:
 
@@ -118,7 +118,7 @@ MOST_ACCESSES = 1 << 37
 @dataclass(frozen=True)
 class CacheStudy:
     """Traffic of some of the KERNELS in some caches, for some shapes. `scores_only`: True for Q K^T alone. `found`: the
-    simulated traffic. `counted`: the lines that cachegrind counts for a student's kernels, else None."""
+    simulated traffic. `counted`: the lines that cachegrind counts for a student's kernels; None for other kernels."""
 
     kernels: tuple[str, ...]
     models: tuple[Model, ...]

@@ -1,12 +1,12 @@
 """`roofline`: the speed of the parts, the reference and PyTorch, compared with this machine's limits.
 
 A kernel with I operations per byte moved cannot be faster than the smaller of two limits: the peak, and I times the
-bandwidth. Peak and bandwidth are measured (`grader.study.facts`), for one thread and for all cores. Every kernel counts
-as 4 N^2 d operations per head: the two matrix products. Other operations do not count.
+bandwidth. Peak and bandwidth are measured (`grader.study.facts`), for one thread and for all cores. The operations of
+every kernel are counted as 4 N^2 d per head: the two matrix products alone.
 
-Bytes are counted in two ways. Every kernel moves the compulsory bytes: Q, K and V are read once, O is written once. The
-part's loops move the simulated bytes in a simulator (`labs.attention.studies.cache`). The simulator has one head, and a
-cache as large as this machine's last-level cache. The figure uses compulsory bytes for PyTorch, whose loops
+Bytes are counted in two ways. Every kernel moves the compulsory bytes: Q, K and V are read once, O is written once.
+Simulated bytes are those that the part's loops move in a simulator (`labs.attention.studies.cache`). Its cache is as
+large as this machine's last-level cache, and serves one head. The figure uses compulsory bytes for PyTorch, whose loops
 are unknown, and simulated bytes for all other kernels.
 """
 

@@ -295,7 +295,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
                     lambda s, at_tile=at_tile, rows_outside=rows_outside: _shared_rows(
                         s, at_tile, rows_outside
                     ),
-                    (f"{at_tile} at the row of the tile, {order}",),
+                    (f"{at_tile} at the row within the tile, {order}",),
                     seen_in=_L,
                 )
     yield Suspect(
@@ -303,7 +303,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
         "Q is read at the row within the tile: every block of rows is computed from the queries of the first block. "
         "Read it at the row of the matrix (the first row of the block plus the row within the block).",
         lambda s: s.truth_all[:, s.rows % s.shape["Br"]],
-        ("Q at the row of the tile",),
+        ("Q at the row within the tile",),
     )
     yield Suspect(
         "q_tile_row",
@@ -348,7 +348,7 @@ def _keys_of_tile() -> Iterator[Suspect]:
             f"{names} read at the row within the tile: every block of keys is the first block again. Read at the row "
             "of the matrix (the first row of the block plus the row within the block).",
             lambda s, of_k=of_k, of_v=of_v: _other_keys(s, of_k, of_v, 0),
-            (f"{names} at the place in the tile",),
+            (f"{names} read at the row within the tile",),
         )
         yield Suspect(
             code,
@@ -365,7 +365,7 @@ def _keys_of_tile() -> Iterator[Suspect]:
             "later_operand",
             f"From the second block of keys on {words}; in the first block it is right.",
             lambda s, used=used, meant=meant: _from_second_block(s, used, meant),
-            (f"{used} for {meant} from the second block on",),
+            (f"{used} in place of {meant} from the second block on",),
         )
 
 

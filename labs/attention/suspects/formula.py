@@ -9,7 +9,7 @@ from ..scene import Scene
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)
-#: Largest score of which exp(exp(score)) is finite in float32.
+#: Largest score for which exp(exp(score)) is finite in float32.
 _TWICE = 4.48
 
 
@@ -27,7 +27,7 @@ SUSPECTS += [
         lambda s: s.attend(s.scores / s.d) if s.d > 1 else None),
     row("mean_of_values", "uniform_softmax",
         "Every row is the plain mean of V's rows, as if all weights were equal. Are the scores computed at all, does "
-        "each key j have its own row of K in them, and does exp() get them?",
+        "the score of key j use row j of K, and is exp() called with the scores?",
         lambda s: np.broadcast_to(s.v.mean(1, keepdims=True), s.truth.shape)),
 ]  # fmt: skip
 
@@ -62,8 +62,8 @@ SUSPECTS += [
         "The output is Q K^T V: the softmax between the two products is missing or has no effect.",
         lambda s: s.scores @ s.v),
     row("not_normalised", "not_normalised",
-        "The rows of the softmax do not sum to 1: each row of the output is as many times too large as the sum of "
-        "its exp(score). Divide by that sum.",
+        "The rows of the softmax do not sum to 1: each row of the output is multiplied by the sum of its "
+        "exp(score). Divide by that sum.",
         lambda s: s.weights @ s.v),
     row("divided_by_maximum", "not_normalised",
         "The rows of the softmax do not sum to 1: the output is that of a division by each row's largest weight, not "

@@ -472,7 +472,7 @@ CLOCKS = [
     Threat(
         "B4",
         "more cores than it was given",
-        PASS,  # The filter refuses it; the flag `chooses_cores` is a note.
+        PASS,  # The filter refuses sched_setaffinity; the flag `chooses_cores` is a note.
         """
         cpu_set_t all;
         CPU_ZERO(&all);

@@ -26,7 +26,7 @@ from grader.study import watch_races
 class End:
     """Required end of a row (an attempt or a control): the verdict, flags and texts that its result must have.
 
-    Without `flags`, the part must have no flag for people, unless `any_flag` allows all.
+    Without `flags`, the part must have no flag that a person has to look at, unless `any_flag` is True.
     """
 
     #: Allowed verdicts.
@@ -282,8 +282,8 @@ def judge(
     table: bool = True,
     **confinement: object,
 ) -> SubmissionResult:
-    """Judge a file in `folder`. `table`: profile right kernels in a process with torch, as when students call the kit;
-    grading a class does not. `named`: values from `places`. `confinement`: `evaluate`'s sandbox arguments."""
+    """Judge a file in `folder`. `table`: True to profile right kernels in a process with torch, as a student's own run
+    does; False as for a class. `named`: values from `places`. `confinement`: `evaluate`'s sandbox arguments."""
     first = submission.first
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "module.cpp"

@@ -108,7 +108,7 @@ MISTAKES += [
 def _online(h: Heads, tile: int, say: str) -> Outputs | None:
     """Return O and L if the accumulator, the sum ("l") or both are not rescaled; None with a single tile.
 
-    `say`: "acc" or "l" is not rescaled, or "neither" is.
+    `say`: "acc" or "l" if only this one is not rescaled, "neither" if both are not.
     """
     if h.keys <= tile:
         return None

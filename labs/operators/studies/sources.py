@@ -277,7 +277,7 @@ LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=
 
 
 def fast_kernels(folder: Path, level: str = "") -> SourceReference:
-    """Return the fast kernels, built for `level`, one of LEVELS; for "" with only the assignment's flags."""
+    """Return the fast kernels, built with the flags of `level`, one of LEVELS; for "", without further flags."""
     return SourceReference(folder, FAST, level=level, flags=level_flags(level))
 
 

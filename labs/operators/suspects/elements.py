@@ -26,7 +26,7 @@ def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
 
 
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
-    """Register mistakes of O = `combine`(A, B), such as returning `other`(A, B). The names are used in words."""
+    """Register mistakes of O = `combine`(A, B), such as returning `other`(A, B). Messages call them by their names."""
 
     @mistakes.gives(
         "broadcast_wrong_axis",

@@ -79,8 +79,8 @@ class Deviation:
 @dataclass(frozen=True)
 class Agreement:
     """Result of comparing `steps` steps: the number of compared calls, and the largest ratio of an error to its budget.
-    `loss_apart` is the largest difference of the losses relative to PyTorch's, found in step `loss_step` (0 if they
-    were always equal)."""
+    `loss_apart` is the largest difference of the losses, relative to PyTorch's. `loss_step` is the first step with a
+    difference above LOSS_LIMIT; without one, the step with the largest; 0 if losses were always equal."""
 
     steps: int
     calls: int
@@ -101,12 +101,12 @@ class Agreement:
             return "no step was compared with PyTorch's"
         rounding = f"at most {self.largest_share:.2g} of the error that rounding explains"
         calls = f"all {self.calls} calls agree with PyTorch ({rounding})"
-        losses = f"losses lie within {self.loss_apart:.1e} of PyTorch's"
         if self.is_close:
+            losses = f"losses lie within {self.loss_apart:.1e} of PyTorch's"
             return f"{self.steps} steps in lockstep: {calls}, and {losses}"
         return (
-            f"{self.steps} steps in lockstep: {calls}, but {losses}, beyond {LOSS_LIMIT:.0e}, first in step "
-            f"{self.loss_step}: training has amplified rounding errors; try a smaller --rate"
+            f"{self.steps} steps in lockstep: {calls}, but losses differ by up to {self.loss_apart:.1e}, "
+            f"more than {LOSS_LIMIT:.0e} first in step {self.loss_step}: rounding errors grew; try a smaller --rate"
         )
 
 
