@@ -49,7 +49,7 @@ def assignment() -> Assignment:
 
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
-    """Return a CPU time of `ratio` x 160 ms. `slow`: the verdict. `graded`: False if points do not depend on it."""
+    """Return a CPU time of `ratio` x 160 ms. `slow`: True for this verdict. `graded`: False if it earns no points."""
     verdict, flags = "slow" if slow else "pass", () if graded else ("not_graded",)
     interval = (ratio * 0.97, ratio * 1.04)
     return Timing(160.0, 160.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, True, flags=flags)

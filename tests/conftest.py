@@ -38,7 +38,7 @@ from grader.judge.bench import Options  # noqa: E402
 from grader.judge.evaluate import evaluate  # noqa: E402
 from grader.sandbox import Sandbox, choose  # noqa: E402
 
-# By default Hypothesis fails a test if an example takes 200 ms, as on a busy machine. So this limit is removed.
+# By default Hypothesis fails a test if an example takes 200 ms. Busy machines exceed this limit, so it is removed.
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
@@ -57,7 +57,7 @@ def pytest_configure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Return the argument's name as id of bytes, which may differ between parallel workers; None for pytest's id."""
+    """Return an id for bytes, which may differ between parallel workers: the argument's name. Else None."""
     return argname if isinstance(val, bytes) else None
 
 
@@ -234,7 +234,7 @@ def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageEr
 def python(
     *arguments: object, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, **environment: object
 ) -> subprocess.CompletedProcess[Any]:
-    """Run Python in a folder without input, with these additional variables. `text`: False to read bytes."""
+    """Run Python in `folder`, with additional environment variables and no input. `text`: False to read bytes."""
     given = {**os.environ, **{name: str(value) for name, value in environment.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
     return subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env=given, **options)

@@ -82,7 +82,7 @@ def softmax(x, y):
     _softmax(x, y)
     _known[y.data_ptr()] = y.clone()
 """
-#: A softmax that also executes a statement, in every call after the first ones.
+#: A softmax that also executes `statement`, in every call after the first `first` calls.
 COUNTED = """
 _softmax, _calls = softmax, 0
 def softmax(x, y):
@@ -99,7 +99,7 @@ WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
 #: Clock rates in the four calls of a round, A B B A, in MHz.
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
-#: Kinds of all rounds, in order, by the simulated verdict of rounds on few sets of tensors. "unfit": it cannot be used.
+#: Kinds of all rounds, in order, by the simulated verdict of rounds on few sets of tensors. "unfit": no valid verdict.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 

@@ -266,7 +266,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
-    """Return attention with the last head's scores in every head; `of_batch`: those of the last head of its batch."""
+    """Return attention with the scores of the last head in every head. `of_batch`: True for each batch's own last."""
     last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
     return attend(x, last.expand_as(scores(x)))
 

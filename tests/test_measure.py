@@ -71,7 +71,7 @@ def self_timed(self_ratios: Sequence[float], student: float = 100.0) -> list[Rou
 
 
 def early_end(rounds: Sequence[Round], policy: TimePolicy = CPU, most: int = 7) -> int | None:
-    """Return after how many rounds a measurement ends before its first look (a planned check), or None."""
+    """Return the number of rounds of a measurement that ends before its first look (a planned check), else None."""
     return next((n for n in range(1, most + 1) if enough(rounds[:n], policy)), None)
 
 

@@ -61,7 +61,7 @@ def test_a_kernel_sees_no_files_libraries_or_rights(host: NativeHost, probe: Pat
     assert [line for line in lines if line.startswith("SAW")] == []
     assert len([line for line in lines if line.startswith("no ")]) > 90
     assert [line for line in lines if line.startswith("open")] == [f"open descriptor {fd}" for fd in range(6)]
-    # Allowed are the program itself, and the library that Linux maps into every process.
+    # The program itself and the library that Linux maps into every process may be seen.
     libraries = {line for line in lines if line.startswith("library")}
     assert libraries <= {"library ''", "library 'linux-vdso.so.1'"}
     environment = {line for line in lines if line.startswith("environment")}
@@ -145,7 +145,7 @@ def test_a_program_built_in_a_tier_starts_there(host: NativeHost, tmp_path: Path
 
 
 def test_compilers_see_all_that_lock_py_loads() -> None:
-    """A compiler sees few files of the system. The libraries of the interpreter that starts it are among them."""
+    """A compiler sees few files of the system. They include the libraries of the Python that runs lock.py."""
     text = "import runpy, sys; runpy.run_path(sys.argv[1]); print(open('/proc/self/maps').read())"
     command = [sys.executable, "-I", "-S", "-c", text, str(LOCK)]
     libraries = set(re.findall(r"/.*\.so.*", subprocess.check_output(command, text=True)))

@@ -98,7 +98,7 @@ def data() -> Data:
 
 
 class Renamed:
-    """A session that replaces functions: if `names` has a function, its value is called in its place."""
+    """A session that calls another function in place of each key of `names`: the function named by the value."""
 
     def __init__(self, session: Session, names: dict[str, str]) -> None:
         self.session, self.names = session, names

@@ -84,7 +84,7 @@ def matmul(text: str) -> str:
 
 IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
 GRID = "[(triton.cdiv(c.numel(), 64),)]"
-#: A kernel's first lines. Its places: the kernel's name, and its arguments before `B`.
+#: A kernel's first lines. Placeholders: the kernel's name, and its arguments before `B`.
 KERNEL = "@triton.jit\ndef {}({}, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
 #: Kernel that stores numbers, each computed by the given expression of a constant.
 PUT = (
@@ -107,7 +107,7 @@ GIVE = (
 ).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-#: A kernel that gets NumPy's numbers into its tensor `t`. Places: a line in it, a line before the launch, `h`.
+#: A kernel with NumPy's numbers in its tensor `t`. Placeholders: its line, a line before the launch, argument `h`.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
     "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"
@@ -810,7 +810,7 @@ def test_operations_that_compute_are_counted(text: str, inference: bool, player:
 
 
 def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
-    """Attention is counted even if no number depends on the inputs: a file can change the list of operators."""
+    """A replay lists torch's attention even if nothing depends on inputs: a file can change the judged call's list."""
     trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
     with trace.follow([]):
         torch.nn.functional.scaled_dot_product_attention(x, x, x)

@@ -167,7 +167,7 @@ def test_a_peak_with_all_scores_is_flagged(size: int, peak: float, reference: fl
 
 
 def held(heads: int, size: int, excess: float | None, grown: float | None = None) -> Held:
-    """Return the peak memory of a call of part 3: the reference's 4 MiB and `excess` MiB. `grown`: its growth."""
+    """Return the peak memory of a call of part 3: the reference's 4 MiB + `excess` MiB. `grown`: its growth in MiB."""
     shape = {**ASSIGNMENT.defaults, "H": heads, "N": size}
     bytes_ = None if excess is None else int((4 + excess) * MIB)
     return Held(shape, bytes_, 4 * MIB, None if grown is None else int(grown * MIB))

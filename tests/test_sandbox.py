@@ -226,7 +226,7 @@ def test_a_kernel_that_signals_its_parent_or_the_reference_is_found(library: Pat
 
 
 def test_no_process_outlives_the_command_that_started_it(tmp_path: Path) -> None:
-    """The command's child holds one end of a pipe. Its other end becomes readable when the child has ended."""
+    """The command's child holds one end of a pipe. The pipe's other end becomes readable when the child has ended."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:

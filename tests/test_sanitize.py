@@ -146,7 +146,7 @@ def lines(printed: str) -> Results:
 
 
 def with_the_stand_in() -> Results:
-    """Return results from a build with the stand-in and with sanitizers, which print only if they end the program."""
+    """Return results from a build with the stand-in and sanitizers. Assert that the sanitizers report nothing."""
     chosen = {"ASAN_OPTIONS": sanitize.ASAN_OPTIONS, "UBSAN_OPTIONS": sanitize.UBSAN_OPTIONS}
     options = {name: ":".join(f"{k}={v}" for k, v in each.items()) for name, each in chosen.items()}
     strict = replace(SANITIZED, flags=(*SANITIZED.flags, "-O0", "-g1", "-fsanitize=float-cast-overflow"))

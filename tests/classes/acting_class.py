@@ -205,7 +205,7 @@ def processes_of(state: Path) -> Iterator[int]:
 
 
 def gone(state: Path) -> bool:
-    """Wait until all processes of the class have ended: return True. After two minutes return False."""
+    """Wait up to two minutes until all processes of the class have ended. Return True if they have."""
     return bool(wait_for(lambda: not any(processes_of(state))))
 
 

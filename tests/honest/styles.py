@@ -18,7 +18,7 @@ class Style:
     maximum: bool = False
     #: Early: each weight is divided by the row's sum. Late: the output is divided.
     division: Literal["early", "late"] = "early"
-    #: O = P V as one dot product per output column, or adding V row by row.
+    #: O = P V: a dot product for each column of the output, or a weighted sum of V's rows.
     product: Literal["columns", "rows"] = "columns"
     #: Number of nested loops whose iterations OpenMP divides among threads.
     collapse: Literal[2, 3] = 3

@@ -81,7 +81,7 @@ LOOP = """
 
 @dataclass(frozen=True)
 class Written:
-    """Texts for the placeholders @...@ in FRAME. Without a `body`, LOOP is the body, and its own are filled, too."""
+    """Texts for the placeholders @...@ in FRAME and, if LOOP is the body because `body` is empty, in LOOP."""
 
     accessors: str = BY_REFERENCE
     headers: str = ""
