@@ -45,7 +45,6 @@ class Toolchain:
     cxx_standard: str
     system: str
     machine: str
-    linker: str | None
 
     def file(self, name: str) -> Path | None:
         """Return the file of this name that the compiler would link or include; None if it has none."""
@@ -111,7 +110,7 @@ def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
     return NO_COMPILER_AT_LINK if tools.family == "gcc" and tools.system != "Darwin" else ()
 
 
-def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
+def linker_flags(system: str, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
     """Return the flags for linking an object for a process with torch. `shim` is the folder of exports.map.
 
     An undefined function is an error of the linker, which names it. `allow_undefined`: it is only a warning (on macOS
@@ -120,9 +119,8 @@ def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined
     if system == "Darwin":
         undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()
         return (*undefined, "-Wl,-exported_symbol,_gpt149_*")
-    chosen = (f"-fuse-ld={linker}",) if linker else ()
     tolerant = ("-Wl,--warn-unresolved-symbols",) if allow_undefined else ()
-    return (*chosen, f"-Wl,--version-script={shim / 'exports.map'}", "-Wl,-z,defs", *tolerant)
+    return (f"-Wl,--version-script={shim / 'exports.map'}", "-Wl,-z,defs", *tolerant)
 
 
 def cache_root() -> Path:
@@ -144,7 +142,6 @@ def _toolchain_for(compiler_name: str, search_path: str | None) -> Toolchain:
     version = _compiler_version(compiler)
     family = "clang" if "clang" in version else "gcc"
     major = re.search(r"(\d+)\.\d+", version)
-    gold = shutil.which("ld.gold", path=search_path)
     return Toolchain(
         compiler=Path(compiler),
         compiler_version=version,
@@ -153,8 +150,6 @@ def _toolchain_for(compiler_name: str, search_path: str | None) -> Toolchain:
         cxx_standard=_cxx_standard(_torch_root()),
         system=platform.system(),
         machine=platform.machine(),
-        # gold reads the symbols of libtorch_cpu in a quarter of the time that GNU's default linker takes.
-        linker="gold" if family == "gcc" and gold and platform.system() == "Linux" else None,
     )
 
 

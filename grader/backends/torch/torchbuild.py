@@ -53,15 +53,6 @@ from grader.sandbox.view import python_paths
 from grader.source import diagnostics
 
 LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
-LINKER_PROBE = """
-#include <iostream>
-#include <stdexcept>
-#include <string>
-extern "C" void probe(int n) {
-    std::cout << n << std::endl;
-    throw std::runtime_error(std::to_string(n));
-}
-"""
 #: Value of `Build.waits_for` if a header that torch's headers include is missing on this machine, usually Python.h.
 PYTHON_HEADERS = "Python.h"
 #: Error for a header that cannot be found or read, with the file that includes it.
@@ -187,11 +178,11 @@ class TorchRecipe(Source):
             f"-I{SHIM}",
         )
 
-    def link_flags(self, path: str, linker: str | None) -> tuple[str, ...]:
+    def link_flags(self, path: str) -> tuple[str, ...]:
         tools = self.tools
         _, openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
         libraries = ("-lc10", "-ltorch_cpu", *(("-ltorch_python",) if path == "full" else ()))
-        chosen = linker_flags(tools.system, linker, SHIM, allow_undefined=path == "full")
+        chosen = linker_flags(tools.system, SHIM, allow_undefined=path == "full")
         # No flags for sanitizers: their library is preloaded into the process.
         return (*chosen, *no_compiler_at_link(tools), f"-L{self.torch.library_dir}", *libraries, *openmp)
 
@@ -284,7 +275,7 @@ class _Work(Compilers):
             compiling.room(self.options.sandbox, place, header) as room,
         ):
             room.put("module.cpp", PROBE)
-            failure = self.attempt_with(None, path, room, TimeLimit(HEADER_TIMEOUT_S))
+            failure = self.attempt(path, room, TimeLimit(HEADER_TIMEOUT_S))
             if failure is not None:
                 yield failure
 
@@ -300,36 +291,7 @@ class _Work(Compilers):
             return self.run(command, room.folder, HEADER_TIMEOUT_S, room).returncode == 0
 
     def attempt(self, path: str, room: compiling.Room, limit: TimeLimit) -> Finished | None:
-        """Compile and link on one of PATHS. Return None for success, else the failed run.
-
-        The fast linker (gold) does not find libstdc++ in an unusual place. So after an error about undefined names, the
-        compiler's own linker is tried. If gold also fails for a source of the kit, it is not used any more. Its failure
-        for a student's file alone may be the file's fault.
-        """
-        quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
-        if quick is not None and not distrusted.exists():
-            failure = self.attempt_with(quick, path, room, limit)
-            if failure is None or failure.timed_out or b"undefined" not in failure.output:
-                return failure
-        failure = self.attempt_with(None, path, room, limit)
-        if failure is None and quick is not None and not distrusted.exists() and not self.can_link(quick):
-            distrusted.mkdir(parents=True, exist_ok=True)
-        return failure
-
-    def can_link(self, linker: str) -> bool:
-        """Return True if this linker can link a source of the kit that needs the C++ library."""
-        self.options.on_step("headers")
-        with objectcache.workplace(self.cache) as place:
-            (place / "probe.cpp").write_text(LINKER_PROBE)
-            command = [str(self.source.tools.compiler), *self.source.compile_flags("light")]
-            command += ["-shared", "-o", "probe.so", "probe.cpp", *self.source.link_flags("light", linker)]
-            finished = self.run(command, place, HEADER_TIMEOUT_S)
-        self.options.on_step("building")
-        return finished.returncode == 0
-
-    def attempt_with(
-        self, linker: str | None, path: str, room: compiling.Room, limit: TimeLimit
-    ) -> Finished | None:
+        """Compile and link on one of PATHS. Return None for success, else the failed run."""
         self.options.on_step("building")
         tools, recipe = self.source.tools, self.source
         bindings = [f"-I{room.header / BINDINGS}"] if room.header else []
@@ -348,7 +310,7 @@ class _Work(Compilers):
                 *stages.listing_flags(tools),
                 *("-shared", "-o", "module.so", "module.cpp"),
                 *objects,
-                *recipe.link_flags(path, linker),
+                *recipe.link_flags(path),
             ],
             room.folder,
             limit,
