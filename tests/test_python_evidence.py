@@ -759,7 +759,8 @@ FORGED |= {said: [["operator", "neg", "", [given], {}, []]] for said, given in A
 def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> replay.Player:
     """Return a player of traces of a file without kernels. It counts what torch computes."""
     monkeypatch.setattr(replay, "filebundle", filebundle)
-    return torchwork.player_class(replay)(str(write(tmp_path, "", "kernels.py")), "cpu")
+    monkeypatch.setattr(replay, "torchwork", torchwork)
+    return replay.Player(str(write(tmp_path, "", "kernels.py")), "cpu")
 
 
 @interpreted

@@ -1,6 +1,6 @@
 """The runner of a GPU assignment: it loads a Python file with Triton kernels, or a CUDA library.
 
-A loaded file has `functions`, as the objects of `torch.loaded` have, and these operations:
+A loaded file has `functions`, as the objects of `runner.runner` have, and these operations:
 
     call     make one call; its tensors arrive and return as bytes
     offers   check that the file has a function of this name
@@ -44,7 +44,6 @@ kernelfiles: Any = None
 tensormemory: Any = None
 tracing: Any = None
 replay: Any = None
-torchwork: Any = None
 cardlike: Any = None
 #: A `tensormemory.Memory` if Triton's interpreter runs the kernels.
 memory: Any = None
@@ -528,7 +527,7 @@ def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
         if language == "cuda":
             loaded = kernelfiles.CudaLibrary(path)
         elif language == "replay":
-            loaded = torchwork.player_class(replay)(path, device or "cuda")
+            loaded = replay.Player(path, device or "cuda")
             if memory is not None:
                 memory.from_arguments = True
         else:

@@ -27,7 +27,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 filebundle: Any = None
-"""`grader.core.filebundle`, set by the loader of this file."""
+torchwork: Any = None
+"""`grader.core.filebundle` and `grader.backends.gpu.torchwork`, set by the loader of this file."""
 MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
 LANGUAGE = "triton.language"
 POISON = 0xFF
@@ -75,7 +76,12 @@ class Unplayable(Exception):
 
 
 class Player:
-    """Plays traces with the kernels of one file. `seen` counts the operators and launches of the last trace by name."""
+    """Plays traces with the kernels of one file, and counts what torch's operators compute (`gpu.torchwork`).
+
+    `seen` has figures of the last trace by name. "launch NAME" counts launches. "op NAME" counts the calls of an
+    operator that works on numbers of the call, and "numbers NAME" the numbers that these calls compute. For the tensors
+    that operators write, "largest" is the largest `area`, and "most" the largest number of elements.
+    """
 
     judged_class, judged_file, functions = "", 0, ()
 
@@ -93,12 +99,29 @@ class Player:
         self.storages: dict[int, Any] = {}
         self.fields: set[str] = set()
         """Field names of all named tuples in the trace."""
+        self.packed, self.ablate = "", False
+        self.now: list[list[bytes]] = []
+        """Digests of the arguments of each operator so far."""
+        self.digests: list[list[bytes]] = []
+        self.earlier: list[list[bytes]] = []
+        """All digests of the last play, and of the last play of this trace, which had other inputs."""
+        self.made_as: dict[int, tuple[int, int]] = {}
+        """Maps a storage to (area, number of elements) of the tensor with which it was allocated."""
+        self.largest = self.most = 0
 
-    def play(self, packed: str, tensors: list[Any]) -> None:
+    def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
         """Do the steps of a trace (packed by `Trace.packed`) on `tensors`: the call's tensors in the trace's order.
 
-        Raise Unplayable, or any exception of an operator or a kernel.
+        With `ablate`, replace each number that a kernel computes by NaN, and count nothing. An operator is counted if
+        its numbers differ from those of this trace's last replay. Raise Unplayable, or any exception of an operator or
+        a kernel.
         """
+        import torch
+
+        torch.manual_seed(0)
+        self.earlier = self.digests if packed == self.packed else []
+        self.packed, self.ablate, self.digests, self.now, self.made_as = packed, ablate, [], [], {}
+        self.largest = self.most = 0
         trace = unpacked(packed)
         self.kernels, self.made, self.seen = trace["kernels"], {}, Counter()
         self.fields = set(fields_in([trace["kernels"], trace["steps"]]))
@@ -106,6 +129,8 @@ class Player:
         do: dict[str, Any] = {"constant": self.constant, "operator": self.operator, "launch": self.launch}
         for kind, *step in trace["steps"][:MOST_STEPS]:
             do[kind](*step)
+        self.digests = self.now
+        self.seen |= {"largest": self.largest, "most": self.most}
 
     # ---- steps
 
@@ -120,26 +145,71 @@ class Player:
 
     def operator(
         self, name: str, overload: str, given: list[Any], named: dict[str, Any], made: list[Any]
-    ) -> tuple[Any, dict[str, Any], list[Any]]:
-        """Call one of torch's operators. Return (its schema, its arguments by name, tensors that it returned)."""
+    ) -> None:
+        """Call one of torch's operators."""
         import torch
 
         function = operator_named(name, overload)
         names = [argument.name for argument in function._schema.arguments]
         values, keywords = [*map(self.value, given)], {key: self.value(each) for key, each in named.items()}
         arguments = {**dict(zip(names, values, strict=False)), **keywords}
-        self.prepare(arguments)
-        results = tensors_in(function(*values, **keywords))
+        if not self.ablate:
+            tensors = torchwork.tensors_in([*arguments.values()])
+            self.now.append([*map(torchwork.digest, tensors)])
+        results = torchwork.tensors_in(function(*values, **keywords))
         for place, number in made:
             self.storages[number] = storage = results[place].untyped_storage()
             if name.startswith(("empty", "new_empty")):
                 torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage).fill_(POISON)
-        return function._schema, arguments, results
+        if not self.ablate:
+            self.count(name, function._schema, arguments, results)
 
-    def prepare(self, arguments: dict[str, Any]) -> None:
-        """Hook for subclasses, called with the arguments of an operator (by name) before the operator is called."""
+    def count(self, name: str, schema: Any, arguments: dict[str, Any], results: list[Any]) -> None:
+        """Count an operator that was called with `arguments` (by name) and returned the tensors `results`."""
+        if torchwork.ATTENTION in name:
+            # Count torch's attention as library work even if its arguments are constants.
+            self.seen[f"op {name}"] += 1
+        for each in results:
+            self.made_as.setdefault(torchwork.storage_of(each), (torchwork.area(each), each.numel()))
+        given = self.now[-1]
+        is_first = len(self.earlier) < len(self.now)
+        earlier = [] if is_first else self.earlier[len(self.now) - 1]
+        if not given or given == earlier:
+            return
+        tensors = torchwork.tensors_in([*arguments.values()])
+        free = torchwork.is_free(
+            name, schema, tensors, results, lambda: given == [*map(torchwork.digest, tensors)]
+        )
+        if not name.startswith(("new_", "empty")) and not name.endswith("_like"):
+            # The excluded operators only allocate a tensor: they read no numbers of their arguments.
+            changed = [each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write]
+            written = torchwork.tensors_in([arguments.get(each) for each in changed])
+            held = [self.made_as.get(torchwork.storage_of(each), (0, 0)) for each in (*results, *written)]
+            self.largest = max([self.largest, *map(torchwork.area, results), *(wide for wide, _ in held)])
+            # Moving numbers is allowed at any size: inputs that are joined are larger than a tile.
+            held = [] if free and not changed else held
+            self.most = max([self.most, *(count for _, count in held)])
+        if free:
+            return
+        is_lookup = name in torchwork.INDEXED and not schema.is_mutable
+        is_table = is_lookup and (is_first or given[:1] == earlier[:1])
+        sums = arguments.get("accumulate") or arguments.get("reduce")
+        counted = f"accumulating {name}" if sums else name
+        numbers = torchwork.numbers(name, schema, arguments, results)
+        self.seen[f"op {counted}"] += torchwork.ATTENTION not in name
+        self.seen[f"numbers {counted}"] += numbers * torchwork.TABLE**is_table
 
     def launch(self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]) -> None:
+        run = functools.partial(self.launch_once, number, grid, given, options)
+        if self.ablate:
+            views = [torchwork.flat(self.storages[k], kind) for k, kind in torchwork.tensors_of(given)]
+            torchwork.ablated(run, views)
+        else:
+            run()
+
+    def launch_once(
+        self, number: int, grid: list[int], given: dict[str, Any], options: dict[str, Any]
+    ) -> None:
         kernel = self.kernel(number)
         constants = self.kernels[number][4]
         for name, recorded in given.items():
@@ -569,16 +639,6 @@ def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
         if isinstance(part, ast.AnnAssign):
             part.annotation = ast.Constant("")
     return ast.fix_missing_locations(copied)
-
-
-def tensors_in(value: Any) -> list[Any]:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return (
-        [tensor for each in value for tensor in tensors_in(each)] if isinstance(value, (list, tuple)) else []
-    )
 
 
 def described(error: BaseException) -> str:

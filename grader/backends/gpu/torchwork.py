@@ -11,7 +11,8 @@ floating-point number x of its tensors replaced by `other_numbers(x)`. If the ke
 result is the replacement of the first. Otherwise the kernel computed the number, and NaN is written in its place. If an
 output is right all the same, torch computed it, and kernels only copied it.
 
-This file imports nothing of the kit, like all files that run beside untrusted code.
+`gpu.replay.Player` calls these functions. This file imports nothing of the kit, like all files that run beside
+untrusted code.
 """
 
 from __future__ import annotations
@@ -40,86 +41,6 @@ TABLE = 4
 UNITS = 1 << 16
 ATTENTION = "attention"
 """Part of the names of torch's attention operators."""
-
-
-def player_class(replay: Any) -> Any:
-    """Return a subclass of `replay.Player` that counts torch's computation. `replay` is the module `gpu.replay`."""
-
-    class Player(replay.Player):  # type: ignore[misc]
-        """A player that counts operators which work on numbers of the call. It adds these counts to `seen`.
-
-        "op NAME" counts an operator's calls, and "numbers NAME" the numbers that they compute. For the tensors that
-        operators write, "largest" is the largest `area`, and "most" the largest number of elements.
-        """
-
-        packed = ""
-        digests: tuple[list[bytes], ...] = ()
-
-        def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
-            """Replay a trace. With `ablate`, replace each number that a kernel computes by NaN.
-
-            An operator is counted if its numbers differ from those of this trace's last replay, which had other inputs.
-            """
-            import torch
-
-            torch.manual_seed(0)
-            self.ablate = ablate
-            self.earlier = self.digests if packed == self.packed else ()
-            self.packed, self.digests, self.now = packed, (), list[list[bytes]]()
-            self.made_as: dict[int, tuple[int, int]] = {}
-            """Maps a storage to (area, number of elements) of the tensor with which it was allocated."""
-            self.largest = self.most = 0
-            super().play(packed, tensors)
-            self.digests = tuple(self.now)
-            self.seen |= {"largest": self.largest, "most": self.most}
-
-        def prepare(self, arguments: dict[str, Any]) -> None:
-            if not self.ablate:
-                self.now.append([digest(each) for each in tensors_in([*arguments.values()])])
-
-        def operator(self, name: str, *step: Any) -> None:
-            schema, arguments, results = super().operator(name, *step)
-            if self.ablate:
-                return
-            if ATTENTION in name:
-                # Count torch's attention as library work even if its arguments are constants.
-                self.seen[f"op {name}"] += 1
-            for each in results:
-                self.made_as.setdefault(storage_of(each), (area(each), each.numel()))
-            given = self.now[-1]
-            is_first = len(self.earlier) < len(self.now)
-            earlier = [] if is_first else self.earlier[len(self.now) - 1]
-            if not given or given == earlier:
-                return
-            tensors = tensors_in([*arguments.values()])
-            free = is_free(name, schema, tensors, results, lambda: given == [*map(digest, tensors)])
-            if not name.startswith(("new_", "empty")) and not name.endswith("_like"):
-                # The excluded operators only allocate a tensor: they read no numbers of their arguments.
-                changed = [
-                    each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write
-                ]
-                written = tensors_in([arguments.get(each) for each in changed])
-                held = [self.made_as.get(storage_of(each), (0, 0)) for each in (*results, *written)]
-                self.largest = max([self.largest, *map(area, results), *(wide for wide, _ in held)])
-                # Moving numbers is allowed at any size: inputs that are joined are larger than a tile.
-                held = [] if free and not changed else held
-                self.most = max([self.most, *(count for _, count in held)])
-            if free:
-                return
-            is_table = name in INDEXED and not schema.is_mutable and (is_first or given[:1] == earlier[:1])
-            sums = arguments.get("accumulate") or arguments.get("reduce")
-            counted = f"accumulating {name}" if sums else name
-            self.seen[f"op {counted}"] += ATTENTION not in name
-            self.seen[f"numbers {counted}"] += numbers(name, schema, arguments, results) * TABLE**is_table
-
-        def launch(self, number: int, grid: list[int], given: dict[str, Any], *options: Any) -> None:
-            run = functools.partial(super().launch, number, grid, given, *options)
-            if self.ablate:
-                ablated(run, [flat(self.storages[place], kind) for place, kind in tensors_of(given)])
-            else:
-                run()
-
-    return Player
 
 
 # ---- operators
