@@ -17,10 +17,10 @@ from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.toolchain import python_include_dir, toolchain
 from grader.backends.records import Build
 from grader.backends.torch import torchbuild
-from grader.backends.torch.loaded import StudentObject
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import np
 from grader.runner.calls import Call, Request
+from grader.runner.runner import StudentObject
 from grader.runner.session import Session
 from grader.study import race
 from grader.study.standalone import Kit

@@ -286,8 +286,8 @@ def other_fork_server(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, n
     ("old", "new", "said"),
     [
         ("    import torch\n", "    import torch_that_is_not_there as torch\n", "torch_that_is_not_there"),
-        ("    delays = files", "    raise OSError('no clocks')\n    delays = files", "ready: .*no clocks"),
-        ("    delays = files", "    os._exit(70)\n    delays = files", "ready: exit"),
+        ("    delays = runner", "    raise OSError('no clocks')\n    delays = runner", "ready: .*no clocks"),
+        ("    delays = runner", "    os._exit(70)\n    delays = runner", "ready: exit"),
     ],
 )
 def test_a_failed_start_is_an_error_of_the_kit(
@@ -300,8 +300,8 @@ def test_a_failed_start_is_an_error_of_the_kit(
 
 def test_runners_inherit_no_open_files_of_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """CUDA opens many files. A runner with more files than its limit could not list them to close them."""
-    many = "    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]\n    own = files.devicerunner\n"
-    other_fork_server(monkeypatch, tmp_path, "    own = files.devicerunner\n", many)
+    many = "    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]\n    mounted = removal"
+    other_fork_server(monkeypatch, tmp_path, "    mounted = removal", many)
     with Zygote() as started, started.spawn("torch", "", threads=1) as runner:
         assert len(os.listdir(f"/proc/{runner.pid}/fd")) < 12
 

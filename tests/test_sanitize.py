@@ -27,7 +27,7 @@ NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
 #: Imports torch under the sanitizer only once: each faulty function is called in a forked child.
 CALL_EACH = """
 import os, sys, torch
-from grader.backends.torch.loaded import CallFailed, StudentObject
+from grader.runner.runner import CallFailed, StudentObject
 loaded = StudentObject(sys.argv[1])
 for name in loaded.names:
     child = os.fork()
@@ -133,7 +133,7 @@ def test_a_kernel_without_landlock_starts_no_program_with_sanitizers(monkeypatch
 EXPRESSIONS = ROOT / "tests" / "sources" / "tensor_expressions.cpp"
 CALL = """
 import sys, torch
-from grader.backends.torch.loaded import StudentObject
+from grader.runner.runner import StudentObject
 StudentObject(sys.argv[1]).prepare("expressions", [torch.zeros(1)])()
 """
 Results = dict[tuple[str, str], str]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from grader.core.harmless import harmless
 from grader.core.results import ProfileRow
 from grader.runner.frames import RunnerDied
+from grader.runner.runner import DTYPES
 
 #: Limit on times and bytes in a profile: float64 holds whole numbers below it exactly.
 LARGEST_FIGURE = 1 << 53
@@ -21,18 +22,7 @@ LARGEST_FIGURE = 1 << 53
 LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
 MOST_LINES, MOST_TRACE = 20, 800_000
 
-DTYPE_NAMES = {
-    0: "uint8",
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float32",
-    7: "float64",
-    11: "bool",
-    15: "bfloat16",
-}
+DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
 KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<float>", 4: "an undefined tensor"}
 
 

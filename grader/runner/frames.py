@@ -18,15 +18,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import struct
 import sys
 from typing import Any
+
+from grader.runner.runner import FRAME
 
 if sys.platform == "linux":
     import fcntl
 
-#: Start of a frame: the lengths of header (u32) and payload (u64), little endian. See grader/runner/runner.py.
-FRAME = struct.Struct("<IQ")
 HEADER_LIMIT_BYTES = 1 << 20
 #: Size of the payload memory. Pages that were never written use no RAM. Larger payloads go through the pipes.
 LARGEST_BYTES = 32 << 20

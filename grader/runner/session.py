@@ -26,13 +26,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import grader.runner.runner
 from grader.core import procfs
 from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
 from grader.runner.calls import Budget, Call, Request, offered, understood, words
-from grader.runner.frames import FRAME, IN_MEMORY, Incoming, Payloads, RunnerDied
-from grader.runner.runner import DELAYS, ECHOES, INPUTS
+from grader.runner.frames import IN_MEMORY, Incoming, Payloads, RunnerDied
+from grader.runner.runner import DELAYS, ECHOES, FRAME, INPUTS, drop
 from grader.runner.watch import TICK_S, Evidence, Watch
 from grader.sandbox.leftovers import Scratch
 
@@ -472,7 +471,7 @@ class PipeSession(Session):
             return True
         except BrokenPipeError:
             return False
-        grader.runner.runner.drop(buffers, written)
+        drop(buffers, written)
         return bool(buffers)
 
     def _capture_some(self, selector: selectors.BaseSelector | None) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 #: System calls that a runner with torch may make. Each entry of these tables is a name with the call's numbers on
 #: x86-64 and on aarch64, '-' if it is missing there. timer_create is not allowed: a timer could send SIGCONT and wake a
-#: runner that the judge has stopped. A runner creates its one timer before it is locked (backends/torch/delays.py).
+#: runner that the judge has stopped. A runner creates its one timer before it is locked (runner/runner.py).
 ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
 pwritev 296 70, lseek 8 62, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24,

@@ -27,7 +27,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 #: Modules that torch imports on first use. They are imported at once, because a locked runner cannot open their files.
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
@@ -39,41 +39,20 @@ MOST_AT_ONCE, LISTING_BYTES = 10_000, 64 << 10
 """Limits on the processes or threads that are read at once, and on the bytes read of a list of them."""
 
 
-class Files(NamedTuple):
-    """The kit's files that runners use, loaded as modules, in the order of the command line."""
-
-    runner: Any
-    loaded: Any
-    delays: Any
-    lock: Any
-    removal: Any
-    filebundle: Any
-    devicerunner: Any
-    kernelfiles: Any
-    tensormemory: Any
-    tracing: Any
-    replay: Any
-    torchwork: Any
-    cardlike: Any
-    userspace: Any
-
-
-def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
+def serve(control: socket.socket, files: dict[str, Any], modules: list[str], folder: str) -> None:
     """Serve the judge's requests `spawn` and `reap` until it closes `control`; then end all runners and exit."""
     # The zygote gets no signal when the judge dies. Instead, reading `control` ends, and the zygote can clean up.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # saves a tenth of the import's time
-    torch_version, removal = import_torch(modules), files.removal
-    own = files.devicerunner
-    own.kernelfiles, own.tensormemory = files.kernelfiles, files.tensormemory
-    own.tracing, own.replay, own.torchwork = files.tracing, files.replay, files.torchwork
-    own.cardlike = files.cardlike
-    own.kernelfiles.filebundle = own.replay.filebundle = files.filebundle
+    torch_version, removal, own = import_torch(modules), files["removal"], files["devicerunner"]
+    for file in files.values():
+        # A file names another file that it uses as a variable, which is None until here.
+        vars(file).update({name: other for name, other in files.items() if name in vars(file)})
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
     elif modules:  # for a CUDA file without Triton
-        own.trace = files.tracing.Trace()
+        own.trace = own.tracing.Trace()
     # The kit or Python may be mounted below a folder that is emptied after each runner: keep these mounts.
     mounted = removal.mount_points()
     gc.freeze()
@@ -131,7 +110,7 @@ def answer(control: socket.socket, message: dict[str, Any]) -> None:
     control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: list[int]) -> None:
+def spawn(control: socket.socket, request: dict[str, Any], files: dict[str, Any], fds: list[int]) -> None:
     """Fork a runner with a new working folder. The judge gets the runner's process id, or an error."""
     try:
         os.mkdir(request["scratch"], 0o700)
@@ -158,7 +137,7 @@ def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: li
 
 def become_runner(
     spec: dict[str, Any],
-    files: Files,
+    files: dict[str, Any],
     request_fd: int,
     reply_fd: int,
     output_fd: int,
@@ -183,19 +162,22 @@ def become_runner(
     torch.set_num_threads(spec["threads"])
     if spec["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, spec["cpus"])
-    own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
-    if own is None:
+    runner, lock, of_gpu = files["runner"], files["lock"], files["devicerunner"]
+    is_on_gpu = spec["kind"].partition("-")[0] in of_gpu.KINDS
+    if not is_on_gpu:
         # Close files that torch has opened (CUDA's devices, say), which would count towards the limit on open files.
         close_all_but({0, 1, 2, sys.stderr.fileno(), request_fd, reply_fd})
     else:
         roots = [path for path in sys.path if os.path.isdir(path)]
-        files.userspace.settle(spec["scratch"], roots, is_locked=spec["lock"] is not None)
-    delays = files.delays.Delays()
-    files.lock.limit(spec["limits"], files.lock.mapped_bytes())
+        files["userspace"].settle(spec["scratch"], roots, is_locked=spec["lock"] is not None)
+    delays = runner.Delays()
+    lock.limit(spec["limits"], lock.mapped_bytes())
     if spec["lock"] is not None:
         # All imported modules and open files stay usable. The student's object is loaded after this.
-        files.lock.enter(spec["lock"])
-    files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays, own, shared_fd)
+        lock.enter(spec["lock"])
+    given = (spec["kind"], spec["object"], *([shared_fd] if is_on_gpu else []))
+    load = of_gpu.load if is_on_gpu else runner.load
+    runner.run(lambda: load(*given), request_fd, reply_fd, delays)
     os._exit(0)
 
 
@@ -267,9 +249,9 @@ def load_file(path: str) -> Any:
 def main() -> None:
     """Run the command line `forkserver.py SOCKET FILE ... MODULES FOLDER`.
 
-    SOCKET is the descriptor of the judge's socket, FILE ... are the paths of `Files`. MODULES, separated by commas, are
-    imported besides torch. FOLDER holds the runners' folders, to be removed at the end; "" if it vanishes with its
-    namespace.
+    SOCKET is the descriptor of the judge's socket, FILE ... are the kit's files that runners use. MODULES, separated by
+    commas, are imported besides torch. FOLDER holds the runners' folders, to be removed at the end; "" if it vanishes
+    with its namespace.
     """
     # Replace stderr before any import: handlers of logging keep the stream that they find.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
@@ -277,7 +259,7 @@ def main() -> None:
     _, control, *paths, modules, folder = sys.argv
     serve(
         socket.socket(fileno=int(control)),
-        Files(*map(load_file, paths)),
+        {Path(path).stem: load_file(path) for path in paths},
         [name for name in modules.split(",") if name],
         folder,
     )

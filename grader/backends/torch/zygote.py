@@ -25,49 +25,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import grader.backends.gpu.cardlike
-import grader.backends.gpu.devicerunner
-import grader.backends.gpu.kernelfiles
-import grader.backends.gpu.replay
-import grader.backends.gpu.tensormemory
-import grader.backends.gpu.torchwork
-import grader.backends.gpu.tracing
-import grader.backends.gpu.userspace
-import grader.backends.torch.delays
-import grader.backends.torch.forkserver
-import grader.backends.torch.loaded
-import grader.core.filebundle
-import grader.core.removal
-import grader.runner.runner
-import grader.sandbox.lock
+from grader.backends.gpu import (
+    cardlike,
+    devicerunner,
+    kernelfiles,
+    replay,
+    tensormemory,
+    torchwork,
+    tracing,
+    userspace,
+)
 from grader.backends.gpu.compiled import Caches
+from grader.backends.torch import forkserver
+from grader.core import filebundle, removal
 from grader.core.errors import KitError
+from grader.runner import runner
 from grader.runner.calls import Call
 from grader.runner.session import OWN_FAULTS, Pipes, PipeSession, cpu_clock_s, has_ended, how_it_ended
 from grader.runner.watch import Watch
-from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, process_limit
+from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, lock, process_limit
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
-#: The kit's files that a zygote needs. FILES has the order of `forkserver.Files`.
+OF_GPU = (devicerunner, kernelfiles, tensormemory, tracing, replay, torchwork, cardlike, userspace)
+#: The kit's files that a zygote needs: the program, and the files that it loads.
 FORK_SERVER, *FILES = (
-    Path(module.__file__ or "")
-    for module in (
-        grader.backends.torch.forkserver,
-        grader.runner.runner,
-        grader.backends.torch.loaded,
-        grader.backends.torch.delays,
-        grader.sandbox.lock,
-        grader.core.removal,
-        grader.core.filebundle,
-        grader.backends.gpu.devicerunner,
-        grader.backends.gpu.kernelfiles,
-        grader.backends.gpu.tensormemory,
-        grader.backends.gpu.tracing,
-        grader.backends.gpu.replay,
-        grader.backends.gpu.torchwork,
-        grader.backends.gpu.cardlike,
-        grader.backends.gpu.userspace,
-    )
+    Path(str(module.__file__)) for module in (forkserver, runner, lock, removal, filebundle, *OF_GPU)
 )
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -138,7 +120,7 @@ class Zygote:
             folder.mkdir(exist_ok=True)
             folder.chmod(0o711)
         # Remove runners' folders before TemporaryDirectory does: it fails on deeply nested folders.
-        self._stack.callback(grader.core.removal.remove, self._scratch)
+        self._stack.callback(removal.remove, self._scratch)
         try:
             sandbox.check_within_reach(self._folder)
         except KitError:
@@ -181,7 +163,7 @@ class Zygote:
         """Fork a runner and let it load the object. The runner may die while it loads (`Session.death`).
 
         Args:
-            kind: "student", "raw" or "torch" (`torch.loaded`), or a kind of `gpu.devicerunner`.
+            kind: "student", "raw" or "torch" (`runner.runner.load`), or a kind of `gpu.devicerunner`.
             shared_fd: for a GPU runner, the descriptor of memory that it shares with the judge.
             cache: for a GPU runner, the folder of compiled kernels (of `caches`) that it reads.
             builds: True if the runner fills `cache`. Then it gets the lock of a compiler.
@@ -340,7 +322,7 @@ class Zygote:
             pipes.close_theirs()
         if "pid" not in answer:
             raise KitError(f"no runner could be started: {answer.get('error')}")
-        of_kernels = spec["kind"].partition("-")[0] in grader.backends.gpu.devicerunner.KINDS
+        of_kernels = spec["kind"].partition("-")[0] in devicerunner.KINDS
         kind = "student" if of_kernels and not is_kits else spec["kind"]
         runner = Runner(sender or answer["pid"], answer["pid"], kind, spec["scratch"])
         return runner, pipes.ours

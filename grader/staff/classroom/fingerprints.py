@@ -17,12 +17,7 @@ from grader.core.places import ROOT
 #: Entry modules of judging. Each module that they import can change a verdict, except those in NOT_DECIDING.
 DECIDING = (
     *("grader.judge.evaluate", "grader.integrity.inspection", "grader.staff.classroom.worker"),
-    *(
-        "grader.backends.torch.forkserver",
-        "grader.runner.runner",
-        "grader.backends.torch.loaded",
-        "grader.backends.torch.delays",
-    ),
+    *("grader.backends.torch.forkserver", "grader.runner.runner"),
     *("grader.sandbox.lock", "module_ref_stub.library"),
     # No import statement names a lab, so the search for imports cannot find it.
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),

@@ -1,5 +1,5 @@
 // Interrupts the running thread for some microseconds, again and again during a call, to reveal data races
-// (grader/backends/torch/delays.py). The timer is made without settings (a null pointer), so it can only send SIGALRM.
+// (`Delays` of grader/runner/runner.py). The timer is made without settings (a null pointer), so it can only send SIGALRM.
 // The filter of system calls forbids making any other timer.
 //
 // A kernel that could find out if a call has delays would avoid data races only in such calls. So signal handler,
