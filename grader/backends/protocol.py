@@ -18,7 +18,7 @@ from grader.backends.faults import Broken, Faulty
 from grader.backends.kinds import Kind
 from grader.backends.records import Build
 from grader.core.results import Diagnosis, Flag, ProfileRow, Timing
-from grader.runner.calls import Call, Request, Round, Sample
+from grader.runner.calls import Call, Request, Round
 from grader.runner.session import Session
 from grader.runner.watch import Evidence
 from grader.sandbox import Limits
@@ -92,26 +92,11 @@ class Checks(Protocol):
         """Raise KitError if a call of the reference failed."""
 
 
-class TimedCalls(Protocol):
-    """Timed calls on new inputs, whose outputs are checked (`judge.timing.rounds.TimedInputs`)."""
-
-    tensor_bytes: int
-
-    def sample(self, session: Session, *, is_reference: bool) -> Sample: ...
-
-    def small_call(self, session: Session, *, is_reference: bool) -> None: ...
-
-    def place(self, count: int) -> int: ...
-
-    def beside_delayed(self, session: Session, place: int, is_reference: bool) -> Iterator[Sample]: ...
-
-
 @dataclass(frozen=True)
 class TimedPart:
     """Data for timing a part against the reference."""
 
     checks: Checks
-    calls: TimedCalls
     rule: TimeRule
     student: Callable[..., Session]
     """Function that starts a runner with the student's code; its keywords are fields of an Opening."""
@@ -120,8 +105,8 @@ class TimedPart:
     budget_s: float
     decide: Callable[[Iterable[Round], Literal["cpu", "wall"], float], Timing]
     """Function of (rounds, clock, seconds): judges rounds until the verdict is clear or the seconds are used up."""
-    cpus: list[int] | None = None
-    """Cores for both runners; None for the machine's default."""
+    on_cores: Callable[[], Iterator[Round]]
+    """Function that yields rounds on CPU cores without end, each with a new pair of runners."""
 
 
 class Backend(ABC):

@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment, Part
 from grader.backends.native.nativehost import NativeHost
-from grader.backends.pairs import PairOf
 from grader.core import machine
 from grader.core.errors import KitError
 from grader.core.machine import timings_at_once
@@ -336,7 +335,9 @@ def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Tim
     return measure.compare(reference_twice(host, assignment, part, assignment.defaults), policy)
 
 
-def reference_twice(host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]) -> PairOf:
+def reference_twice(
+    host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]
+) -> measure.PairOf:
     """Return a `PairOf` (starter of two runners) in which both runners call the part's reference. Threads and cores are
     as in a graded timing. A call raises KitError if the reference fails."""
     from grader.backends import binding

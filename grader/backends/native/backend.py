@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from grader.assignment.inputs import CaseInputs
 from grader.assignment.labs import Lab
 from grader.assignment.records import Part
-from grader.backends import binding, pairs
+from grader.backends import binding
 from grader.backends.faults import Broken, Faulty
 from grader.backends.kinds import CPP
 from grader.backends.native import crashes
@@ -35,7 +35,7 @@ class CppCalls(Backend):
         return binding.request(part, inputs.shape, inputs, reference=reference)
 
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
-        return binding.mismatch(part, session.functions, part.inputs)
+        return binding.mismatch(part, session.functions)
 
     def function_in(self, part: Part, source: str) -> Body | None:
         from grader.source import landmarks
@@ -43,7 +43,7 @@ class CppCalls(Backend):
         return landmarks.function(source, part.function or "")
 
     def measure(self, timed: TimedPart) -> Timing:
-        return timed.decide(pairs.play(pairs.Pairs(timed)), timed.rule.clock, timed.budget_s)
+        return timed.decide(timed.on_cores(), timed.rule.clock, timed.budget_s)
 
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
         for each in evidence:

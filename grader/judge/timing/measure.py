@@ -52,17 +52,18 @@ the reference's wall time shows that it had its core to itself. An OpenMP part i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import count
 from math import ceil, sqrt
 from statistics import median
 from typing import Any, Literal
 
 from grader.backends.kinds import CPP
-from grader.backends.pairs import PairOf, play
 from grader.core.results import Timing
 from grader.judge.timing.intervals import Estimate, confidence_of, coverage, interval_rank, median_estimate
-from grader.runner.calls import Round
+from grader.runner.calls import Round, Sample
 
 Clock = Literal["cpu", "wall"]
 
@@ -325,6 +326,22 @@ def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
 
 
 # --- measuring, by calls
+
+PairOf = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
+"""Function that starts and warms up the pair of runners for a round. Its context yields two functions: one makes a call
+of the reference, the other a call of the student.
+"""
+
+
+def play(pairs: PairOf) -> Iterator[Round]:
+    """Yield rounds without end, each with a new pair of runners: A B B A, B A A B, A B B A, ... (A: reference)."""
+    for i in count():
+        with pairs() as (reference, student):
+            if i % 2 == 0:
+                a1, b1, b2, a2 = reference(), student(), student(), reference()
+            else:
+                b1, a1, a2, b2 = student(), reference(), reference(), student()
+        yield Round((a1, a2), (b1, b2))
 
 
 def compare(pairs: PairOf, policy: TimePolicy) -> Timing:
