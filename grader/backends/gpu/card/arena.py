@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_float, c_int, c_uint, c_uint64, c_ulonglong
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from grader.backends.gpu.card.driver import MULTIPROCESSORS, Driver, differing_arguments, filling_arguments
+from grader.backends.gpu.card.driver import MULTIPROCESSORS, Driver
 from grader.core.arrays import Array, np
 from grader.core.precision import ITEM_BYTES, POISON, widened
 
@@ -84,21 +85,19 @@ class Card:
 
         `tests/card_numbers.py` computes the same numbers.
         """
-        arguments = filling_arguments(
-            *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
-            *(tensor.low, tensor.high - tensor.low, KINDS[tensor.dtype]),
-        )
+        arguments = _filling(address, tensor, seed, sets, stride)
         self.driver.launch(self._fill, self._grid(tensor.count, sets), THREADS, *arguments)
 
     def changed(self, address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> int:
         """Return the number of elements that have changed since `fill` with the same arguments."""
+        arguments = _filling(address, tensor, seed, sets, stride)
+        return self._counted(self._count_changed, tensor, sets, *arguments)
+
+    def _counted(self, kernel: Any, tensor: Tensor, sets: int, *arguments: Any) -> int:
+        """Launch a kernel that counts elements. Return the count."""
         self.driver.set_words(self._counter, 0, 4, 2)
-        arguments = filling_arguments(
-            *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
-            *(tensor.low, tensor.high - tensor.low, KINDS[tensor.dtype]),
-            self._counter,
-        )
-        self.driver.launch(self._count_changed, self._grid(tensor.count, sets), THREADS, *arguments)
+        grid, counter = self._grid(tensor.count, sets), c_uint64(self._counter)
+        self.driver.launch(kernel, grid, THREADS, *arguments, counter)
         return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
 
     def poison(self, address: int, tensor: Tensor, sets: int = 1, stride: int = 0) -> None:
@@ -129,12 +128,11 @@ class Card:
     ) -> int:
         """Return the number of elements of `a` that are not finite, or differ from `b` by more than absolute + relative
         |b|. `a` and `b` are (address of the first set, bytes from one set to the next)."""
-        self.driver.set_words(self._counter, 0, 4, 2)
-        arguments = differing_arguments(
-            *(*a, *b, sets, tensor.count, absolute, relative, KINDS[tensor.dtype], self._counter)
+        arguments = (
+            *(c_uint64(a[0]), c_ulonglong(a[1]), c_uint64(b[0]), c_ulonglong(b[1]), c_uint(sets)),
+            *(c_ulonglong(tensor.count), c_float(absolute), c_float(relative), c_int(KINDS[tensor.dtype])),
         )
-        self.driver.launch(self._count, self._grid(tensor.count, sets), THREADS, *arguments)
-        return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
+        return self._counted(self._count, tensor, sets, *arguments)
 
     def read(self, address: int, tensor: Tensor) -> Array:
         """Return a tensor's numbers, copied to the CPU; 16-bit types as float32."""
@@ -150,6 +148,15 @@ class Card:
 
     def close(self) -> None:
         self.driver.close()
+
+
+def _filling(address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> tuple[Any, ...]:
+    """Return the arguments of the kernel `fill_sets`, and of `count_changed` without its counter."""
+    return (
+        *(c_uint64(address), c_ulonglong(stride), c_uint(sets), c_ulonglong(tensor.count)),
+        *(c_uint(seed & 0xFFFFFFFF), c_uint(SEED_STEP), c_float(tensor.low)),
+        *(c_float(tensor.high - tensor.low), c_int(KINDS[tensor.dtype])),
+    )
 
 
 class Arena:

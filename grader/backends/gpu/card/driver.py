@@ -7,7 +7,7 @@ error. libcuda is loaded when a `Driver` is made.
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 from typing import Any
 
 LIBRARY = "libcuda.so.1"
@@ -237,42 +237,3 @@ class Driver:
             *(function, c_uint(blocks[0]), c_uint(blocks[1]), one, c_uint(threads), one, one, none, None),
             *(places, None),
         )
-
-
-def filling_arguments(
-    address: int,
-    stride: int,
-    sets: int,
-    count: int,
-    seed: int,
-    seed_step: int,
-    low: float,
-    span: float,
-    kind: int,
-    found: int | None = None,
-) -> tuple[Any, ...]:
-    """Return the arguments of the kernel `fill_sets`, or, with `found` (a counter's address), of `count_changed`."""
-    return (
-        *(c_uint64(address), c_ulonglong(stride), c_uint(sets), c_ulonglong(count), c_uint(seed)),
-        *(c_uint(seed_step), c_float(low), c_float(span), c_int(kind)),
-        *(() if found is None else (c_uint64(found),)),
-    )
-
-
-def differing_arguments(
-    a: int,
-    a_stride: int,
-    b: int,
-    b_stride: int,
-    sets: int,
-    count: int,
-    absolute: float,
-    relative: float,
-    kind: int,
-    found: int,
-) -> tuple[Any, ...]:
-    """Return the arguments of the kernel `count_differing`. `found` is the address of its counter."""
-    return (
-        *(c_uint64(a), c_ulonglong(a_stride), c_uint64(b), c_ulonglong(b_stride), c_uint(sets)),
-        *(c_ulonglong(count), c_float(absolute), c_float(relative), c_int(kind), c_uint64(found)),
-    )
