@@ -9,7 +9,6 @@ two objects are built separately, so that judging does not wait for the expert k
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.assignment.labs import SOURCE_SUFFIXES, Platform
+from grader.backends.native.compilers import digest
 from grader.backends.native.nativebuild import JOIN_FLAGS
 from grader.backends.native.toolchain import (
     X86,
@@ -30,7 +30,7 @@ from grader.backends.native.toolchain import (
     toolchain,
 )
 from grader.core import objectcache
-from grader.core.errors import KitError, explained
+from grader.core.errors import KitError
 from grader.sandbox import run_limited
 
 SOURCE_DIR = Path(__file__).resolve().parent
@@ -167,13 +167,8 @@ def object_path(recipe: ReferenceRecipe = REFERENCE) -> Path:
 
 def _kept(name: str, make: Callable[[Path], Path]) -> Path:
     """Return the path of the cached file `name`. If it is missing, `make(folder)` builds it and returns its path."""
-    cache = cache_root() / "reference"
-    if not (cache / name).exists():
-        with explained(f"cannot write the cache {cache}", KitError, "point GPT149_CACHE elsewhere"):
-            cache.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
-                os.replace(make(Path(folder)), cache / name)
-    return cache / name
+    cache = cache_root()
+    return objectcache.kept(cache, cache / "objects" / name, make)
 
 
 def has_sources(recipe: ReferenceRecipe = REFERENCE) -> bool:
@@ -224,24 +219,17 @@ def _run(command: Sequence[str], directory: Path, what: str) -> None:
 
 def _key(recipe: ReferenceRecipe, tools: Toolchain) -> str:
     """Return a digest of sources, compiler and flags. OpenMP's flags follow from the compiler and are left out."""
-    digest = hashlib.sha256()
     levels = itertools.chain(*level_flags(tools.machine, recipe).values())
     flags = [*COMMON_FLAGS, *recipe.flags, *JOIN_FLAGS, *levels]
-    for text in (tools.machine, str(tools.compiler), tools.compiler_version, *flags):
-        digest.update(text.encode() + b"\0")
-    digest.update(sources_digest(recipe).encode())
-    return digest.hexdigest()[:24]
+    parts = (tools.machine, str(tools.compiler), tools.compiler_version, *flags, sources_digest(recipe))
+    return digest(*map(str.encode, parts))
 
 
 def sources_digest(recipe: ReferenceRecipe) -> str:
     """Return a digest of the sources; in a handout, of the prebuilt object. Raises KitError if that is missing."""
-    paths = [SOURCE_DIR / name for name in recipe.sources]
-    if not has_sources(recipe):
-        paths = [object_path(recipe)]
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    names = [SOURCE_DIR / name for name in recipe.sources]
+    paths = names if has_sources(recipe) else [object_path(recipe)]
+    return digest(*(path.read_bytes() for path in paths))
 
 
 class _Kernels:

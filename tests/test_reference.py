@@ -157,7 +157,7 @@ def test_builds_side_by_side_leave_one_object_and_one_library(monkeypatch, tmp_p
     use_compiler(monkeypatch, tmp_path, script)
     with ThreadPoolExecutor(3) as pool:
         paths = set(pool.map(lambda _: ref_library.library_path(), range(3)))
-    kept = (tmp_path / "reference").iterdir()
+    kept = (tmp_path / "objects").iterdir()
     assert len(paths) == 1 and {path.stem for path in kept} == {path.stem for path in paths}
     runs = (tmp_path / "compiler.log").read_text()
     assert ref_library.library_path() in paths
@@ -168,9 +168,9 @@ def test_a_failing_compiler_and_a_closed_cache_are_the_kits_fault(monkeypatch, t
     error = "kernels.cpp:1:1: error: no such thing"
     use_compiler(monkeypatch, tmp_path, f"echo some notes; echo '{error}'; exit 1")
     refused(f"cannot build the reference: {re.escape(error)}", ref_library.library_path, of=KitError)
-    assert not list((tmp_path / "reference").iterdir())
-    shutil.rmtree(tmp_path / "reference")
-    (tmp_path / "reference").write_text("a file where the folder should be")
+    assert not (tmp_path / "objects").exists()
+    shutil.rmtree(tmp_path / "work")
+    (tmp_path / "work").write_text("a file where the folder should be")
     refused("GPT149_CACHE", ref_library.library_path, of=KitError)
 
 

@@ -360,8 +360,8 @@ def test_a_handout_judges_with_the_object_that_it_holds(tmp_path: Path) -> None:
     proofs.handout(bench, packed(files))
     assert said[-1].endswith("with -N 256: part1, part2, part3")
     # The reference library was linked from the handout's object, without compiling sources.
-    assert list((tmp_path / "cache" / "reference").glob("libgpt149_ref-*.so"))
-    assert not list((tmp_path / "cache" / "reference").glob("*.o"))
+    assert list((tmp_path / "cache" / "objects").glob("libgpt149_ref-*.so"))
+    assert not list((tmp_path / "cache" / "objects").glob("*.o"))
 
 
 @pytest.fixture
