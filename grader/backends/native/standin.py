@@ -85,22 +85,26 @@ WORK = re.compile(
     r"|masked_fill|masked_select|gather|scatter|scatter_add|index_select|index_add|take|tril|triu|cdist|cross"
     r")(?:_?|_out|_outf|_backward)"
 )
-#: Errors for a missing member, name of torch, operator or function of tensors: first gcc's errors, then clang's. The
-#: searched text has at most MOST_TEXT characters.
-ABSENT = re.compile(
-    r"\b(?P<gcc_class>at::Tensor|TensorOptions|gpt149::Module)'(?: \{aka [^}]*\})?"
-    r" has no member named '(?P<gcc_member>\w+)'"
-    r"|'(?P<gcc_name>\w+)' is not a member of '(?P<gcc_namespace>(?:at|torch|c10|pybind11|py)(?:::\w+)*)'"
-    r"|'(?P<gcc_used>\w+)' has not been declared in '(?P<gcc_using>(?:at|torch|c10|pybind11|py)(?:::\w+)*)'"
-    r"|'(?P<gcc_type>\w+)' in namespace '(?P<gcc_within>(?:at|torch|c10|pybind11|py)(?:::\w+)*)' does not name"
-    r"|'(?P<gcc_space>(?:at|torch|c10|pybind11|py)::[\w:]+)' has not been declared"
-    r"|'(?P<gcc_whole>\w+)' is not a namespace-name"
-    r"|no match for '(?P<gcc_operator>operator[^']+)' \(operand types? (?:are|is) [^\n]*\bat::Tensor"
-    r"|no matching function for call to '(?P<gcc_function>\w+)\([^\n]*\bat::Tensor"
-    r"|no member named '(?P<clang_member>\w+)' in (?:namespace )?"
-    r"'(?P<clang_space>at|torch|c10|pybind11|py|gpt149::Module)\b(?P<clang_class>::Tensor)?"
-    r"|invalid operands to binary expression \([^\n]*(?P<clang_operator>)\bat::Tensor"
+_SPACE = r"(?P<space>(?:at|torch|c10|pybind11|py)(?:::\w+)*)"
+_ABSENT = (
+    r"\b(?P<space>at::Tensor|TensorOptions|gpt149::Module)'(?: \{aka [^}]*\})? has no member named '(?P<name>\w+)'",
+    rf"'(?P<name>\w+)' is not a member of '{_SPACE}'",
+    rf"'(?P<name>\w+)' has not been declared in '{_SPACE}'",
+    rf"'(?P<name>\w+)' in namespace '{_SPACE}' does not name",
+    r"'(?P<name>(?:at|torch|c10|pybind11|py)::[\w:]+)' has not been declared",
+    r"'(?P<name>\w+)' is not a namespace-name",
+    r"no match for '(?P<name>operator[^']+)' \(operand types? (?:are|is) [^\n]*\bat::Tensor",
+    r"no matching function for call to '(?P<name>\w+)\([^\n]*\bat::Tensor",
+    # clang
+    r"no member named '(?P<name>\w+)' in (?:namespace )?'"
+    r"(?P<space>at::Tensor|at|torch|c10|pybind11|py|gpt149::Module)\b",
+    r"invalid operands to binary expression \([^\n]*\bat::Tensor(?P<name>)",
 )
+#: Errors for a missing member, name of torch, operator or function of tensors, of gcc and of clang. The searched text
+#: has at most MOST_TEXT characters.
+ABSENT = tuple(map(re.compile, _ABSENT))
+#: Shorter names of classes in messages.
+SHORT = {"at::Tensor": "Tensor", "gpt149::Module": "Module"}
 UNDECLARED = re.compile(
     r"'(?P<gcc>\w+)' (?:was not declared|does not name a type|has not been declared)"
     r"|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'"
@@ -325,24 +329,11 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
 
 def _absent(error: str) -> str | None:
     """Return the qualified name that is missing in one of torch's namespaces or classes; None for other errors."""
-    found = ABSENT.search(error)
-    if found is None:
-        return None
-    if member := found["gcc_member"]:
-        return f"{found['gcc_class'].rpartition('::')[2]}::{member}"
-    for what, where in (("gcc_name", "gcc_namespace"), ("gcc_used", "gcc_using"), ("gcc_type", "gcc_within")):
-        if found[what]:
-            return f"{found[where]}::{found[what]}"
-    if member := found["clang_member"]:
-        where = found["clang_space"].rpartition("::")[2]
-        return f"{'Tensor' if found['clang_class'] else where}::{member}"
-    return (
-        found["gcc_space"]
-        or found["gcc_operator"]
-        or found["gcc_function"]
-        or found["gcc_whole"]
-        or "operators"
-    )
+    for pattern in ABSENT:
+        if found := pattern.search(error):
+            space = found.groupdict().get("space", "")
+            return "::".join(filter(None, (SHORT.get(space, space), found["name"]))) or "operators"
+    return None
 
 
 def _undeclared(error: str, line: int, source: str) -> str | None:
