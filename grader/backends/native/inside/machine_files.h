@@ -82,7 +82,6 @@ inline void name_refused(const char *how, const char *path) {
 }  // namespace gpt149_files
 
 extern "C" {
-int __real_open(const char *, int, ...);
 int __real_openat(int, const char *, int, ...);
 FILE *__real_fopen(const char *, const char *);
 int __real_fileno(FILE *);
@@ -106,11 +105,7 @@ int __wrap_open(const char *path, int flags, ...) {
   va_start(more, flags);
   const mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
   va_end(more);
-  const int place = (flags & O_ACCMODE) == O_RDONLY ? gpt149_files::serve(path) : -1;
-  if (place >= 0) return gpt149_files::kServed + place;
-  const int fd = __real_open(path, flags, mode);
-  if (fd < 0) gpt149_files::name_refused("open", path);
-  return fd;
+  return __wrap_openat(AT_FDCWD, path, flags, mode);
 }
 __attribute__((alias("__wrap_open"))) int __wrap_open64(const char *, int, ...);
 __attribute__((alias("__wrap_openat"))) int __wrap_openat64(int, const char *, int, ...);
