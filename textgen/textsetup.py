@@ -137,7 +137,7 @@ class TextSetup:
         if self.options.prefill == "mask":
             sizes["d"] += self.prompt.shape[1]
         bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
-        binding.refuse_oversize(part, bench.shape, part.inputs, self.course.limits.memory_gib)
+        binding.refuse_oversize(part, bench.shape, self.course.limits.memory_gib)
         # Do not stop the runner between calls: times are not judged here, and a stop takes as long as a small call.
         session = bench.student(part, threads=bench.shape["threads"], freeze=False)
         if (unfit := bench.backend(part).unbound(part, session)) is not None:

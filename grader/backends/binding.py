@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from grader.assignment.expressions import call_of, evaluate_float, evaluate_int
@@ -33,14 +33,14 @@ CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
-def accepted_codes(part: Part, inputs: Collection[str]) -> list[str]:
+def accepted_codes(part: Part) -> list[str]:
     """Return for each argument the letters of the types that it may have (see CODE_NAMES)."""
-    return [_accepted(argument, part, inputs) for argument in part.arguments]
+    return [_accepted(argument, part) for argument in part.arguments]
 
 
-def _accepted(argument: str, part: Part, inputs: Collection[str]) -> str:
+def _accepted(argument: str, part: Part) -> str:
     """Return the letters of the types that this argument may have (see CODE_NAMES)."""
-    if argument in inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
+    if argument in part.inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
         return "T"
     if argument == "tensor":
         # A function that writes into the vector needs a reference, not a copy.
@@ -50,9 +50,9 @@ def _accepted(argument: str, part: Part, inputs: Collection[str]) -> str:
     return "fd" if call_of(argument, "float") is not None else "il"
 
 
-def mismatch(part: Part, functions: Mapping[str, str], inputs: Collection[str]) -> Diagnosis | None:
+def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
     """Return a diagnosis if the part's function is not exported or has other argument types; else None."""
-    expected = prototype(part, inputs)
+    expected = prototype(part)
     signature = functions.get(part.function)
     if signature is None:
         near = [name for name in functions if name.lower() == part.function.lower()]
@@ -63,7 +63,7 @@ def mismatch(part: Part, functions: Mapping[str, str], inputs: Collection[str]) 
             f'Add m.def("{part.function}", &{part.function}); it is called as\n{expected}',
         )
     returned, _, codes = signature.rstrip(")").partition("(")
-    wanted = accepted_codes(part, inputs)
+    wanted = accepted_codes(part)
     faults = []
     if returned not in RETURN_CODES[part.returns]:
         faults.append(f"it returns {CODE_NAMES.get(returned, returned)}")
@@ -82,25 +82,22 @@ def mismatch(part: Part, functions: Mapping[str, str], inputs: Collection[str]) 
     )
 
 
-def prototype(part: Part, inputs: Collection[str]) -> str:
+def prototype(part: Part) -> str:
     """Return the C++ declaration that the part's function should have."""
     if part.prototype:
         return part.prototype
-    types = [CODE_NAMES[accepted[0]] for accepted in accepted_codes(part, inputs)]
+    types = [CODE_NAMES[accepted[0]] for accepted in accepted_codes(part)]
     names = [name if name.isidentifier() else f"argument{k + 1}" for k, name in enumerate(part.arguments)]
     declared = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
     return f"{CODE_NAMES[RETURN_CODES[part.returns][0]]} {part.function}({declared})"
 
 
-def refuse_oversize(
-    part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]], memory_gib: float
-) -> None:
+def refuse_oversize(part: Part, shape: Mapping[str, int], memory_gib: float) -> None:
     """Raise UsageError if an int cannot index a tensor of this shape, or two copies of all tensors exceed the memory.
 
-    Two copies must fit, because a kernel may copy each tensor into a vector. `dims` maps inputs to their dimensions.
+    Two copies must fit, because a kernel may copy each tensor into a vector.
     """
-    sizes_of = _tensors(part, shape, dims)
-    elements = [math.prod(sizes) for sizes in sizes_of]
+    elements = [math.prod(sizes) for sizes in _tensors(part, shape)]
     need_gib = 2 * 4 * sum(elements) / (1 << 30)
     if max(elements) >= 1 << 31 or need_gib > memory_gib:
         sizes = " ".join(f"{name}={size}" for name, size in shape.items())
@@ -110,16 +107,16 @@ def refuse_oversize(
         )
 
 
-def elements(part: Part, dims: Mapping[str, Sequence[str]], shape: Mapping[str, int]) -> int:
-    """Return the number of elements in all tensors of a call; `dims` are the dimensions of the inputs by name."""
-    return sum(math.prod(sizes) for sizes in _tensors(part, shape, dims))
+def elements(part: Part, shape: Mapping[str, int]) -> int:
+    """Return the number of elements in all tensors of a call."""
+    return sum(math.prod(sizes) for sizes in _tensors(part, shape))
 
 
-def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]]) -> list[list[int]]:
+def _tensors(part: Part, shape: Mapping[str, int]) -> list[list[int]]:
     """Return the shapes of a call's inputs, workspaces and outputs."""
     zeros = [dims_of for argument in part.arguments if (dims_of := call_of(argument, "zeros")) is not None]
-    written = [output.dims for name, output in part.outputs.items() if name not in dims]
-    every = (*dims.values(), *zeros, *written, part.output_dims)
+    written = [output.dims for name, output in part.outputs.items() if name not in part.inputs]
+    every = (*part.inputs.values(), *zeros, *written, part.output_dims)
     return [[evaluate_int(dim, shape) for dim in names] for names in every]
 
 

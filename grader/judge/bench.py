@@ -143,7 +143,7 @@ class Bench:
         oracle: Oracle = self.assignment.lab.oracle(part.oracle)
         usual, now = oracle.flops(defaults), oracle.flops(shape)
         if not usual:
-            usual, now = (binding.elements(part, part.inputs, sizes) for sizes in (defaults, shape))
+            usual, now = (binding.elements(part, sizes) for sizes in (defaults, shape))
         return max(1.0, now / max(1, usual))
 
     def backend(self, part: Part, *, with_torch: bool = False) -> Backend:

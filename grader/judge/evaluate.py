@@ -71,7 +71,7 @@ def evaluate(
     sandbox = sandbox or (zygote.sandbox if zygote else of_file(source))
     shape = {**assignment.defaults, **options.shape}
     for part in parts:
-        binding.refuse_oversize(part, shape, part.inputs, assignment.limits.memory_gib)
+        binding.refuse_oversize(part, shape, assignment.limits.memory_gib)
     sandbox.protect(*view.secrets(), *assignment.files, assignment.lab_folder, cache_root())
     with ExitStack() as stack:
         listener(BuildStarted(source))

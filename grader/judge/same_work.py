@@ -216,7 +216,7 @@ def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
     excess_bytes, avoided_bytes = _excess_bytes(held), _avoided_bytes(part, held)
     if held.student_bytes is None or excess_bytes is None:
         return False
-    if avoided_bytes < max(LEAST_TENSOR_BYTES, FLOAT_BYTES * binding.elements(part, part.inputs, held.shape)):
+    if avoided_bytes < max(LEAST_TENSOR_BYTES, FLOAT_BYTES * binding.elements(part, held.shape)):
         return False
     return held.student_bytes >= avoided_bytes and excess_bytes >= share * avoided_bytes
 

@@ -166,7 +166,7 @@ class Laboratory:
         """
         limits = self.assignment.limits
         for one in variants:
-            binding.refuse_oversize(one.part, one.shape, one.part.inputs, limits.memory_gib)
+            binding.refuse_oversize(one.part, one.shape, limits.memory_gib)
         self.prepare([variant.recipe for variant in variants])
         troubles = {k: self.trouble(variant) for k, variant in enumerate(variants)}
         callers = {k: self._caller(variants[k], k) for k, trouble in troubles.items() if not trouble}

@@ -200,7 +200,7 @@ def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
     """Measure a part with the size `over` set to `size`. Return the table's row."""
     show_progress(f"Memory of {part.id} at {over}={size}")
     shape = {**laboratory.settings.sizes, over: size}
-    binding.refuse_oversize(part, shape, part.inputs, laboratory.assignment.limits.memory_gib)
+    binding.refuse_oversize(part, shape, laboratory.assignment.limits.memory_gib)
     variant = Variant(part.id, part, shape)
     output, workspaces = output_bytes(part, shape), workspace_bytes(part, shape)
     row = Row(part, size, output + (workspaces if part.workspace_in_scope else 0), output + workspaces)

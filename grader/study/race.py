@@ -120,7 +120,7 @@ def _differences(
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
-            if (misfit := binding.mismatch(part, session.functions, part.inputs)) is not None:
+            if (misfit := binding.mismatch(part, session.functions)) is not None:
                 raise faults.Faulty("missing", misfit)
             for _ in range(rounds):
                 call = session.call(binding.request(part, inputs.shape, inputs), delays=True)

@@ -203,7 +203,7 @@ def _points(
                 raise UsageError(f"it does not compile: {first_line(bench.build.diagnostics)}")
             if session is None or session.death is not None:
                 session = bench.student(part, threads=1)
-            unbound = binding.mismatch(part, session.functions, laboratory.assignment.inputs)
+            unbound = binding.mismatch(part, session.functions)
             if unbound is not None:
                 raise faults.Faulty("missing", unbound)
             call = session.call(binding.request(part, shape, given), echo_inputs=True)
