@@ -6,6 +6,7 @@ import argparse
 import importlib
 import shlex
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NoReturn
@@ -77,16 +78,19 @@ def parser() -> Parser:
 
 
 def _class_commands(commands: Any) -> None:
+    out = ("out", "the folder that a run wrote (its --out)", "DIR")
+    student = ("submission_id", "ID", "the submission, as grades.csv names it")
+
     run = commands.add_parser("run", help="grade a class into a folder")
     run.path("submissions", "a folder or zip, one entry per student", "SUBMISSIONS")
-    run.add_argument("--out", metavar="DIR", type=Path, required=True, help="where results and reports go")
-    run.add_argument("--resume", action="store_true", help="continue in DIR, without repeating finished work")
+    run.path("--out", "where results and reports go", "DIR", required=True)
+    run.flag("--resume", "continue in DIR, without repeating finished work")
     run.flag("--again", "with --resume: grade finished and unchanged submissions, too")
     run.flag(
         "--regrade",
         "with --resume: allow another --config, --seed or --no-time than before, which grades everybody again",
     )
-    run.add_argument("--only", metavar="ID", nargs="+", default=[], help="grade only these submissions")
+    run.value("--only", "ID", "grade only these submissions", nargs="+", default=[])
     run.value(
         "--jobs", "n", "submissions at a time (default: as many as there are cores, half as many on a GPU)"
     )
@@ -104,20 +108,12 @@ def _class_commands(commands: Any) -> None:
         "correct solution that each machine of a cluster judges first (default: the course's own)",
     )
     times = run.add_mutually_exclusive_group()
-    times.add_argument(
-        "--submitted",
-        metavar="FILE",
-        type=Path,
-        help="times of submission, for lateness: a CSV file with the columns id,time",
-    )
-    times.add_argument(
-        "--file-times", action="store_true", help="if no other time is known, use a submission's file time"
-    )
-    times.add_argument(
-        "--commit-times",
-        action="store_true",
-        help="for a folder of git clones: use the time of each clone's last commit",
-    )
+    what = "times of submission, for lateness: a CSV file with the columns id,time"
+    times.add_argument("--submitted", metavar="FILE", type=Path, help=what)
+    what = "if no other time is known, use a submission's file time"
+    times.add_argument("--file-times", action="store_true", help=what)
+    what = "for a folder of git clones: use the time of each clone's last commit"
+    times.add_argument("--commit-times", action="store_true", help=what)
     _judging_options(run)
     _tier_options(run)
     _manual_option(run)
@@ -125,46 +121,46 @@ def _class_commands(commands: Any) -> None:
     _tier_options(_one_command(commands))
 
     show = commands.add_parser("show", help="print one student's result of a class")
-    show.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
-    show.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
+    show.path(*out)
+    show.value(*student)
     _manual_option(show)
 
     appeal = commands.add_parser(
         "appeal", help="judge and time one student again, with a record and a page for the student"
     )
-    appeal.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
-    appeal.add_argument("submission_id", metavar="ID", help="the submission, as grades.csv names it")
+    appeal.path(*out)
+    appeal.value(*student)
     appeal.add_argument("-n", "--rounds", metavar="n", default="3", help="number of rounds (default: 3)")
     appeal.path(
         "--calibration", "correct solution that is judged in each round, too (default: the course's own)"
     )
-    appeal.add_argument("--no-time", action="store_true", help="judge results and memory only")
+    appeal.flag("--no-time", "judge results and memory only")
     appeal.flag("--accept", "let the round with the median points replace the recorded result")
     _tier_options(appeal)
 
     extend = commands.add_parser(
         "extend", help="give a student days beyond the due date; without ID, list all extensions"
     )
-    extend.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
-    extend.value("submission_id", "ID", "the submission, as grades.csv names it", nargs="?")
-    extend.add_argument("--days", metavar="n", help="days of extension: the student's due date moves")
-    extend.add_argument("--slip", metavar="n", help="slip days that the student may spend on this assignment")
-    extend.add_argument("--reason", metavar="TEXT", help="a note for the staff")
+    extend.path(*out)
+    extend.value(*student, nargs="?")
+    extend.value("--days", "n", "days of extension: the student's due date moves")
+    extend.value("--slip", "n", "slip days that the student may spend on this assignment")
+    extend.value("--reason", "TEXT", "a note for the staff")
 
     feedback = commands.add_parser(
         "feedback", help="write a file for each student and a table for a mail merge; no mail is sent"
     )
-    feedback.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
-    feedback.add_argument("--to", metavar="FOLDER", type=Path, required=True, help="where the files go")
-    feedback.add_argument("--html", action="store_true", help="write HTML pages (default: text files)")
+    feedback.path(*out)
+    feedback.path("--to", "where the files go", "FOLDER", required=True)
+    feedback.flag("--html", "write HTML pages (default: text files)")
 
     diff = commands.add_parser("diff", help="list the points that differ between two runs, with the reasons")
-    diff.add_argument("before", metavar="RUN1", type=Path, help="the folder that a run wrote (its --out)")
-    diff.add_argument("after", metavar="RUN2", type=Path, help="the folder of a later run")
-    diff.add_argument("--csv", metavar="FILE", type=Path, help="also write the table for a spreadsheet")
+    diff.path("before", "the folder that a run wrote (its --out)", "RUN1")
+    diff.path("after", "the folder of a later run", "RUN2")
+    diff.path("--csv", "also write the table for a spreadsheet")
 
     report = commands.add_parser("report", help="write grades.csv and report.html again, without grading")
-    report.add_argument("out", metavar="DIR", type=Path, help="the folder that a run wrote (its --out)")
+    report.path(*out)
     _manual_option(report)
     for name, title, what in EXPORTS:
         report.path(f"--{name}", f"{title}'s {what}: write a copy with the totals to DIR/{name}.csv")
@@ -177,9 +173,9 @@ def _class_commands(commands: Any) -> None:
 
 def _one_command(commands: Any) -> Parser:
     """Add the command `one` to `commands` and return its parser. In a handout it judges like `gpt149.py all`."""
-    one = commands.add_parser("one", help="judge one submission, and show its result")
-    one.add_argument("path", metavar="PATH", type=Path, help="a source file, a folder or a zip of one")
-    one.add_argument("--json", metavar="FILE", type=Path, help="also write the result as JSON")
+    one: Parser = commands.add_parser("one", help="judge one submission, and show its result")
+    one.path("path", "a source file, a folder or a zip of one", "PATH")
+    one.path("--json", "also write the result as JSON")
     one.flag("--github", "for a workflow of GitHub: write annotations, a summary and outputs")
     _judging_options(one)
     return one
@@ -191,8 +187,8 @@ def _judging_options(parse: Parser) -> None:
         "the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; with --resume as before)",
     )
     add_lab(parse)
-    parse.add_argument("--seed", metavar="n", help="make hidden and timed inputs repeatable")
-    parse.add_argument("--no-time", action="store_true", help="judge results and memory only")
+    parse.value("--seed", "n", "make hidden and timed inputs repeatable")
+    parse.flag("--no-time", "judge results and memory only")
 
 
 def _tier_options(parse: Parser) -> None:
@@ -206,12 +202,8 @@ def _tier_options(parse: Parser) -> None:
 
 def _manual_option(parse: Parser) -> None:
     table = parse.add_mutually_exclusive_group()
-    table.add_argument(
-        "--manual",
-        metavar="FILE",
-        type=Path,
-        help="table of points that people give (default: the one used last, else DIR/manual.csv)",
-    )
+    what = "table of points that people give (default: the one used last, else DIR/manual.csv)"
+    table.add_argument("--manual", metavar="FILE", type=Path, help=what)
     table.add_argument("--no-manual", action="store_true", help="leave out the points that people give")
 
 
@@ -224,17 +216,42 @@ def run(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] in FORWARDED and has_room(FORWARDED[arguments[0]][0]):
         return importlib.import_module(FORWARDED[arguments[0]][0]).main(list(arguments[1:]))
     given = parser().parse_args(arguments)
-    commands = {
-        "run": run_class,
-        "one": run_one,
-        "show": show,
-        "appeal": appeal,
-        "extend": extend,
-        "feedback": feedback,
-        "diff": diff,
-        "report": report,
-    }
-    return commands[given.command](given, arguments)
+    if given.command == "run":
+        return run_class(given, arguments)
+    if given.command == "one":
+        return run_one(given)
+    from grader.staff.classroom import byhand, changes, gradebook
+
+    match given.command:
+        case "show":
+            return gradebook.show(given.out, given.submission_id, manual_table(given))
+        case "appeal":
+            from grader.staff.classroom import appeals
+
+            return appeals.run(
+                given.out,
+                given.submission_id,
+                rounds=whole_number(given.rounds, "--rounds", 1, appeals.MOST_ROUNDS),
+                calibration=given.calibration,
+                timing=not given.no_time,
+                tier=given.tier,
+                trust=given.trust,
+                accept=given.accept,
+            )
+        case "extend":
+            days, slip = (
+                None if text is None else whole_number(text, flag, 0, byhand.MOST_DAYS)
+                for text, flag in ((given.days, "--days"), (given.slip, "--slip"))
+            )
+            return gradebook.extend(given.out, given.submission_id, days, slip, given.reason)
+        case "feedback":
+            return gradebook.give_feedback(given.out, given.to, as_html=given.html)
+        case "diff":
+            return changes.diff(given.before, given.after, given.csv)
+    exports = {name: getattr(given, name) for name, _, _ in EXPORTS if getattr(given, name) is not None}
+    if given.column is not None and not exports:
+        raise UsageError("--column needs an export: name it with --canvas FILE")
+    return gradebook.report(given.out, manual_table(given), exports=exports, column=given.column)
 
 
 def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
@@ -243,30 +260,20 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     if given.regrade and not given.resume:
         raise UsageError("--regrade replaces finished work: use it with --resume")
     from grader.staff import running
-    from grader.staff.classroom import planning
+    from grader.staff.classroom.planning import RunOptions
 
+    named = {field.name: vars(given)[field.name] for field in fields(RunOptions) if field.name in given}
     return running.run(
-        planning.RunOptions(
-            submissions=given.submissions,
-            out=given.out,
-            config=given.config,
-            workers=None if given.jobs is None else whole_number(given.jobs, "--jobs", 1, 1024),
-            resume=given.resume,
-            again=given.again,
-            regrade=given.regrade,
-            only=tuple(given.only),
-            seed=seed(given.seed),
-            timing=not given.no_time,
-            timings_alone=given.timings_alone,
-            cluster=given.cluster,
-            calibration=given.calibration,
-            trust=given.trust,
-            tier=given.tier,
-            manual=manual_table(given),
-            submitted=given.submitted,
-            file_times=given.file_times,
-            commit_times=given.commit_times,
-            to_resume=to_resume(arguments),
+        RunOptions(
+            **{
+                **named,
+                "workers": None if given.jobs is None else whole_number(given.jobs, "--jobs", 1, 1024),
+                "only": tuple(given.only),
+                "seed": seed(given.seed),
+                "timing": not given.no_time,
+                "manual": manual_table(given),
+                "to_resume": to_resume(arguments),
+            }
         )
     )
 
@@ -277,7 +284,7 @@ def to_resume(arguments: Sequence[str]) -> str:
     return shlex.join([*GRADER_COMMAND.split(), *kept, "--resume"])
 
 
-def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
+def run_one(given: argparse.Namespace) -> int:
     if not has_room(CLASSROOM):
         rest = [word for word in ("--github", "--no-time") if getattr(given, word[2:].replace("-", "_"))]
         for name in ("json", "config", "seed"):
@@ -297,58 +304,6 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
         json_file=given.json,
         for_github=given.github,
     )
-
-
-def show(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader.staff.classroom import gradebook
-
-    return gradebook.show(given.out, given.submission_id, manual_table(given))
-
-
-def appeal(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader.staff.classroom import appeals
-
-    return appeals.run(
-        given.out,
-        given.submission_id,
-        rounds=whole_number(given.rounds, "--rounds", 1, appeals.MOST_ROUNDS),
-        calibration=given.calibration,
-        timing=not given.no_time,
-        tier=given.tier,
-        trust=given.trust,
-        accept=given.accept,
-    )
-
-
-def extend(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader.staff.classroom import byhand, gradebook
-
-    days, slip = (
-        None if text is None else whole_number(text, flag, 0, byhand.MOST_DAYS)
-        for text, flag in ((given.days, "--days"), (given.slip, "--slip"))
-    )
-    return gradebook.extend(given.out, given.submission_id, days, slip, given.reason)
-
-
-def feedback(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader.staff.classroom import gradebook
-
-    return gradebook.give_feedback(given.out, given.to, as_html=given.html)
-
-
-def diff(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader.staff.classroom import changes
-
-    return changes.diff(given.before, given.after, given.csv)
-
-
-def report(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader.staff.classroom import gradebook
-
-    exports = {name: getattr(given, name) for name, _, _ in EXPORTS if getattr(given, name) is not None}
-    if given.column is not None and not exports:
-        raise UsageError("--column needs an export: name it with --canvas FILE")
-    return gradebook.report(given.out, manual_table(given), exports=exports, column=given.column)
 
 
 def manual_table(given: argparse.Namespace) -> Path | None:
