@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from grader.core.errors import KitError
 from grader.core.harmless import one_line
 from grader.submission import MAX_SOURCE_BYTES, find, find_one, finding
-from grader.submission.exports import canvas_name, gradescope_entries
+from grader.submission.exports import CANVAS, gradescope_entries
 from grader.submission.ids import identify, safe_name
 
 
@@ -407,10 +407,14 @@ def test_a_canvas_export_by_its_own_part_of_each_name(tmp_path: Path, scratch: P
     assert late["doejane_12345"].name == "doejane"
     assert [*found(tmp_path / "export/doejane_LATE_12345_67890_module-1.cpp", scratch)] == ["doejane_12345"]
     for name in ("module.cpp", "alice_smith.cpp", "_1_2_module.cpp", "a_" * 400 + "module.cpp"):
-        assert canvas_name(name) is None
-    sent = canvas_name("doejane_123_456_roejohn_LATE_1_2_module.cpp")
-    found_in = (sent.person, sent.user, sent.late, sent.file)
-    assert found_in == ("doejane", "123", False, "roejohn_LATE_1_2_module.cpp")
+        assert CANVAS.fullmatch(name) is None
+    sent = CANVAS.fullmatch("doejane_123_456_roejohn_LATE_1_2_module.cpp")
+    assert sent.group("person", "user", "late", "file") == (
+        "doejane",
+        "123",
+        None,
+        "roejohn_LATE_1_2_module.cpp",
+    )
 
 
 def test_names_become_unique_safe_ids(tmp_path: Path, scratch: Path) -> None:

@@ -23,12 +23,11 @@ _DIRECTIVE = re.compile(r"(?:^|[\r\n\x85\u2028\u2029])%")
 #: Limit on the members of one group.
 MAX_GROUP = 64
 #: doejane_LATE_12345_67890_module-1.cpp: person, lateness, user, attachment, name of the file that was handed in.
-_CANVAS = re.compile(
+CANVAS = re.compile(
     r"(?P<person>[^_]+(?:_[^_]+)*?)(?P<late>_late)?_(?P<user>\d+)_(?P<file_id>\d+)_(?P<file>.+)", re.I
 )
-
 #: Ada Lovelace_123_assignsubmission_file_: person, and the participant's number in the worksheet.
-_MOODLE = re.compile(r"(?P<person>.+)_(?P<participant>\d{1,20})_assignsubmission_file_?")
+MOODLE = re.compile(r"(?P<person>.+)_(?P<participant>\d{1,20})_assignsubmission_file_?")
 
 
 @dataclass(frozen=True)
@@ -39,42 +38,12 @@ class Person:
 
 
 @dataclass(frozen=True)
-class CanvasName:
-    """Parts of the name of a file downloaded from Canvas. `late`: Canvas marks the file as late."""
-
-    person: str
-    user: str
-    late: bool
-    file: str
-
-
-@dataclass(frozen=True)
-class MoodleName:
-    person: str
-    participant: str
-
-
-@dataclass(frozen=True)
 class GradescopeEntry:
     """One submission of an export: its folder, its group's members, and its time of submission with a time zone."""
 
     folder: str
     people: tuple[Person, ...]
     submitted_at: datetime | None
-
-
-def canvas_name(name: str) -> CanvasName | None:
-    """Parse the name of a file downloaded from Canvas; None for any other name."""
-    found = _CANVAS.fullmatch(name)
-    if found is None:
-        return None
-    return CanvasName(found["person"], found["user"], found["late"] is not None, found["file"])
-
-
-def moodle_name(name: str) -> MoodleName | None:
-    """Parse the name of a folder downloaded from Moodle; None for any other name."""
-    found = _MOODLE.fullmatch(name)
-    return MoodleName(found["person"], found["participant"]) if found else None
 
 
 #: YAML's events are read without recursion, by libyaml if it is installed.

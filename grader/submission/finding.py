@@ -26,12 +26,12 @@ from grader.core.errors import KitError, UsageError, explained
 from grader.submission.archive.opening import NoRoom, archive_stem, disk_error, is_archive_name
 from grader.submission.archive.records import Unreadable, shown
 from grader.submission.exports import (
+    CANVAS,
     GRADESCOPE_METADATA,
     MAX_METADATA_BYTES,
+    MOODLE,
     GradescopeEntry,
-    canvas_name,
     gradescope_entries,
-    moodle_name,
 )
 from grader.submission.ids import identify
 from grader.submission.nodes import CLASS, KIND_TEXTS, STUDENT, DiskNode, Node, bounded, unpacked
@@ -244,7 +244,7 @@ def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> l
     """
     if root.kind != "file":
         return _divided(root, names, None) if root.kind == "folder" else [single(root)]
-    if canvas_name(root.name) is not None:
+    if CANVAS.fullmatch(root.name):
         return _class([root], names)
     if not is_archive_name(root.name):
         return [single(root)]
@@ -268,7 +268,7 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
     if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
         # On disk, the single folder is one student's, even if the folders in it are named like students. In an archive
         # it may be the folder into which an archiver put the whole class.
-        is_students = as_one is None or moodle_name(nodes[0].name) is not None
+        is_students = as_one is None or MOODLE.fullmatch(nodes[0].name) is not None
         if is_students and not _listing_of_export(nodes[0], _listed_if_possible(nodes[0]), is_inner=True):
             return _class(nodes, names)
         if _is_one(nodes[0], names):
@@ -293,7 +293,7 @@ def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -
 
 
 def _is_plain_archive(node: Node) -> bool:
-    return node.kind == "file" and is_archive_name(node.name) and canvas_name(node.name) is None
+    return node.kind == "file" and is_archive_name(node.name) and not CANVAS.fullmatch(node.name)
 
 
 def _listed(folder: Node) -> list[Node]:
@@ -366,31 +366,27 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
     }
     alone = names.of_class is not None and not beside_others and not _holds_students(nodes, names.of_class)
     for node in nodes:
-        sent = canvas_name(node.name) if node.kind != "folder" else None
+        sent = CANVAS.fullmatch(node.name) if node.kind != "folder" else None
         suffix = _suffix(node.name)
         if sent is not None:
-            title = f"{sent.person}_{sent.user}"
+            title = f"{sent['person']}_{sent['user']}"
             unit = canvas.get(title) or Unit(
                 title,
                 f"canvas {title}",
-                shown(sent.person),
+                shown(sent["person"]),
                 numbered=True,
-                identities=(f"canvas:{sent.user}",),
+                identities=(f"canvas:{sent['user']}",),
             )
             canvas[title] = replace(
                 unit,
-                nodes=(*unit.nodes, replace(node, name=sent.file)),  # type: ignore[type-var]
-                marked_late=unit.marked_late or sent.late,
+                nodes=(*unit.nodes, replace(node, name=sent["file"])),  # type: ignore[type-var]
+                marked_late=unit.marked_late or sent["late"] is not None,
             )
-        elif node.kind == "folder" and (handed := moodle_name(node.name)) is not None:
-            title = f"{handed.person}_{handed.participant}"
+        elif node.kind == "folder" and (handed := MOODLE.fullmatch(node.name)):
+            title = f"{handed['person']}_{handed['participant']}"
+            identities = (f"moodle:{handed['participant']}",)
             units.append(
-                replace(
-                    single(node),
-                    title=title,
-                    name=shown(handed.person),
-                    identities=(f"moodle:{handed.participant}",),
-                )
+                replace(single(node), title=title, name=shown(handed["person"]), identities=identities)
             )
         elif node.kind == "folder" or (node.kind == "file" and is_archive_name(node.name)):
             units.append(single(node))

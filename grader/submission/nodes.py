@@ -255,9 +255,7 @@ def _place(line: list[ArchiveNode], member: Member, archive: Archive) -> str:
             last.member = member
             return ""
         return f"holds '{shown(last.name)}' both as {KIND_TEXTS[last.kind]} and as a folder"
-    if last.inside:
-        return f"holds '{shown(last.name)}' both as a folder and as {KIND_TEXTS[member.kind]}"
-    if last.member is not None and last.kind == "folder":
+    if last.inside or (last.member is not None and last.kind == "folder"):
         return f"holds '{shown(last.name)}' both as a folder and as {KIND_TEXTS[member.kind]}"
     if last.member is not None:
         last.trouble = "is in the archive twice: pack it again"

@@ -47,10 +47,10 @@ from grader.staff.classroom.ledger import Entry, Reported
 from grader.staff.similarity import agreement, likeness, passages
 from grader.staff.similarity.tokens import Source, tokens
 from grader.study import writeup
-from grader.submission import find
+from grader.submission import exports, find
 from grader.submission.archive.opening import open_archive
 from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Unreadable
-from grader.submission.exports import canvas_name, gradescope_entries
+from grader.submission.exports import gradescope_entries
 
 LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
 SOURCE = b"int main() { return 0; }\n" * 40
@@ -173,7 +173,7 @@ READERS = (
         },
     ),
     Reader(
-        "Canvas names", lambda data: canvas_name(data.decode("utf-8", "surrogateescape")),
+        "Canvas names", lambda data: exports.CANVAS.fullmatch(data.decode("utf-8", "surrogateescape")),
         [CANVAS.encode(), b"lee_ann_23_400_module.cpp"], (), (b"_", b"_late_", b"_1_2_"),
         {"underscores": lambda n: b"a_" * (n // 64), "digits": lambda n: b"a_" + b"1_" * (n // 64)},
     ),

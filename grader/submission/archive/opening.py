@@ -11,9 +11,9 @@ import errno
 import lzma
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from grader.core.errors import KitError, explained
 from grader.core.quantities import size_text
@@ -78,9 +78,9 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
         raise Unreadable("is an empty file: hand it in again")
     if is_tar_header(head):
         return TarArchive(file, size_bytes, limits)
-    decoder = _decoder(head)
-    if decoder is not None:
-        return _compressed_tar(file, size_bytes, decoder, limits, scratch)
+    compression = next((item for item in _COMPRESSIONS if head.startswith(item.magic)), None)
+    if compression is not None:
+        return _compressed_tar(file, size_bytes, compression, limits, scratch)
     if is_zip(head):
         return ZipArchive(file, size_bytes, limits)
     for magic, what in FOREIGN:
@@ -94,19 +94,9 @@ def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archiv
 # ---- compressed tar
 
 
-class _Decoder(Protocol):
-    """Interface of Python's decompressors for bzip2 and xz, and of `_Gzip`. `eof`: the end of the stream was read."""
-
-    eof: bool
-    unused_data: bytes
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
 class _Gzip:
+    """Decompressor of gzip with the interface of `bz2.BZ2Decompressor`."""
+
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)
         self.needs_input = True
@@ -125,29 +115,19 @@ class _Gzip:
         return out
 
 
-class _Compression:
-    """One compression format: the first bytes of its streams, and a new decoder for each stream."""
+class _Compression(NamedTuple):
+    """One compression format: the first bytes of its streams, and a function that makes a stream's decoder."""
 
-    def __init__(self, name: str, magic: bytes) -> None:
-        self.name, self.magic = name, magic
-
-    def fresh(self) -> _Decoder:
-        if self.name == "gzip":
-            return _Gzip()
-        if self.name == "bzip2":
-            return bz2.BZ2Decompressor()
-        return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
+    name: str
+    magic: bytes
+    fresh: Callable[[], Any]
 
 
 _COMPRESSIONS = (
-    _Compression("gzip", b"\x1f\x8b"),
-    _Compression("bzip2", b"BZh"),
-    _Compression("xz", b"\xfd7zXZ\x00"),
+    _Compression("gzip", b"\x1f\x8b", _Gzip),
+    _Compression("bzip2", b"BZh", bz2.BZ2Decompressor),
+    _Compression("xz", b"\xfd7zXZ\x00", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY_BYTES)),
 )
-
-
-def _decoder(head: bytes) -> _Compression | None:
-    return next((item for item in _COMPRESSIONS if head.startswith(item.magic)), None)
 
 
 def _compressed_tar(
