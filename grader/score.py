@@ -53,7 +53,7 @@ def part_points(part: Part, result: PartResult) -> tuple[float, str]:
         if verdict == "slow":
             points, reason = _slow_points(part, timing)
         is_alone = any(flag.code == ONE_THREAD and flag.level != "note" for flag in result.flags)
-        if not is_alone or not is_required(part):
+        if not (is_alone and part.time and part.time.parallel == "required"):
             return points, reason
         slowest = part.time_bands[-1].share * part.points if part.time_bands else part.points_if_slow
         points = min(points, _rounded(slowest))
@@ -61,11 +61,6 @@ def part_points(part: Part, result: PartResult) -> tuple[float, str]:
     if verdict == "wrong":
         return _wrong_points(part, result.cases)
     return 0.0, REASONS[verdict]
-
-
-def is_required(part: Part) -> bool:
-    """Return True if the part has to run on several threads to earn all of its points."""
-    return part.time is not None and part.time.parallel == "required"
 
 
 def _ratio_text(part: Part, timing: Timing | None) -> str:

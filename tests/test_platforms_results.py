@@ -9,11 +9,12 @@ import random
 import re
 import stat
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import classrows
 import pytest
@@ -154,9 +155,10 @@ def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[st
     """Publish a result as in a workflow. Return the printed text, the summary, and the outputs read by a runner."""
     stream = io.StringIO()
     files = {name: str(folder / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
-    with github.muted(stream):
-        print("\n".join(HOSTILE).encode("utf-8", "replace").decode(), file=stream)
-    github.publish(assignment(), judged, scored, SOURCES, files, stream)
+    with redirect_stdout(stream), patch.dict(os.environ, files):
+        with github.muted():
+            print("\n".join(HOSTILE).encode("utf-8", "replace").decode())
+        github.publish(assignment(), judged, scored, SOURCES)
     output = (folder / "GITHUB_OUTPUT").read_text(encoding="utf-8").splitlines()
     assert [line.partition("=")[0] for line in output] == ["status", "summary"]
     summary = (folder / "GITHUB_STEP_SUMMARY").read_text(encoding="utf-8")
@@ -232,13 +234,17 @@ def test_a_hidden_failure_is_reported_as_in_the_feedback(tmp_path: Path) -> None
         assert not [secret for secret in SECRETS if secret in text]
 
 
-def test_outside_of_a_workflow_nothing_is_written_but_printed(tmp_path: Path) -> None:
-    stream, judged = io.StringIO(), result((part(*PARTS[2]),))
+def test_outside_of_a_workflow_nothing_is_written_but_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged = result((part(*PARTS[2]),))
     scored = rubric.score(assignment(), judged)
-    github.publish(assignment(), judged, scored, SOURCES, {}, stream)
-    assert stream.getvalue().count("names no file") == 2
-    given = (assignment(), judged, scored, SOURCES, {"GITHUB_STEP_SUMMARY": "/"}, stream)
-    refused("GITHUB_STEP_SUMMARY: cannot write", github.publish, *given)
+    for name in github.FILES:
+        monkeypatch.delenv(name, raising=False)
+    github.publish(assignment(), judged, scored, SOURCES)
+    assert capsys.readouterr().out.count("names no file") == 2
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/")
+    refused("GITHUB_STEP_SUMMARY: cannot write", github.publish, assignment(), judged, scored, SOURCES)
 
 
 def on_prairielearn(judged: SubmissionResult, scored: Score | None = None) -> dict[str, Any]:
@@ -296,9 +302,9 @@ def test_feedback_and_platforms_say_the_same() -> None:
             assert json.dumps(feedback_text.splitlines()[0])[1:-1] in outputs
 
 
-def shown(judged: SubmissionResult, scored: Score | None = None, **options: str) -> dict[str, Any]:
+def shown(judged: SubmissionResult, scored: Score | None = None) -> dict[str, Any]:
     scored = scored or score(judged)
-    return require_valid("gradescope", gradescope.results(assignment(), judged, scored, seconds=3, **options))
+    return require_valid("gradescope", gradescope.results(assignment(), judged, scored, seconds=3))
 
 
 def visible(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -329,11 +335,10 @@ def test_a_hidden_failure_never_looks_like_a_pass() -> None:
     assert "1 of 2 parts passed" in found["output"] and "Hidden tests failed in: part2" in found["output"]
 
 
-@pytest.mark.parametrize("visibility", ["hidden", "after_published"])
-def test_hidden_cases_have_the_chosen_visibility(visibility: str) -> None:
-    found = shown(result((hidden_failure(),)), hidden_visibility=visibility)
+def test_only_the_staff_sees_the_details_of_hidden_cases() -> None:
+    found = shown(result((hidden_failure(),)))
     hidden = next(test for test in found["tests"] if "hidden tests" in test["name"])
-    assert hidden["visibility"] == visibility and hidden["status"] == "failed"
+    assert hidden["visibility"] == "hidden" and hidden["status"] == "failed"
     assert classrows.SECRET_NAME in hidden["output"] and "N=7919" in hidden["output"]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
 from grader.core import plainfile
-from grader.core.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
+from grader.core.results import PartResult, Score, ScoreLine, SubmissionResult
 from grader.report import student, terminal, words
 from grader.report.machines import load_warning
 from grader.report.student import StudentView
@@ -186,7 +186,7 @@ def results_text(view: StudentView) -> str:
     part = view.part
     total, wrong = len(part.cases), [case for case in part.cases if not case.ok]
     public = "inputs" if view.hidden_passed is None else "public inputs"
-    text = diagnosis_text(part.diagnosis)
+    text = words.block(part.diagnosis.message, 3000, lines=40) if part.diagnosis else ""
     if part.verdict in ("pass", "slow", "wrong") and not wrong:
         return "\n".join([f"right on {total} of {total} {public}", *([text] if text else [])])
     if part.verdict == "wrong":
@@ -198,10 +198,6 @@ def results_text(view: StudentView) -> str:
         "crash": "the process ended before the call returned",
         "timeout": "a call did not end within its time limit",
     }.get(part.verdict, "no result")
-
-
-def diagnosis_text(diagnosis: Diagnosis | None) -> str:
-    return words.block(diagnosis.message, 3000, lines=40) if diagnosis else ""
 
 
 def memory_text(part: PartResult) -> str:

@@ -19,16 +19,14 @@ import contextlib
 import os
 import re
 import secrets
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TextIO
 
 from grader.assignment.records import Assignment
 from grader.core.errors import UsageError, explained
-from grader.core.results import Diagnosis, Score, SubmissionResult
+from grader.core.results import Score, SubmissionResult
 from grader.explain.clues import HEADING
 from grader.report import feedback, student, words
 from grader.report.student import StudentView
@@ -53,15 +51,14 @@ class Sources:
 
 
 @contextlib.contextmanager
-def muted(stream: TextIO | None = None) -> Iterator[None]:
+def muted() -> Iterator[None]:
     """Switch off GitHub's workflow commands inside the `with` block. The output is still shown in the log."""
-    stream = stream or sys.stdout
     word = secrets.token_hex(16)
-    print(f"::stop-commands::{word}", file=stream, flush=True)
+    print(f"::stop-commands::{word}", flush=True)
     try:
         yield
     finally:
-        print(f"\n::{word}::", file=stream, flush=True)
+        print(f"\n::{word}::", flush=True)
 
 
 FILES = ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")
@@ -78,32 +75,22 @@ def can_write() -> None:
             raise UsageError(f"{variable}: cannot write {named}: name a file in an existing, writable folder")
 
 
-def publish(
-    assignment: Assignment,
-    result: SubmissionResult,
-    score: Score,
-    sources: Sources,
-    environment: Mapping[str, str] | None = None,
-    stream: TextIO | None = None,
-) -> None:
+def publish(assignment: Assignment, result: SubmissionResult, score: Score, sources: Sources) -> None:
     """Print the annotations, and append summary and outputs to the files that environment variables name.
 
     Without a variable (outside of a workflow) a note is printed instead. Raises UsageError if a file cannot be written.
     """
-    environment = os.environ if environment is None else environment
-    stream = stream or sys.stdout
     views = student.views(assignment, result)
     for line in annotations(assignment, views, sources):
-        print(line, file=stream, flush=True)
+        print(line, flush=True)
     written = (
         summary(assignment, views, score),
         "".join(f"{name}={value}\n" for name, value in outputs(views, score).items()),
     )
     for variable, text in zip(FILES, written, strict=True):
-        if not environment.get(variable):
-            print(f"note: {variable} names no file, so nothing was written there", file=stream, flush=True)
+        if not (path := os.environ.get(variable)):
+            print(f"note: {variable} names no file, so nothing was written there", flush=True)
             continue
-        path = environment[variable]
         with explained(f"{variable}: cannot write {path}"), open(path, "a", encoding="utf-8") as file:
             file.write(text)
 
@@ -125,7 +112,9 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
             continue
         texts = dict(feedback.paragraphs(view))
         text = "\n".join(texts[key] for key in ("results", "note", "time", "rejected") if key in texts)
-        name, line = place(_cause(part.diagnosis), functions.get(part.id) or "", sources)
+        # Leave out the message's list of lines to look at. These lines need not contain the mistake.
+        cause = part.diagnosis.message.partition(f"\n{HEADING}")[0] if part.diagnosis else ""
+        name, line = place(cause, functions.get(part.id) or "", sources)
         key = (LEVELS.get(part.verdict, "error"), name, line, words.text(text, MESSAGE_CHARACTERS))
         found.setdefault(key, []).append(f"{part.id}: {words.verdict_words(part.verdict)}")
     lines, counts = [], dict.fromkeys(("error", "warning", "notice"), 0)
@@ -135,11 +124,6 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
             title = words.name(", ".join(titles))
             lines.append(command(level, text, file=sources.path(name), line=str(line), title=title))
     return lines
-
-
-def _cause(diagnosis: Diagnosis | None) -> str:
-    """Return a diagnosis's message without its list of lines to look at. These lines need not contain the mistake."""
-    return diagnosis.message.partition(f"\n{HEADING}")[0] if diagnosis else ""
 
 
 def place(message: str, function: str, sources: Sources) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """Gradescope's `results.json`: one visible test per part, one hidden test per part for its hidden cases.
 
 A visible test shows only results that a student may see (`student`). If a hidden case failed, the visible test fails
-and says so, even if all public cases passed. The hidden test has the details; the staff can choose its visibility.
+and says so, even if all public cases passed. The hidden test has the details, for the staff.
 
 The points of a part are in its visible test. The total at the top level is reduced by the late penalty. Points given by
 people appear as soon as they are given, as tests whose max_score is 0. Gradescope requires a score in each test, so a
@@ -26,8 +26,6 @@ from grader.report import feedback, student, words
 from grader.report.student import StudentView
 from grader.report.tally import flags_of
 
-Visibility = Literal["hidden", "after_due_date", "after_published", "visible"]
-
 OUTPUT_CHARACTERS = 6000
 MOST_HIDDEN_CASES = 40
 #: Suffix of the test's name for a part that the machine could not judge.
@@ -46,21 +44,17 @@ def results(
     score: Score,
     *,
     seconds: float,
-    hidden_visibility: Visibility = "hidden",
 ) -> dict[str, Any]:
-    """Return the content of results.json for a judged submission. `seconds` is the duration of grading.
-
-    `hidden_visibility` is the visibility of the tests with the details of hidden cases.
-    """
+    """Return the content of results.json for a judged submission. `seconds` is the duration of grading."""
     views = student.views(assignment, result)
     tests = [_part_test(view, score) for view in views if view.part.max_points > 0]
+    parts = {part.id for part in assignment.parts}
     tests += [
         _test(line.title or line.id, "given by the course staff", line.points, passed=True)
-        for line in _given_items(assignment, score)
+        for line in score.lines
+        if line.id not in parts and line.points and line.id not in score.pending
     ]
-    tests += [
-        _hidden_test(part, hidden_visibility) for part in result.parts if any(c.hidden for c in part.cases)
-    ]
+    tests += [_hidden_test(part) for part in result.parts if any(case.hidden for case in part.cases)]
     tests += _flag_tests(result)
     whole = _whole(_summary(result, views, score), seconds, tests, score.total)
     return {**whole, "leaderboard": _leaderboard(result)}
@@ -100,7 +94,7 @@ def _test(
     most: float = 0.0,
     *,
     passed: bool = False,
-    visibility: Visibility = "visible",
+    visibility: Literal["hidden", "visible"] = "visible",
 ) -> dict[str, Any]:
     """Return one entry of `tests`. `passed`: its status is "passed", else "failed"."""
     return {
@@ -122,16 +116,8 @@ def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
     return _test(name, text, points, most, passed=view.all_passed)
 
 
-def _given_items(assignment: Assignment, score: Score) -> list[Any]:
-    """Return the score's lines of items other than parts, for which people have given points."""
-    parts = {part.id for part in assignment.parts}
-    return [
-        line for line in score.lines if line.id not in parts and line.points and line.id not in score.pending
-    ]
-
-
-def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
-    """Return a test with the details of one part's hidden cases. Only readers with permission see it.
+def _hidden_test(part: PartResult) -> dict[str, Any]:
+    """Return a test with the details of one part's hidden cases. Only the staff sees it.
 
     It has no points, because the part's visible test has them.
     """
@@ -145,7 +131,7 @@ def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
         lines.append(part.diagnosis.message)
     right = not failed and part.verdict not in ("crash", "timeout")
     name = f"{part.id}: {HIDDEN_TESTS}"
-    return _test(name, "\n".join(lines), passed=right, visibility=visibility)
+    return _test(name, "\n".join(lines), passed=right, visibility="hidden")
 
 
 def _hidden_line(case: CaseResult) -> str:

@@ -141,6 +141,7 @@ class Report:
 def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
     """Return a jinja2 environment for the templates in a folder, which escapes texts and removes harmful characters."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     pages = Environment(
         loader=FileSystemLoader(folder),
@@ -167,7 +168,10 @@ def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
         coded=lambda code: words.line(code, 80).replace("_", " "),
     )
     pages.globals.update(ladder=ladder, load_text=load_text, load_warning=load_warning)
-    pages.globals.update(marks=words.VERDICT_MARKS, verdicts=VERDICT_WORDS, interval=_interval, share=_share)
+    pages.globals.update(marks=words.VERDICT_MARKS, verdicts=VERDICT_WORDS)
+    pages.globals.update(
+        interval=lambda part: Markup(_interval(part)), share=lambda *counts: Markup(charts.share(*counts))
+    )
     return pages
 
 
@@ -193,20 +197,12 @@ def policy(style: str, script: str) -> str:
     )
 
 
-def _share(count: int, most: int) -> Any:
-    from markupsafe import Markup
-
-    return Markup(charts.share(count, most))
-
-
-def _interval(part: PartResult) -> Any:
-    from markupsafe import Markup
-
+def _interval(part: PartResult) -> str:
     time = part.time
     if time is None:
         return ""
     allowance = None if "not_graded" in time.flags else time.allowance
-    return Markup(charts.interval(time.ratio, time.ratio_interval, allowance))
+    return charts.interval(time.ratio, time.ratio_interval, allowance)
 
 
 def _pieces(file: Any) -> Iterator[Any]:

@@ -25,9 +25,7 @@ from grader.core.results import PartResult, Score, SubmissionResult
 from grader.judge.events import Deviated, Event, PartStarted
 from grader.report import charts, words
 from grader.report.charts import Picture
-from grader.report.html import document, missing_library
-
-__all__ = ["Collector", "missing_library", "write"]
+from grader.report.html import document
 
 LEGEND = ("right", "to 10 x", "to 100 x", "to 1000 x", "to 10 000 x", "more", "no number")
 """Meaning of a cell's colour in an error map: its error as a multiple of the allowed error."""
@@ -101,8 +99,10 @@ def _text(source: Path, sha256: str) -> str:
 def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: str) -> dict[str, Any]:
     from markupsafe import Markup
 
-    place = part.frontier
-    rungs = dict(ladder.shares(place)) if ladder and place else {}
+    place, bars = part.frontier, ""
+    if place:
+        own = charts.Dot(place.peak_percent, False, "", "this kernel")
+        bars = charts.ladder([own], ladder.shares(place) if ladder else {})
     return {
         "part": part,
         "pieces": message_pieces(words.block(part.diagnosis.message, 4000, 60)) if part.diagnosis else [],
@@ -110,7 +110,7 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any, code: str, name: 
         "map": Markup(charts.map_svg(seen)) if seen else "",
         "caption": charts.caption(seen) if seen else [],
         "rounds": Markup(charts.rounds(part.time)) if part.time else "",
-        "ladder": Markup(_ladder(place.peak_percent, rungs)) if place else "",
+        "ladder": Markup(bars),
     }
 
 
@@ -130,10 +130,6 @@ def _moved_left(lines: list[str]) -> list[str]:
     split = [match.groups() for line in lines if (match := _SOURCE.fullmatch(line))]
     shared = min((len(text) - len(text.lstrip()) for _, text in split if text.strip()), default=0)
     return [f"{gutter} {text[shared:]}".rstrip() for gutter, text in split]
-
-
-def _ladder(share_percent: float, rungs: dict[str, float]) -> str:
-    return charts.ladder([charts.Dot(share_percent, False, "", "this kernel")], rungs)
 
 
 AROUND = 2
