@@ -18,7 +18,7 @@ from grader.assignment import labs, starter
 from grader.assignment.loading import load
 from grader.core import imports, version
 from grader.judge.bench import Bench, Options
-from grader.staff import judging
+from grader.staff import options
 from grader.staff.release import contents
 
 
@@ -58,7 +58,7 @@ def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None
     softmax = load(labs.assignment_file(labs.named("softmax")))
     bench = Bench(softmax, tmp_path, Options(), *[None] * 4)  # type: ignore[arg-type]
     assert bench.command == "python gpt149.py lab softmax"
-    assert replace(bench, options=judging.options(softmax, False)).command == "python gpt149.py"
+    assert replace(bench, options=options(softmax, False)).command == "python gpt149.py"
     assert labs.command(labs.named(labs.main())) == "python gpt149.py"
     assert labs.command(tmp_path / "a b" / "rows", "gpt149") == f"gpt149 lab --labs '{tmp_path / 'a b'}' rows"
 

@@ -28,7 +28,7 @@ from grader.report import charts, classbook, terminal
 from grader.report import page as verdict_page
 from grader.report.charts import Dot
 from grader.report.html import Report
-from grader.report.machines import MachineRow, Row, compared
+from grader.report.machines import Machine, Row, compared
 from grader.report.progress import Progress
 from grader.report.terminal import SCREEN_LINES, WIDTH, Terminal
 from grader.source.cpptext import definition
@@ -204,9 +204,9 @@ def test_every_ratio_and_total_is_drawn_and_slow_ones_can_be_followed() -> None:
     assert charts.interval(float("nan"), (float("nan"), float("nan")), 1.1) == ""
 
 
-def machine(name: str, ratio: float, half: float = 0.01, **more: str) -> MachineRow:
+def machine(name: str, ratio: float, half: float = 0.01, **more: str) -> Machine:
     ratios = {"part1": (ratio, ratio - half, ratio + half)}
-    return MachineRow(name, ratios=ratios, cores=4, processor="a processor", **more)  # type: ignore[arg-type]
+    return Machine(name, ratios=ratios, cores=4, processor="a processor", **more)  # type: ignore[arg-type]
 
 
 def test_a_machine_is_marked_if_its_whole_interval_differs(tmp_path: Path) -> None:
@@ -225,10 +225,10 @@ def test_a_machine_is_marked_if_its_whole_interval_differs(tmp_path: Path) -> No
     classbook.write(tmp_path, assignment(), rows[:1], made_at=MADE_AT)
     assert 'id="machines"' not in (tmp_path / "report.html").read_text()
     near, far = [machine("a", 1.0), machine("b", 1.02)], machine("c", 1.2)
-    rows, (spread,) = compared([*near, far, machine("d", 1.05, 0.2), machine("e", 9, refused="no")])
-    assert [row.apart for row in rows] == [(), (), ("part1",), (), ()]
+    apart, (spread,) = compared([*near, far, machine("d", 1.05, 0.2), machine("e", 9, refused="no")])
+    assert apart == {"c": ["part1"]}
     assert (spread.machines, spread.lowest, spread.highest) == (4, 1.0, 1.2)
-    assert compared([]) == ([], []) and compared([MachineRow("x", refused="no")])[1] == []
+    assert compared([]) == ({}, []) and compared([Machine("x", refused="no")])[1] == []
 
 
 def test_progress_shows_each_machine_with_its_work() -> None:

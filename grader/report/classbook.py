@@ -6,7 +6,7 @@ file is written in one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from grader.assignment.records import Assignment
 from grader.core import plainfile
 from grader.core.errors import UsageError, explained
-from grader.report.machines import MachineRow, Row
+from grader.report.machines import Machine, Row
 
 
 def write(
@@ -23,7 +23,7 @@ def write(
     rows: Iterable[Row],
     *,
     made_at: datetime | None = None,
-    machines: Sequence[MachineRow] = (),
+    machines: Collection[Machine] = (),
 ) -> tuple[str, ...]:
     """Write all files of a class into `out_dir`. Return notes to print, such as a missing library.
 

@@ -14,7 +14,7 @@ import base64
 import hashlib
 import importlib.util
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -24,7 +24,7 @@ from grader.assignment.records import Assignment
 from grader.core import plainfile
 from grader.core.results import PartResult
 from grader.report import charts, words
-from grader.report.machines import APART, MachineRow, compared, load_text, load_warning
+from grader.report.machines import APART, Machine, compared, load_text, load_warning
 from grader.report.tally import Link, Links, Tally, flags_of, sandbox_words
 from grader.report.terminal import VERDICT_WORDS
 
@@ -44,11 +44,9 @@ def missing_library() -> str | None:
 class Report:
     """Collector of the students' rows, which are added one at a time. `write` then makes the page."""
 
-    def __init__(
-        self, assignment: Assignment, made_at: datetime, machines: Sequence[MachineRow] = ()
-    ) -> None:
+    def __init__(self, assignment: Assignment, made_at: datetime, machines: Collection[Machine] = ()) -> None:
         self.assignment, self.made_at = assignment, made_at
-        self.machines, self.spreads = compared(machines)
+        self.machines, (self.apart, self.spreads) = machines, compared(machines)
         self.judged: dict[str, Links] = {}
         """Links to the students whom each machine judged, by machine name."""
         self.tally = Tally(assignment)
@@ -106,7 +104,8 @@ class Report:
             machines=self.machines,
             spreads=self.spreads,
             judged=self.judged,
-            apart=APART,
+            apart=self.apart,
+            apart_share=APART,
             median=median(tally.totals) if tally.totals else None,
             histogram=Markup(charts.histogram(tally.totals, tally.max_points)),
             cards=self._cards(limits),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 
@@ -59,25 +59,23 @@ class Row:
 APART = 0.05
 """A machine is apart if the whole interval of its time ratio is more than this share above or below the median."""
 
-Ratios = Mapping[str, tuple[float, float, float]]
-
 
 @dataclass(frozen=True)
-class MachineRow:
-    """One machine of a cluster. `refused` is the reason why it may not judge, or "".
+class Machine:
+    """One machine of a cluster, at its last test (`at`, in UTC). `refused` is the reason why it may not judge, or "".
 
     `ratios` are by part id: (time / reference time, low end, high end of its interval) of the calibration submission,
-    which every machine judges. `apart` are the ids of parts in which the machine differs from the others.
+    which every machine judges first.
     """
 
     name: str
+    at: str = ""
     host: str = ""
     processor: str = ""
     cores: int = 0
     refused: str = ""
     notes: tuple[str, ...] = ()
-    ratios: Ratios = field(default_factory=dict)
-    apart: tuple[str, ...] = ()
+    ratios: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,26 +89,22 @@ class Spread:
     highest: float
 
 
-def compared(rows: Sequence[MachineRow]) -> tuple[list[MachineRow], list[Spread]]:
-    """Return (the rows with `apart` filled in, the spread of each part)."""
-    fit = [row for row in rows if not row.refused]
+def compared(machines: Iterable[Machine]) -> tuple[dict[str, list[str]], list[Spread]]:
+    """Return ({machine's name: parts whose whole interval is more than APART from the median}, spread of each part)."""
+    fit = [row for row in machines if not row.refused]
     spreads = []
     for part_id in dict.fromkeys(part_id for row in fit for part_id in row.ratios):
         ratios = [row.ratios[part_id][0] for row in fit if part_id in row.ratios]
         ratios = [ratio for ratio in ratios if math.isfinite(ratio)]
         if ratios:
             spreads.append(Spread(part_id, len(ratios), min(ratios), median(ratios), max(ratios)))
-    middle = {spread.part_id: spread.middle for spread in spreads}
-    return [replace(row, apart=() if row.refused else _apart(row, middle)) for row in rows], spreads
-
-
-def _apart(row: MachineRow, middle: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the ids of parts in which this machine's whole interval is more than APART from the machines' median."""
-    return tuple(
-        part_id
-        for part_id, (_, low, high) in row.ratios.items()
-        if part_id in middle and (low > middle[part_id] * (1 + APART) or high < middle[part_id] / (1 + APART))
-    )
+    apart: dict[str, list[str]] = {}
+    for row in fit:
+        for spread in spreads:
+            _, low, high = row.ratios.get(spread.part_id, (0.0, 0.0, math.inf))
+            if low > spread.middle * (1 + APART) or high < spread.middle / (1 + APART):
+                apart.setdefault(row.name, []).append(spread.part_id)
+    return apart, spreads
 
 
 # ---- load

@@ -115,9 +115,9 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
                 progress.say(f"dask's page about its workers: {page}")
             Grading(book, progress, plan.todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
-        written = gradebook.write_reports(book, assignment, history, by_hand, before)
-        for line in (*(f"note: {note}" for note in written.notes if note != untimed), *written.changed):
-            print_to(line, stream)
+        for line in gradebook.write_reports(book, assignment, history, by_hand, before):
+            if line != f"note: {untimed}":
+                print_to(line, stream)
         return conclude(wanted, history, bool(interruption.asked), stream)
 
 

@@ -27,12 +27,12 @@ from grader.report.charts import rounds
 from grader.report.html import document
 from grader.report.student import StudentView
 from grader.sandbox import Sandbox, choose
+from grader.staff import options
 from grader.staff.classroom import byhand, changes, fingerprints, gradebook, ledger
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.grading import light
 from grader.staff.classroom.ledger import History, Ledger, Record
 from grader.staff.classroom.worker import bounded, calibrated, is_unfit
-from grader.staff.judging import options
 
 
 @dataclass(frozen=True)
@@ -306,8 +306,7 @@ def _accept(book: Ledger, assignment: Assignment, history: History, record: Reco
         ),
         values,
     )
-    written = gradebook.write_reports(book, assignment, ledger.read(book.folder), by_hand, before)
-    for text in (*(f"note: {note}" for note in written.notes), *written.changed):
+    for text in gradebook.write_reports(book, assignment, ledger.read(book.folder), by_hand, before):
         print(text)
 
 

@@ -194,21 +194,18 @@ def _evidence(then: PartResult, now: PartResult) -> list[str]:
     """Return one text for each difference between two results of a part, with the values before and after."""
     found = []
     verdicts = f" ({then.verdict} -> {now.verdict})" if then.verdict != now.verdict else ""
-    wrong = {case.name: case for case in then.cases if not case.ok}
-    later = {case.name: case for case in now.cases if not case.ok}
+    wrong, later = (
+        {
+            case.name: f"'{one_line(case.name, 40)}'" + (" (hidden)" if case.hidden else "")
+            for case in part.cases
+            if not case.ok
+        }
+        for part in (then, now)
+    )
     cases = [
-        f"{word} {shortened(names, MOST_NAMED)}"
-        for word, names in (
-            (
-                "right now:",
-                [_case(case.name, case.hidden) for name, case in wrong.items() if name not in later],
-            ),
-            (
-                "wrong now:",
-                [_case(case.name, case.hidden) for name, case in later.items() if name not in wrong],
-            ),
-        )
-        if names
+        f"{word} {shortened([text for name, text in these.items() if name not in those], MOST_NAMED)}"
+        for word, these, those in (("right now:", wrong, later), ("wrong now:", later, wrong))
+        if these.keys() - those.keys()
     ]
     if cases:
         found.append(f"case: {', '.join(cases)}{verdicts}")
@@ -222,10 +219,6 @@ def _evidence(then: PartResult, now: PartResult) -> list[str]:
     if verdicts and not found:
         found.append(f"verdict:{verdicts.replace('(', '').replace(')', '')}")
     return found
-
-
-def _case(name: str, hidden: bool) -> str:
-    return f"'{one_line(name, 40)}'" + (" (hidden)" if hidden else "")
 
 
 # ---- text
@@ -249,7 +242,9 @@ def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_RO
     ]
     widths = [max((len(row[k]) for row in rows), default=0) for k in range(6)]
     text += [
-        "  ".join([*(_set(row[k], widths[k], left=k < 2) for k in range(6)), row[6]]).rstrip()
+        "  ".join(
+            [row[k].ljust(widths[k]) if k < 2 else row[k].rjust(widths[k]) for k in range(6)] + [row[6]]
+        ).rstrip()
         for row in rows[:most]
     ]
     if len(rows) > most:
@@ -277,23 +272,19 @@ def _shown(points: float | None) -> str:
     return "open" if points is None else number(points)
 
 
-def _set(text: str, width: int, *, left: bool) -> str:
-    """Return the text padded to `width`. `left`: aligned to the left, else to the right."""
-    return text.ljust(width) if left else text.rjust(width)
-
-
 def write_csv(path: Path, found: Sequence[Change]) -> None:
     """Write the table of changes as CSV. Raises UsageError if the file cannot be written."""
     cells = (
-        (safe_text(c.submission_id), c.part, *map(_cell, (c.before, c.after, c.by)), safe_text(c.why))
+        (
+            safe_text(c.submission_id),
+            c.part,
+            *("" if points is None else number(points) for points in (c.before, c.after, c.by)),
+            safe_text(c.why),
+        )
         for c in found
     )
     with explained(f"cannot write {path}"):
         plainfile.write(path, [csv_line(COLUMNS), *map(csv_line, cells)], encoding="utf-8-sig")
-
-
-def _cell(points: float | None) -> str:
-    return "" if points is None else number(points)
 
 
 def diff(old: Path, new: Path, table: Path | None) -> int:

@@ -32,8 +32,8 @@ from grader.core.places import ROOT, SHARED_TRIALS
 from grader.core.quantities import size_text
 from grader.integrity import inspection
 from grader.judge.regrade import Rest
+from grader.report.machines import Machine
 from grader.sandbox import patience_s
-from grader.staff.classroom.ledger import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 CALLS_OF_A_STEP = 200

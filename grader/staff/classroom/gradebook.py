@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -24,7 +24,7 @@ from grader.core.quantities import shortened
 from grader.core.results import Score, SubmissionResult
 from grader.report import classbook, feedback, result_json
 from grader.report.grades_csv import csv_line, safe_text
-from grader.report.machines import MachineRow, Row, load_text
+from grader.report.machines import Row, load_text
 from grader.report.tally import flags_of
 from grader.report.terminal import OPEN, Terminal
 from grader.report.words import moment, number, plural, zone_of
@@ -41,17 +41,9 @@ LONGEST_PATH = 4096
 NO_TABLE = byhand.NONE
 
 
-@dataclass(frozen=True)
-class Written:
-    """Lines for the terminal after reports were written: remarks, and the table of changed points."""
-
-    notes: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-
-
 def write_reports(
     book: Ledger, assignment: Assignment, history: History, by_hand: ByHand, before: Graded | None = None
-) -> Written:
+) -> list[str]:
     """Write grades.csv, report.html and the feedback files for all submissions on the roster. Return lines to print.
 
     The new points are compared with those in `before`, by default the state of the last reports.
@@ -62,23 +54,23 @@ def write_reports(
         book.folder,
         assignment,
         _noting_totals(rows(book.folder, assignment, history, by_hand), totals),
-        machines=machines(history),
+        machines=history.machines.values(),
     )
     book.reported(Reported(ledger.now(), by_hand.source, totals))
     notes = [by_hand.note, untimed(assignment, history.roster), *lowered(history, totals, by_hand), *written]
-    return Written(tuple(filter(None, notes)), changed(book.folder, before))
+    return [*(f"note: {note}" for note in notes if note), *changed(book.folder, before)]
 
 
-def changed(folder: Path, before: Graded | None) -> tuple[str, ...]:
+def changed(folder: Path, before: Graded | None) -> list[str]:
     """Write changes.csv, the points that differ from the state `before`. Return the lines to print about them."""
     if before is None:
-        return ()
+        return []
     now = changes.read(folder)
     found = changes.between(before, now)
     if not found:
-        return ()
+        return []
     changes.write_csv(folder / changes.CHANGES, found)
-    return (*changes.lines(before, now, found), f"changes: {folder / changes.CHANGES}")
+    return [*changes.lines(before, now, found), f"changes: {folder / changes.CHANGES}"]
 
 
 def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[Row]:
@@ -127,7 +119,8 @@ def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
 def rows(folder: Path, assignment: Assignment, history: History, by_hand: ByHand) -> Iterator[Row]:
     """Yield one row for each submission on the roster, in the roster's order, graded or not."""
     for entry in history.roster:
-        result, trouble = result_of(folder, entry, history.records.get(entry.submission_id))
+        record = history.records.get(entry.submission_id)
+        result, trouble = result_of(folder, entry, record)
         scored = score_of(assignment, entry, result, by_hand) if result else None
         days = by_hand.days.get(entry.submission_id, Days())
         yield Row(
@@ -141,30 +134,8 @@ def rows(folder: Path, assignment: Assignment, history: History, by_hand: ByHand
             late_days=scored.late_days if scored else 0,
             extension_days=days.extension,
             slip_days=days.slip_used(assignment.late, late_s(assignment, entry)),
-            machine=machine_of(history, entry.submission_id),
+            machine=record.machine if record else "",
         )
-
-
-def machine_of(history: History, submission_id: str) -> str:
-    """Return the name of the cluster machine that judged the submission; "" if no cluster was used."""
-    record = history.records.get(submission_id)
-    return record.machine if record else ""
-
-
-def machines(history: History) -> list[MachineRow]:
-    """Return a row for each cluster machine of this class, with its latest test result."""
-    return [
-        MachineRow(
-            name=met.name,
-            host=met.host,
-            processor=met.processor,
-            cores=met.cores,
-            refused=met.refused,
-            notes=met.notes,
-            ratios=met.ratios,
-        )
-        for met in history.machines.values()
-    ]
 
 
 def result_of(
@@ -298,8 +269,7 @@ def report(
             filled = gradebook.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
         written = write_reports(book, assignment, history, by_hand)
         places = {name: gradebook.write(folder, name, found) for name, found in filled.items()}
-    for line in (*(f"note: {note}" for note in written.notes), *written.changed):
-        print(line, file=stream)
+    print(*written, sep="\n", end="\n" if written else "", file=stream)
     judging = prints.of_parts(assignment)
     stale = [
         record

@@ -41,6 +41,7 @@ from grader.core.errors import KitError, UsageError, explained
 from grader.core.quantities import size_text
 from grader.core.results import SubmissionResult
 from grader.report import result_json
+from grader.report.machines import Machine
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.submission.ids import is_id
 
@@ -130,21 +131,6 @@ class HeldTiming:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """One machine of a cluster, at its last test. `refused` is the reason why it may not judge, or "". Every machine
-    first judges the calibration submission: `ratios` are its ratios by part, as in `Record`."""
-
-    name: str
-    at: str
-    host: str = ""
-    processor: str = ""
-    cores: int = 0
-    refused: str = ""
-    notes: tuple[str, ...] = ()
-    ratios: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Reported:
     """Content of the reports written last: totals by submission id, and the path of the table of points by hand."""
 
@@ -191,8 +177,7 @@ def read(folder: Path) -> History:
     machines: dict[str, Machine] = {}
     reported: Reported | None = None
     manual: str | None = None
-    for number, line in _lines(path):
-        item = _item(line, f"{path}:{number}")
+    for item in _items(path):
         if isinstance(item, Run):
             runs.append(item)
             manual = item.manual or manual
@@ -211,11 +196,7 @@ def read(folder: Path) -> History:
 
 def results(folder: Path) -> Iterator[Record]:
     """Yield every result record in order, including outdated ones. Raises the same errors as `read`."""
-    path = folder / LEDGER
-    for number, line in _lines(path):
-        item = _item(line, f"{path}:{number}")
-        if isinstance(item, Record):
-            yield item
+    yield from (item for item in _items(folder / LEDGER) if isinstance(item, Record))
 
 
 def result(folder: Path, submission_id: str) -> SubmissionResult | None:
@@ -250,22 +231,29 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _item(line: bytes, place: str) -> Run | Record | Reported | Machine | tuple[Entry, ...]:
+def _items(path: Path) -> Iterator[Run | Record | Reported | Machine | tuple[Entry, ...]]:
+    place = str(path)
     try:
-        item = typedjson.parse(line)
-        kind = item.get("kind") if isinstance(item, dict) else None
-        if kind == "roster":
-            return _roster(item.get("submissions"))
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise ValueError("its kind is unknown")
-        record: Any = typedjson.record(KINDS[kind], item)
-        if isinstance(record, Record):
-            _require_id(record.submission_id)
-        return record
+        for number, line in _lines(path):
+            place = f"{path}:{number}"
+            yield _item(line)
     except ValueError as error:
         raise KitError(
             f"{place}: not a line of a ledger ({error}); remove it to grade that submission again"
         ) from error
+
+
+def _item(line: bytes) -> Any:
+    item = typedjson.parse(line)
+    kind = item.get("kind") if isinstance(item, dict) else None
+    if kind == "roster":
+        return _roster(item.get("submissions"))
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError("its kind is unknown")
+    record: Any = typedjson.record(KINDS[kind], item)
+    if isinstance(record, Record):
+        _require_id(record.submission_id)
+    return record
 
 
 def _roster(listed: object) -> tuple[Entry, ...]:
@@ -386,7 +374,8 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
     stack.callback(os.close, fd)
     scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
     # Write the note before making the scratch folder: if this process dies, the next writer finds the folder by it.
-    _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(asdict(_Note(_identity(lock), str(scratch), os.getpid()))).encode(), 0)
     stack.callback(removal.remove, scratch)
     with explained(f"cannot make the folder {scratch}", KitError):
         scratch.mkdir(mode=0o700)
@@ -433,11 +422,6 @@ def _note(lock: int) -> _Note:
         return typedjson.record(_Note, typedjson.parse(os.pread(lock, 4096, 0)))
     except ValueError:
         return _Note()
-
-
-def _leave_note(lock: int, note: _Note) -> None:
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps(asdict(note)).encode(), 0)
 
 
 def _identity(lock: int) -> str:

@@ -84,19 +84,14 @@ def expected(submissions: Iterable[Submission]) -> dict[str, str]:
 
 def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
     """Return one line for each missing program: which submissions need it, and how to go on. `waits` is by id."""
+    by_tool: dict[str, list[str]] = {}
+    for name, tool in sorted(waits.items()):
+        by_tool.setdefault(tool, []).append(name)
     return [
         f"{len(names)} cannot be judged without {tool}, their points are open: {shortened(names)}; "
         f"{REMEDIES.get(tool, f'pip install {tool}')}, then {remedy}"
-        for tool, names in by_tool(waits).items()
+        for tool, names in by_tool.items()
     ]
-
-
-def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return {program: sorted ids of the submissions that wait for it} from {id: program}."""
-    found: dict[str, list[str]] = {}
-    for name, tool in sorted(waits.items()):
-        found.setdefault(tool, []).append(name)
-    return found
 
 
 WORKER_BYTES = 2 << 30
@@ -283,7 +278,11 @@ def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment
 def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool) -> None:
     """Raise UsageError if the options differ from the run `before` in the assignment, the seed or `timing`."""
     changes = []
-    if str(config.resolve()) != before.config and not _is_same(config, before):
+    # A moved file is the same assignment if its fingerprint is the same.
+    if (
+        str(config.resolve()) != before.config
+        and load(config, before.seed).fingerprint != before.assignment_fingerprint
+    ):
         changes.append(f"--config {config} in place of {before.config}")
     if wanted.seed is not None and wanted.seed != before.seed:
         changes.append(
@@ -296,11 +295,6 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
             f"{wanted.out} was graded with other options: {' and '.join(changes)} would put its verdicts out of date; "
             "leave these options out to continue as before, or add --regrade to grade all again"
         )
-
-
-def _is_same(config: Path, before: Run) -> bool:
-    """Return True if `config` is the earlier run's assignment, perhaps moved: its fingerprint is the same."""
-    return load(config, before.seed).fingerprint == before.assignment_fingerprint
 
 
 def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox:

@@ -11,16 +11,16 @@ from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.core import pythontree
 from grader.core.errors import EXIT_SUBMISSION, UsageError
-from grader.core.results import Score, SubmissionResult, exit_code
+from grader.core.results import exit_code
 from grader.judge.evaluate import evaluate
 from grader.judge.events import Listener
 from grader.report import feedback, github, result_json
 from grader.report.github import Sources
 from grader.report.machines import Row
 from grader.report.terminal import Terminal
+from grader.staff import options
 from grader.staff.classroom.gradebook import conditions_text, score_text
 from grader.staff.classroom.worker import bounded
-from grader.staff.judging import options
 from grader.submission import Submission, companions_of
 
 
@@ -72,22 +72,15 @@ def run(
     if json_file:
         result_json.write(bounded(result, only.id), scored, json_file)
     if for_github:
-        _publish(assignment, bounded(result, only.id), scored, only, sources)
+        result = bounded(result, only.id)
+        with github.muted():
+            print(feedback.feedback(assignment, Row(only.id, only.name, "", result, scored, None)))
+        github.publish(assignment, result, scored, sources)
     else:
         terminal.scoreboard(result, scored)
         terminal.say(conditions_text(result))
         terminal.say(score_text(scored))
     return exit_code(result.parts)
-
-
-def _publish(
-    assignment: Assignment, result: SubmissionResult, scored: Score, only: Submission, sources: Sources
-) -> None:
-    """Print the content of feedback.txt into the workflow's log, and write the files that GitHub reads."""
-    row = Row(only.id, only.name, "", result, scored, None)
-    with github.muted():
-        print(feedback.feedback(assignment, row))
-    github.publish(assignment, result, scored, sources)
 
 
 def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:

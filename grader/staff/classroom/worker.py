@@ -35,7 +35,7 @@ from grader.judge.events import BuildStarted, Event, HiddenStarted, PartStarted,
 from grader.judge.regrade import Rest, judge_rest
 from grader.report import result_json
 from grader.sandbox import Sandbox
-from grader.staff.judging import options
+from grader.staff import options
 
 Need = Literal["core", "machine"]
 LOOK_S = 0.02

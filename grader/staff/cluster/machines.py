@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from grader.core import plainfile
 from grader.core.harmless import one_line
+from grader.report.machines import Machine
 from grader.staff.classroom.executor import Job
-from grader.staff.classroom.ledger import Machine, now
+from grader.staff.classroom.ledger import now
 
 SILENT_S = 20.0
 """Seconds without a message after which a machine with jobs counts as lost. Its tasks report every two seconds."""

@@ -77,7 +77,7 @@ def config_path(kit: Kit) -> Path:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """Return {field of `ledger.Machine`: fact about this machine}. `name` is the machine's name in the cluster."""
+    """Return {field of `Machine`: fact about this machine}. `name` is the machine's name in the cluster."""
     known = machine.describe()
     return {
         "name": name,

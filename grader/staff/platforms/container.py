@@ -213,7 +213,8 @@ def _grade_to_file(container: Container, root: Path, private: Path) -> int:
     started = time.monotonic()
     max_points = 0.0
     try:
-        assignment = _assignment(container, root)
+        # A file with hidden cases comes first, the kit's own assignment last.
+        assignment = _first_assignment([*(root / name for name in container.kits), ROOT])
         max_points = sum(part.points for part in assignment.parts)
         found = grade(container, assignment, root, private / "scratch")
     except (KitError, UsageError) as error:
@@ -258,18 +259,13 @@ def grade(container: Container, assignment: Assignment, root: Path, scratch: Pat
 def _evaluate(container: Container, root: Path, assignment: Assignment, source: Path) -> SubmissionResult:
     from grader import sandbox
     from grader.judge.evaluate import evaluate
-    from grader.staff.judging import options
+    from grader.staff import options
 
     box = sandbox.choose()
     box.protect(*(root / name / HIDDEN_CONFIG.parent for name in container.kits))
     return evaluate(
         assignment, source, assignment.select("all"), options(assignment, timing=True), sandbox=box
     )
-
-
-def _assignment(container: Container, root: Path) -> Assignment:
-    """Return the first assignment in the container's folders, else the kit's. A file with hidden cases comes first."""
-    return _first_assignment([*(root / name for name in container.kits), ROOT])
 
 
 def _first_assignment(kits: Sequence[Path]) -> Assignment:
