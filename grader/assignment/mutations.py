@@ -1,6 +1,6 @@
 """Mutations: wrong kernels and correct variants, made from the course's solution by one named edit of one function.
 
-The edit changes the master, the source with the solution in marked regions. It states how often the text to replace
+The edit changes the master, the source with the solution in marked regions, and states how often the text to replace
 must occur. If the master has this text more or less often, applying the edit raises an error.
 """
 

@@ -56,7 +56,7 @@ class Samples:
         return found
 
     def _mapped(self, pid: int) -> tuple[int, int]:
-        """Return the first and the end address of the program in the process's memory."""
+        """Return (first address, end address) of the program in the process's memory."""
         rows = [
             row.split()[0].split("-")
             for row in procfs.lines(f"/proc/{pid}/maps", procfs.Excess())

@@ -40,8 +40,8 @@ class Inquiry:
 
     For example, finite differences of a forward function check its derivative. `calls` lists pairs: a part's id, and
     the inputs of its function by name, at the sizes of the case to explain. `conclude` receives the outputs of these
-    calls by name, in the same order. Their types and shapes are right, their values may be wrong. It returns a sentence
-    for the student, or "".
+    calls by name, in the same order, and returns a sentence for the student, or "". The outputs have the right types
+    and shapes, but may have wrong values.
     """
 
     calls: Sequence[tuple[str, Mapping[str, Any]]]
@@ -107,7 +107,7 @@ class Oracle(ABC):
     def sample(
         self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
     ) -> tuple[Any, Expected | Mapping[str, Expected]]:
-        """Return a NumPy index of about `rows` random rows of the output, and the values expected at this index.
+        """Return (NumPy index of about `rows` random rows of the output, values expected at this index).
 
         `draws` chooses the rows. By default the index selects the whole output.
         """
@@ -153,7 +153,7 @@ class Oracle(ABC):
         return None
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
-        """Return code and words for an output with NaN or infinity; `amount` says how many elements are affected."""
+        """Return (code, words) for an output with NaN or infinity; `amount` says how many elements are affected."""
         return "not_finite", (
             f"NaN or infinity in {amount}. Is something divided by a sum that is still 0, or is memory read that was "
             "never written?"

@@ -238,7 +238,7 @@ class Correctness:
             )
 
     def check_case(self, session: Session, step: Step) -> tuple[CaseRun, CaseResult]:
-        """Call one case and compare the output. Return the call and the result. Raises Faulty if the call failed."""
+        """Call one case and compare the output. Return (the call, its result). Raises Faulty if the call failed."""
         again = any(case.name == step.case.name and case.ok for case in self.cases)
         shared = self.delays and session.shares_work
         run = self.marker.call_case(

@@ -139,7 +139,7 @@ class Marker:
 
         Args:
             again: outputs of repeated calls with the same inputs.
-            earlier: diagnoses of other cases. `diagnose.settled` will later choose a cause that fits all of them; None
+            earlier: diagnoses of other cases. `diagnose.settled` later chooses the causes that explain the most; None
                 to choose a cause for this case alone.
             shared: True if several threads worked.
         """

@@ -38,7 +38,7 @@ def beside_reference(
         student: a runner with torch that has loaded the student's object.
         again: function that starts a runner of the kind that made the judged call.
 
-    Returns the memory of both, the student's profiled call, and a flag if its output differs from the judged one.
+    Returns (memory of both, the student's profiled call, [a flag] if this call's output differs from the judged one).
     Raises KitError if the reference fails or is wrong, Faulty if the student's call fails.
     """
     part, bench = marker.part, marker.bench

@@ -382,7 +382,7 @@ class PipeSession(Session):
         incoming: Incoming,
         marks: int = 0,
     ) -> tuple[float, float | None]:
-        """Write the request, if `text` is not None, and read a reply. Return wall and CPU seconds to its last byte.
+        """Write the request, if `text` is not None. Read a reply; return (wall, CPU) seconds until its last byte.
 
         `marks` are option bits of the payload length (`grader.runner.runner`).
         """
@@ -451,7 +451,7 @@ class PipeSession(Session):
     def _laid_out(
         self, text: bytes | None, inputs: list[memoryview], limit_bytes: int, marks: int
     ) -> tuple[list[memoryview], Payloads | None]:
-        """Return the request's bytes for the pipe, and the payload memory if the inputs were put there.
+        """Return (the request's bytes for the pipe, the payload memory if the inputs were put there; else None).
 
         The payload memory is used if both the inputs and the largest possible reply fit into it.
         """

@@ -138,7 +138,7 @@ class Watch:
         return whole_s - first_s > SHARED_WORK * whole_s
 
     def _used_s(self) -> tuple[float, float] | None:
-        """Return the CPU seconds of all threads and of the first thread; None if the system does not report them."""
+        """Return CPU seconds (of all threads, of the first thread); None if the system does not report them."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             first_s = int(procfs.text(f"/proc/{self._pid}/schedstat").split()[0]) / 1e9
             if (cpu_s := self._cpu_clock_s(self._pid)) is not None:

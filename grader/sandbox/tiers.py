@@ -341,7 +341,7 @@ def of_file(source: Path) -> Sandbox:
 
 @functools.cache
 def _tried(tier: str) -> tuple[Sandbox | None, str]:
-    """Return the sandbox of a tier and "" if it confines a test program; else None and the reason."""
+    """Return (the sandbox of a tier, "") if it confines a test program; else (None, the reason)."""
     if sys.platform != "linux":
         return None, "only Linux has it"
     if seccomp.runner_filter(platform.machine()) is None:

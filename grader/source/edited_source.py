@@ -120,7 +120,7 @@ def macros(source: str) -> list[tuple[str, int]]:
 
 
 def bracketed(source: str) -> tuple[str, list[int]]:
-    """Return the source with brackets around its macros' texts and parameters, and the numbers of the changed lines."""
+    """Return (source with brackets around its macros' texts and parameters, numbers of the changed lines)."""
     code, text, lines = blanked(source), source, list[int]()
     for macro in reversed(list(MACRO.finditer(code))):
         parameters, body = re.findall(r"\w+", macro[2]), macro[3].strip()

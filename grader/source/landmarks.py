@@ -820,7 +820,7 @@ class Body:
         ]
 
     def made_of(self, names: Iterable[str]) -> tuple[set[str], set[int]]:
-        """Return these variables with their copies and pointers to them, and the lines that make copies or pointers."""
+        """Return (these variables with their copies and pointers to them, the lines that make copies or pointers)."""
         known, made = set(names), set[int]()
         for _ in range(2):
             for n, name, source in self._copies:

@@ -2,7 +2,7 @@
 
 Theory of operation. ThreadSanitizer must be active from the start of a process, and valgrind makes a program fifty
 times slower. Neither works with an interpreter that has loaded torch. So the unchanged module.cpp is compiled with a
-stand-in for torch's tensors (`native.standin`). It is linked with the native runner (inside/runner.cpp), which here
+stand-in for torch's tensors (`native.standin`), and linked with the native runner (inside/runner.cpp). Here the runner
 reads requests from a file and writes replies to a file. If module.cpp uses more of torch than the stand-in has, it does
 not compile. `native.standin` then names the line, and the caller uses another method.
 

@@ -360,7 +360,7 @@ Jobs = list[Mapping[str, Any]]
 
 
 def _call_all(session: PipeSession, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> tuple[Jobs, Jobs]:
-    """Make these calls. Return the calls without a result because the builder ended, and the calls that raised.
+    """Make these calls. Return (calls without a result because the builder ended, calls that raised).
 
     After each call, wait at most `settle_s` seconds until the GPU is idle.
     """

@@ -221,7 +221,7 @@ def play_again(
 ) -> tuple[list[Replay], list[Flag]]:
     """Replay the traces of right calls on other inputs of the same sizes.
 
-    Return the replays, and a flag if one shows that the file did not do the work, or if the machine ended one.
+    Return (replays, flags): one flag if a replay shows that the file did not do the work, or if the machine ended it.
     """
     part = checks.part
     played: list[Replay] = []
@@ -248,7 +248,7 @@ def _player(checks: Checks, host: DeviceHost, patience: int = 1) -> AbstractCont
 
 
 def _played(checks: Checks, session: Session, case: Case, trace: str) -> tuple[Replay | None, Call]:
-    """Replay a trace on other inputs and count torch's work. Return the replay and its call.
+    """Replay a trace on other inputs and count torch's work. Return (the replay, its call).
 
     If torch's work is more than allowed, replay the trace again on a third set of inputs. The replay is None if the
     distribution has only one set of inputs.
@@ -296,7 +296,7 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
     """Return why a replay shows that the file did not do the work; else "". Raises KitError if the GPU lacks memory."""
     part = checks.part
     if call.status == "timeout":
-        return f"a replay takes more than {call.cpu_s or call.wall_s:.0f} s of CPU time, the call itself took less"
+        return f"a replay takes more than {call.cpu_s or call.wall_s:.0f} s of CPU time; the call itself took less"
     if call.status != "ok":
         why = call.message or call.signal_name or call.status
         if NO_ROOM.search(why) and host.card is not None and not _exceeds_its_limit(why):
@@ -329,7 +329,7 @@ def _bytes(count: str, unit: str) -> float:
 
 
 def _avoided(part: Part, shape: Mapping[str, int]) -> tuple[int, int]:
-    """Return the count of numbers in the part's `avoids_tensor`, for one matrix and for all matrices of its outputs."""
+    """Return how many numbers the part's `avoids_tensor` has: (in one matrix, in all matrices of the outputs)."""
     one = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
     outputs = [[evaluate_int(dim, shape) for dim in binding.dims_of(part, name)] for name in part.outputs]
     return one, one * max((math.prod(dims[:-2]) for dims in outputs), default=1)

@@ -98,7 +98,7 @@ def import_torch(modules: list[str]) -> str:
 
 
 def next_request(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Receive a request of the judge with its descriptors. The request is None if the judge has ended."""
+    """Receive a message of the judge. Return (the request or None if the judge has ended, its descriptors)."""
     message, fds, _, _ = socket.recv_fds(control, 1 << 20, MOST_FDS)
     while message and not message.endswith(b"\n"):
         more = control.recv(1 << 20)

@@ -243,7 +243,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Point:
-    """One result in a student's history: number of the run (from 0), its ISO time, and time / reference time."""
+    """One result of a student: the run's number (from 0), the result's ISO time, and student's / reference's time."""
 
     run: int
     at: str
@@ -306,8 +306,8 @@ def _part(
     states: Sequence[str],
     stands: Mapping[str, str],
 ) -> PartBoard | None:
-    """Return a part's ranking and history; None if no student has a time to rank (`counted`). `states` has one text for
-    each run, in order. `records` pairs each record with its run's text. `stands` is the result of `persons`."""
+    """Return a part's ranking and history; None if no student has a time to rank (`counted`). `states`: each run's key
+    (number of the folder, start time), in order. `records`: (key of the run, record). `stands`: see `persons`."""
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, Point]] = {}
     for state, record in records:

@@ -361,7 +361,7 @@ def silence_limits(limits: RunLimits) -> dict[str, float | None]:
     """
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {
-        "waiting": None,  # Other workers may take any time.
+        "waiting": None,  # A worker may wait for others, however long that takes.
         "headers": patience_s(HEADER_TIMEOUT_S) + SLACK_S,
         "building": patience_s(limits.build_s) + SLACK_S,
         "inspection": INSPECTION_SILENCE_S,

@@ -191,7 +191,7 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
 
 
 def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
-    """Load the assignment file that a ledger names. Raises UsageError for a mistake in it, and for any other file.
+    """Load the assignment file that a ledger names. Raises UsageError if this file has mistakes or is of another kind.
 
     A forged ledger may name any file, even a secret one. So errors quote only content of assignment files.
     """
