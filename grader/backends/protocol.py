@@ -120,7 +120,7 @@ class Backend(ABC):
 
     @abstractmethod
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
-        """Start a runner with the student's file (`reference`: the reference). The runner may die in loading it.
+        """Start a runner with the student's file (`reference`: the reference). It may die while it loads that file.
 
         Raises Faulty if the student's file cannot be started, KitError if the reference cannot.
         """

@@ -1,6 +1,6 @@
 """Weaknesses of this machine: containment, timings, missing tools, and the remedy for each.
 
-It follows the environment check of the sandbox `isolate`. It changes nothing: the machine's owner applies the remedies.
+The model was the environment check of the program `isolate`. Nothing is changed: the owner applies the remedies.
 """
 
 from __future__ import annotations

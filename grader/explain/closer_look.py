@@ -405,7 +405,7 @@ class Closer:
         )
         for place, division in self.body.whole_divisions()[:1]:
             words = (
-                f"line {place.line} has an integer division, {division}, which is 0 for every larger divisor. Write "
+                f"line {place.line} divides integers, {division}: the result is 0 if the second one is larger. Write "
                 f"{division.replace('/', '.0f /', 1).replace(' .', '.')} for a float"
             )
         for place, copy in self.body.lost_copies()[:1]:

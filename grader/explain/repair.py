@@ -101,7 +101,7 @@ def _found(
     cases: Sequence[Case],
     smallest: Mapping[str, int] | None,
 ) -> tuple[dict[int, Edit], int]:
-    """Return (by line, the first edits that make the function right on all cases; the number of tried inputs)."""
+    """Return (the first edit of each line that makes the function right on all cases, number of tried inputs)."""
     numbered = sorted(tried, key=lambda edit: edit.places)
     built = _built(judged, second, source, numbered)
     if built is None or built.bad:

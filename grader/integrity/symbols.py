@@ -58,8 +58,8 @@ _HIDING = re.compile(
     r"|torch::(?:autograd::)?profiler::"
 )
 
-#: Functions of the C library, by category. `syscall` is not among them: the C++ library calls it to wait for an atomic,
-#: and the sandbox's filter refuses dangerous calls by their numbers.
+#: Functions of the C library, by category. `syscall` is not among them: the C++ library calls it to wait for an
+#: atomic variable, and the sandbox's filter refuses dangerous calls by their numbers.
 _CATEGORIES = {
     "loader": "dlopen dlmopen dlsym dlvsym dlinfo dladdr dladdr1 dl_iterate_phdr _dl_find_object _r_debug "
     "__libc_dlopen_mode __libc_dlsym _dl_sym",

@@ -29,7 +29,7 @@ if sys.platform == "linux":
 HEADER_LIMIT_BYTES = 1 << 20
 #: Size of the payload memory. Pages that were never written use no RAM. Larger payloads go through the pipes.
 LARGEST_BYTES = 32 << 20
-#: Bit in a request's payload length: its payload is in the memory, and the runner must put its reply's there.
+#: Bit in a request's payload length: the payload memory holds the request's payload, and must hold the reply's, too.
 IN_MEMORY = 1 << 63
 
 

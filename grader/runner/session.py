@@ -360,8 +360,8 @@ class PipeSession(Session):
     def _greet(self) -> None:
         """Read the object's functions, or the reason why it was not loaded."""
         try:
-            # The object may call exit(0) while it is loaded. Torch then takes seconds to shut down: wait for it, or it
-            # would look like an endless loop.
+            # The object may call exit(0) while it is loaded. Torch then takes seconds to shut down. Wait for that,
+            # because an earlier time-out would blame an endless loop.
             self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), incoming := Incoming(0))
         except RunnerDied as end:
             self.death = self._end(end)

@@ -24,7 +24,7 @@ outside by its process id, which the Linux kernel translates between the namespa
 When a runner ends, its folder is removed with all that it left there. In tier A the zygote's whole file system vanishes
 with it. Only in tier D can a runner leave processes behind; the zygote kills them.
 
-`choose` tries each tier before use: a test program inside must fail to read a file outside and to open a socket.
+`choose` tries each tier before use: a test program in the sandbox must fail to read a secret and to open a socket.
 """
 
 from grader.sandbox.command import Finished, TimeLimit, patience_s, run_limited

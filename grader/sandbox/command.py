@@ -198,7 +198,7 @@ def _sandboxed(
 
 
 class _Patience:
-    """Remaining time of a command. Its tree's CPU time is read once the wall time reaches it, then every second."""
+    """A command's remaining time. CPU time is read when the wall time reaches the limit, then at least each second."""
 
     def __init__(self, pid: int, limit: TimeLimit) -> None:
         self.pid, self.limit = pid, limit

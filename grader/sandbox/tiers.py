@@ -230,9 +230,9 @@ class Sandbox:
     ) -> list[str]:
         """Return the command line that runs the command in namespaces in tier A; in other tiers the command itself.
 
-        There the command sees the system, Python and these paths (see `bubblewrapped`), with `card` also the devices
-        of a GPU. `system` replaces the system and Python, except for the interpreter that `lock.py` needs.
-        `own_processes`: True for a process namespace of its own.
+        In tier A the command sees the system, Python and these paths (see `bubblewrapped`), with `card` also the
+        devices of a GPU. `system` replaces the system and Python, except for the interpreter that `lock.py` needs.
+        `own_processes`: True if the command gets a process namespace of its own.
         """
         if self.bwrap is None:
             return list(command)

@@ -47,7 +47,7 @@ def serve(control: socket.socket, files: dict[str, Any], modules: list[str], fol
     gc.disable()  # saves a tenth of the import's time
     torch_version, removal, own = import_torch(modules), files["removal"], files["devicerunner"]
     for file in files.values():
-        # A file names another file that it uses as a variable, which is None until here.
+        # A file that uses another file has a variable of that name, which is None until here.
         vars(file).update({name: other for name, other in files.items() if name in vars(file)})
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()

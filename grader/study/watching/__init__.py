@@ -1,4 +1,4 @@
-"""Watch mode (`--watch`): a file is judged at each save like in a single run, with a history of the verdicts.
+"""Watch mode (`--watch`): a file is judged at each save as in a single run, with a history of the verdicts.
 
 Theory of operation. One thread watches the file (`files`), the main thread judges it (`loop`), and a listener prints
 each event when it arrives (`loop.Screen`). A save during judging ends the run: the watching thread sends the process a

@@ -151,7 +151,7 @@ class Card:
 
 
 def _filling(address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> tuple[Any, ...]:
-    """Return the arguments of the kernel `fill_sets`, and of `count_changed` without its counter."""
+    """Return the arguments of the kernel `fill_sets`. The kernel `count_changed` takes the same and a counter."""
     return (
         *(c_uint64(address), c_ulonglong(stride), c_uint(sets), c_ulonglong(tensor.count)),
         *(c_uint(seed & 0xFFFFFFFF), c_uint(SEED_STEP), c_float(tensor.low)),
