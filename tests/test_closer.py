@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from building import cpu_growth
@@ -1012,6 +1013,8 @@ def test_no_edit_hides_a_mistake() -> None:
         ("o[omp_get_num_threads() * N] = 1;", "omp_get_thread_num() in place of omp_get_num_threads()"),
         ("for (int i = 0; i < N; i++) {\nint k = 0;\nfloat a = k ? s : 0;\nt += a;\n}", "i in place of k"),
         ("for (int i = 0; i < N; i++) {\nif (i > d) continue;\ns += p[i];\n}", "break; in place of continue;"),
+        ("each(N, [&](int i, int k) {\ns += p[k * d];\n});", "i in place of k"),
+        ("each(N, [&](int i) {\ns += p[i];\n});", "without `s += p[i];`"),
     ],
 )  # fmt: skip
 def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str) -> None:
@@ -1021,6 +1024,24 @@ def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str)
         f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\n"
     )
     assert any(words in repair._words(each) for each in edits.candidates(source, ["kernel"]))
+
+
+def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
+    source, texts = "void kernel(torch::Tensor X, int N, int d) {\nint a = N + d;\n}\n", list[str]()
+    found = sorted(edits.candidates(source, ["kernel"]), key=lambda each: each.places)
+
+    def built(part: Any, text: str) -> Any:
+        """Report an error in edit 2 at first."""
+        texts.append(text)
+        condition = f"{edited_source.CHOSEN} == 2 ? "
+        column = text.split("\n")[2].find(condition) + len(condition) + 1
+        return SimpleNamespace(bad=[] if texts[1:] else [(3, column)])
+
+    judged: Any = SimpleNamespace(kernel=SimpleNamespace(part=SimpleNamespace(function="kernel")))
+    second: Any = SimpleNamespace(edited=built)
+    with patch.object(repair, "MOST_BUILDS", 2):
+        assert repair._built(judged, second, source, found) is not None
+    assert texts == [edited_source.combined(source, "kernel", found, without) for without in ((), found[1:2])]
 
 
 def test_a_function_that_changes_only_a_copy_is_found() -> None:

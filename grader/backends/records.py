@@ -54,7 +54,8 @@ class Build:
     the message for a failed build, else "". `cached` is True if nothing was compiled. `notes` are for the student, even
     after a successful build. `wall_s` is the wall time of the build, `cpu_s` the CPU time of all its compilers. `key`
     is a hash of the build's inputs, "" if the file was not handed in. `waits_for` names a program that this machine
-    lacks ("ispc"), else "": then the source is not to blame, and `diagnostics` says what to install.
+    lacks ("ispc"), else "": then the source is not to blame, and `diagnostics` says what to install. `failed_at` has
+    the lines and columns of a native compiler's first errors.
     """
 
     ok: bool
@@ -66,5 +67,6 @@ class Build:
     cpu_s: float
     key: str
     waits_for: str = ""
+    failed_at: tuple[tuple[int, int], ...] = ()
     program: Path | None = None
     """The native program that contains the object; None if a process with torch loads the object."""

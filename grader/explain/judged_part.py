@@ -94,8 +94,8 @@ class Checked:
 class EditedBuild(Protocol):
     """A build of a source with edits (`grader.source.edited_source`)."""
 
-    bad: Collection[int]
-    """Lines at which the compiler found errors; empty for a build that can be called."""
+    bad: Collection[tuple[int, int]]
+    """Line and column of the compiler's first errors; empty for a build that can be called."""
 
     def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
         """Call the function with edit `number` on the inputs of a case, for at most `cpu_s` of CPU time.

@@ -25,6 +25,8 @@ from grader.source.edited_source import Edit
 
 #: Limits: attempts at a build, edits in a build, lines in a message, and elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
+#: Number of builds after which only the edit at the place of an error is left out.
+PRECISE = 3
 #: Limit on the work of one build, counted in calls. A new runner counts as START calls, a CPU second of an endless call
 #: as ENDLESS, a call that waits without end as WAITING.
 MOST_WORK, START, ENDLESS, WAITING = 4000, 4, 500, 800
@@ -204,18 +206,25 @@ def _index(count: int, k: int, at: int, turn: int) -> int:
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
     """Return a build with all edits that compile; None if too many do not.
 
-    On a line with an error, first leave out the edits that add a statement, then all edits of the line.
+    In the first PRECISE builds, leave out the edit at the place of each error. After that, leave out the edits of the
+    error's line that add a statement, then all edits of the line.
     """
     bad, lines = set[Edit](), set[int]()
-    for _ in range(MOST_BUILDS):
+    for k in range(MOST_BUILDS):
         text = edited_source.combined(source, judged.kernel.part.function, tried, bad)
         built = second.edited(judged.kernel.part, text) if text else None
         if built is None or not built.bad:
             return built
-        for line in {line - 1 for line in built.bad}:
-            on_line = {edit for edit in tried if line in edit.lines(source)} - bad
-            bad |= on_line if line in lines else {edit for edit in on_line if edit.is_insertion} or on_line
-            lines.add(line)
+        for line, column in built.bad:
+            on_line = {edit for edit in tried if line - 1 in edit.lines(source)} - bad
+            number = edited_source.number_before(text, line, column)
+            if k < PRECISE and number and tried[number - 1] in on_line:
+                bad.add(tried[number - 1])
+            elif line not in lines:
+                bad |= {edit for edit in on_line if edit.is_insertion} or on_line
+                lines.add(line)
+            else:
+                bad |= on_line
     return None
 
 

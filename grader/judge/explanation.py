@@ -172,9 +172,9 @@ to WAIT_S plus twice the limit on its CPU time."""
 
 
 class Edited:
-    """A build of a source with numbered edits (see `EditedBuild`). `bad` are the lines that do not compile."""
+    """A build of a source with numbered edits (see `EditedBuild`). `bad` are the places that do not compile."""
 
-    def __init__(self, marker: Marker, stack: ExitStack, bad: Collection[int]) -> None:
+    def __init__(self, marker: Marker, stack: ExitStack, bad: Collection[tuple[int, int]]) -> None:
         self.marker, self.stack, self.bad = marker, stack, bad
         self.session: Session | None = None
 
@@ -264,10 +264,10 @@ class SecondBuild:
         except (KitError, UsageError):
             return None
         bench = replace(bench, made=made, opened=[], budgets={})
-        bad = re.findall(rf"{re.escape(path.name)}:(\d+):[\d:]* error:", made.judged.diagnostics)
+        bad = made.judged.failed_at
         if not made.native or (not made.judged.ok and not bad):
             return None
-        return Edited(Marker(bench, part), self.stack, {int(line) for line in bad})
+        return Edited(Marker(bench, part), self.stack, bad)
 
     def look(self, part: Part, cases: Iterable[Case]) -> Checked | None:
         """Call the checked build on these cases, each in its own runner, until a bad access is found or time is up.

@@ -15,9 +15,10 @@ from grader.source.landmarks import closed
 from grader.source.scopes import line_of
 
 CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
-#: C++ that edits call, on one line: `gpt149_extreme` is min or max, `gpt149_least` limits an integer, and `gpt149_set`
-#: sets a variable or all elements of an array.
+#: C++ that edits use, on one line. `gpt149_kept` holds a value that is passed by reference. `gpt149_extreme` is min or
+#: max, `gpt149_least` limits an integer, and `gpt149_set` sets a variable or all elements of an array.
 HELPERS = (
+    "static thread_local float gpt149_kept; "
     "struct gpt149_extreme { bool least; "
     "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } }; "
     "template <class T> T gpt149_least(bool is, long a, T b) { return is && a < (long)b ? (T)a : b; } "
@@ -111,6 +112,13 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
             text += source[done:begin] + new
             done = end
     return text + source[done:]
+
+
+def number_before(text: str, line: int, column: int) -> int:
+    """Return the number of the last edit that begins before a column (in bytes) of a line of `combined`; 0 for none."""
+    row = "".join(text.split("\n")[line - 1 : line]).encode()[:column]
+    found = re.findall(rb"%s == (\d+)" % CHOSEN.encode(), row)
+    return int(found[-1]) if found else 0
 
 
 def macros(source: str) -> list[tuple[str, int]]:

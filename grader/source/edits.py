@@ -52,7 +52,8 @@ _CAPTURES = re.compile(r"(?<![\w\])])\[[\w\s,]*\]\s*\([^()]*\)\s*\{")
 _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
 #: A declaration of any type. Group 1 is the name.
 _LOCAL = re.compile(
-    r"\b(?:(?:auto|float|double|int|long|bool)\b[\s&*]*|(?!(?:return|else)\b)[A-Za-z_][\w:]*(?:<[^;<>]*>[\s&*]*|\s+|\s*&\s*))"
+    r"(?:\b(?:auto|float|double|int|long|bool)\b[\s&*]*|\b(?!(?:return|else)\b)[A-Za-z_][\w:]*(?:<[^;<>]*>[\s&*]*|\s+|\s*&\s*)"
+    r"|,\s*[&*]*(?=\w+\s*=[^=]))"
     r"([A-Za-z_]\w*)\s*(?=[=;({:\[])"
 )
 _FOR_HEAD = re.compile(r"\bfor\s*\(")
@@ -107,6 +108,8 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             values,
         ):
             found += kind(code, begin, end, scope)
+    # A pragma takes no edits: most of its clauses need names or constants.
+    found = [each for each in found if not any("#" in row_before(code, at) for at, _, _ in each[1].places)]
     found += list(_repeated(code, found))
     used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
     found += in_macros(code, used)
@@ -305,6 +308,8 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         added = _ADDED_TO.match(one.text)
         if added is not None:
             name, begins = added[1], at + added.start(2)
+            if in_scope(known, at).get(name, "").endswith("pointer"):
+                continue
             is_sum = added[2] == "+="
             new = f"= (@ ? {'0' if is_sum else name} : {name if is_sum else '0'}) + ("
             places = [(begins, begins + len(added[2]), new), insertion(one.end - 1, ")")]

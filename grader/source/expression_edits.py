@@ -166,8 +166,8 @@ def _before(code: str, at: int) -> str:
 
 def _is_free(code: str, word: re.Match[str]) -> bool:
     """Return True if the word can be replaced by another name: it is not declared or set here, nor a member."""
-    before, row = _before(code, word.start()), code[code.rfind("\n", 0, word.start()) + 1 : word.start()]
-    if row.lstrip().startswith("#") or before.endswith((".", "->", "::", "++", "--", "[&", "[=")):
+    before = _before(code, word.start())
+    if before.endswith((".", "->", "::", "++", "--", "[&", "[=")):
         return False
     if _SET.match(code, word.end()) or re.search(
         r"\b(?:int|float|double|auto|long|size_t|unsigned|vector\s*<\s*float\s*>)\s*(?:const\s*)?[&*]?$",
@@ -182,7 +182,8 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
     blocks = _block_lengths(code, begin, end, known)
     for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
         declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
-        if declared is not None and declared[1] in blocks:
+        is_length = _DIMENSION.search(row_before(code, last.start() + 1)) is not None
+        if is_length or (declared is not None and declared[1] in blocks):
             continue
         at, used = last.end(), set(WORD.findall(last[0]))
         # Leave out names in the loop's end: a loop that begins at its end does nothing.
@@ -273,9 +274,15 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     valued = list[tuple[int, int, int]]()
     """Statements that set or return a number: begin, begin of the value, and end."""
     for one in simple_statements(code, begin, end):
-        set_ = re.match(r"(?:(?:const\s+)?(?:float|auto)\s+)?(\w+)[^=<>]*=(?!=)", one.text)
-        if set_ is not None and set_[1] in names:
-            valued.append((one.begin, one.begin + set_.end(), one.end))
+        at = one.begin
+        for piece in apart(one.text):
+            set_ = re.match(r"\s*(?:(?:const\s+)?(?:float|auto)\s+)?(\w+)([^=<>]*)=(?!=)", piece)
+            ended = at + len(piece) + 1
+            # A pointer that is set has no value to edit, but its element has.
+            is_pointer = in_scope(known, at).get(set_[1], "").endswith("pointer") if set_ else False
+            if set_ and set_[1] in names and ("[" in set_[2] or not is_pointer):
+                valued.append((one.begin, at + set_.end(), ended))
+            at = ended
     for back in re.compile(r"\breturn\s+([A-Za-z_]\w*)[^;{}?]*;").finditer(code, begin, end):
         if in_scope(known, back.start()).get(back[1], "").endswith(("float", "double")):
             valued.append((back.start(), back.start(1), back.end()))
@@ -285,6 +292,9 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
     for first, right, last in valued:
         scope = in_scope(known, first)
+        # A variable that is passed may be bound to a reference, which needs a variable after the edit, too.
+        is_passed = code[last - 1] == ")" and re.fullmatch(r"\s*\w+\s*", code[right : last - 1]) is not None
+        kept = [insertion(right, "(gpt149_kept = "), insertion(last - 1, ")")] if is_passed else []
         fitting = [atom for atom in atoms if atom not in code[right:last]]
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
         fitting.sort(key=atoms.__getitem__)
@@ -295,8 +305,8 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             old = code[right:at].strip()[-24:]
             for k, (atom, by) in enumerate(product(fitting[:MOST_ATOMS], operators)):
                 neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
-                place = insertion(at, f" {by} (@ ? {atom} : {neutral})")
-                yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", [place])
+                places = [*kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *kept[1:]]
+                yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
         # In a running softmax, the old sum must be scaled to the new maximum before a term is added.
         target = re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\+=", code[first:right])
         scales = [atom for atom in fitting if "[" not in atom and atom in scope][:MOST_ATOMS]
@@ -319,7 +329,8 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 if re.fullmatch(r"[\w.]+(?:\[[^][]*\])?", value)
                 else f"({value}) / {atom}"
             )
-            places = [insertion(right, " ("), insertion(last - 1, f") / (@ ? {atom} : 1.0f)")]
+            divided = [insertion(right, " ("), insertion(last - 1, f") / (@ ? {atom} : 1.0f)")]
+            places = [*kept[:1], *divided, *kept[1:]]
             yield ranked_edit(code, 1.0 + 0.05 * k, right, value, new, places)
 
 
@@ -356,8 +367,9 @@ def values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         before = row_before(code, one.start())
         # With a smaller step a loop visits some elements twice, which may hide a mistake.
         is_weak = before.rstrip().endswith("+=")
-        if (set_ := re.search(r"(\w+)\s*=\s*$", before)) and set_[1] in blocks:
+        set_ = re.search(r"(\w+)\s*=\s*$", before)
+        if (set_ is not None and set_[1] in blocks) or _DIMENSION.search(before):
             continue
-        for new in [each for each in digits if each != one[0] and "#" not in before][:4]:
+        for new in [each for each in digits if each != one[0]][:4]:
             rank, edit = ranked_edit(code, 2.0, one.start(), one[0], new, [(*one.span(), new)])
             yield rank, replace(edit, is_weak=is_weak)

@@ -11,6 +11,8 @@ from grader.source.landmarks import closed
 
 #: Largest number of uses of a loop macro that are read.
 MOST_USES = 256
+#: Largest number of brackets and semicolons that are read to find the end of a statement.
+MOST_BRACKETS = 2000
 _DECLARED = re.compile(
     r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)"
     r"|(std::vector\s*<\s*float\s*>)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
@@ -19,6 +21,12 @@ _NEXT = re.compile(
     r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;({])"
 )
 WORD = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*\b|\d+(?![.\w]))")
+#: The head of a statement: pragmas, then a loop, a condition, or an opening brace (group 1). Before the brace, a lambda
+#: expression may have its type, and a constructor the first values of members.
+_STATEMENT_HEAD = re.compile(
+    r"\s*(?:#[^\n]*\n\s*)*(?:(?:for|if|while)\s*\(|(?:->\s*\w+\s*|:(?!:)[^;{}]*(?=\{))?(\{))"
+)
+_LAMBDA_BODY = re.compile(r"[)\]]\s*(?:mutable\s*|->\s*\w+\s*)*$")
 _LOOP_MACRO = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*,[^()\n]*\)[^\n]*\bfor\s*\(\s*int\s+\2\b", re.MULTILINE
 )
@@ -56,7 +64,8 @@ def declared_names(code: str) -> Iterator[Name]:
         for word in WORD.finditer(code, one.start(2), one.end(2)):
             yield Name(word[0], f"{one[1]} object", one.end(), scope_end(code, one.end(), ends))
     for one in _CONSTANT.finditer(code):
-        yield Name(one[1], "const int", one.end(), len(code))
+        undone = re.compile(rf"#[ \t]*undef[ \t]+{one[1]}\b").search(code, one.end())
+        yield Name(one[1], "const int", one.end(), undone.start() if undone else len(code))
     for macro in _LOOP_MACRO.finditer(code):
         uses = re.compile(rf"\b{macro[1]}\s*\(\s*(\w+)\s*,[^(){{}}]*(?:\([^()]*\)[^(){{}}]*)*\)")
         for use in islice(uses.finditer(code, macro.end()), MOST_USES):
@@ -123,16 +132,20 @@ def scope_end(code: str, at: int, blocks: Sequence[tuple[int, int]]) -> int:
 def statement_end(code: str, at: int) -> int:
     """Return the end of the statement, or of the function's body, that begins at `at`."""
     for _ in range(20):
-        head = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:(?:for|if|while)\s*\(|(\{)|->\s*\w+\s*)?").match(code, at)
+        head = _STATEMENT_HEAD.match(code, at)
         if head is None:
-            return at
+            break
         if head[1]:
             return closed(code, head.end(), "{}")
-        if not head[0].strip().endswith("("):
-            end = code.find(";", at)
-            return len(code) if end < 0 else end + 1
         at = closed(code, head.end(), "()")
-    return at
+    depth = 0
+    for one in islice(re.compile(r"[(){};]").finditer(code, at), MOST_BRACKETS):
+        depth += (one[0] in "({") - (one[0] in ")}")
+        # A block ends a statement, but an initialiser and the body of a lambda expression do not.
+        is_block = one[0] == "}" and re.compile(r"\s*[;,.()]").match(code, one.end()) is None
+        if depth < 0 or (depth == 0 and (one[0] == ";" or is_block)):
+            return one.start() + (depth == 0)
+    return len(code)
 
 
 def in_scope(known: Sequence[Name], at: int) -> dict[str, str]:
@@ -157,26 +170,31 @@ def row_before(code: str, at: int) -> str:
 
 def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
     """Return the simple statements in a span. The body of an `if` or `else` is included only if it has braces."""
-    found, blocks, depth, start = list[Statement](), list[int](), 0, begin
+    found, depth, start = list[Statement](), 0, begin
+    blocks = list[tuple[int, int]]()
+    """For each open brace, the offset after it and the number of open round brackets around it."""
     for one in re.compile(r"[(){};]|^[ \t]*#[^\n]*", re.MULTILINE).finditer(code, begin, end):
-        depth += (one[0] == "(") - (one[0] == ")")
-        if one[0] in "()" or depth:
+        before = depth
+        if one[0] in "()":
+            depth += 1 if one[0] == "(" else -1
             continue
-        if one[0] == ";" and blocks:
+        if one[0] == "{":
+            blocks.append((one.end(), depth))
+            # The body of a lambda expression has statements, also if the expression is an argument of a call.
+            depth = 0 if _LAMBDA_BODY.search(code[max(begin, one.start() - 40) : one.start()]) else depth
+        elif one[0] == "}" and blocks:
+            _, depth = blocks.pop()
+        elif one[0] == ";" and blocks and depth == 0:
             at = start
             while (head := re.compile(r"\s*for\s*\(").match(code, at)) is not None:
                 at = closed(code, head.end(), "()")
             at += len(code[at : one.end()]) - len(code[at : one.end()].lstrip())
             text = code[at : one.start()]
             if text and not re.match(
-                r"(?:if|else|while|do|case|default|return|break|continue|using)\b", text
+                r"\)|(?:if|else|while|do|case|default|return|break|continue|using)\b", text
             ):
-                found.append(Statement(at, one.end(), text, blocks[-1], code[start:at].strip() != ""))
-        if one[0] == "{":
-            blocks.append(one.end())
-        elif one[0] == "}" and blocks:
-            blocks.pop()
-        start = one.end()
+                found.append(Statement(at, one.end(), text, blocks[-1][0], code[start:at].strip() != ""))
+        start = one.end() if 0 in (before, depth) else start
     return found
 
 

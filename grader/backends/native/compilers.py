@@ -84,6 +84,8 @@ class Compilers:
     visible: tuple[Path, ...] = (SHIM,)
     cpu_s: float = field(default=0.0, init=False)
     waits_for: str = field(default="", init=False)
+    failed_at: tuple[tuple[int, int], ...] = field(default=(), init=False)
+    """Line and column of each error that was found in the source."""
 
     @cached_property
     def cache(self) -> Path:
@@ -177,6 +179,10 @@ class Compilers:
             ispc.SOURCE: self.source.ispc_file.text if self.source.ispc_file else b"",
         }
         sources = {name: text.decode(errors="replace") for name, text in texts.items()}
+        output = failure.output.decode(errors="replace")
+        self.failed_at = tuple(
+            (each.line, each.column) for each in diagnostics.errors(output, ("module.cpp",))
+        )
         return diagnostics.explain(failure, sources, timeout_s=self.options.timeout_s)
 
     def compile_ispc(self, room: compiling.Room, limit: TimeLimit) -> str:

@@ -118,6 +118,7 @@ def build(source: Path, **options: Any) -> NativeBuild:
         cached=cached,
         diagnostics=named(message, source),
         refused=refused,
+        failed_at=work.failed_at,
         notes=recipe.notes(),
         wall_s=time.monotonic() - started,
         cpu_s=work.cpu_s,
