@@ -236,7 +236,7 @@ class Operator(Oracle):
     )
 
     def __init__(
-        self, mistakes: tuple[Suspect, ...], values: Callable[[Inputs, Shape], Values], *,
+        self, mistakes: Sequence[Suspect], values: Callable[[Inputs, Shape], Values], *,
         terms: Callable[[Shape], Mapping[str, int]] = lambda s: {}, output: str = "the output",
         of: Slopes | None = None, axes: tuple[Axis, ...] = (), flops: Callable[[Shape], int] | None = None,
         budget: Budget | None = None,
@@ -249,7 +249,7 @@ class Operator(Oracle):
             terms: function that returns, by output name, the number of terms in the sum of one element.
             budget: function that returns expected values and tolerances, if the rule for sums does not apply.
         """
-        self.mistakes, self.values, self.output, self.of = mistakes, values, output, of
+        self.mistakes, self.values, self.output, self.of = tuple(mistakes), values, output, of
         self._terms, self._flops, self._budget = terms, flops, budget
         if axes:
             self.axes = axes

@@ -28,16 +28,14 @@ def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
     """Register mistakes of O = `combine`(A, B), such as returning `other`(A, B). Messages call them by their names."""
 
-    @mistakes.gives(
-        "broadcast_wrong_axis",
-        "B is read at the wrong index. If B is (1, C), use its only row for all rows of A, at the column's index; if B "
-        "is (R, 1), use its only column for all columns, at the row's index.",
-    )
     def wrong_axis(s: Situation) -> Array | None:
         b = _other_axis(s.inputs["B"], s.sizes["R"], s.sizes["C"])
         return None if b is None else combine(s.inputs["A"], b)
 
     mistakes.gives_each(
+        ("wrong_axis", "broadcast_wrong_axis",
+         "B is read at the wrong index. If B is (1, C), use its only row for all rows of A, at the column's index; if "
+         "B is (R, 1), use its only column for all columns, at the row's index.", wrong_axis),
         ("first_row", "broadcast_too_much",
          "Only the first row of B is used: the row's index is left out although B has R rows.",
          lambda s: combine(s.inputs["A"], s.inputs["B"][:1])),
@@ -57,47 +55,13 @@ def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, ot
 def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]) -> None:
     """Register mistakes of dB. `terms` returns (R, C): for each use of an element of B, the number to add to dB."""
 
-    def shared(s: Situation) -> bool:
-        return s.sizes["R"] * s.sizes["C"] > s.sizes["RB"] * s.sizes["CB"]
+    def cut(s: Situation, at: slice) -> Array | None:
+        """Return the uses at one place of the axes of B that are shared; None if no axis is."""
+        one_row, one_column = s.sizes["RB"] < s.sizes["R"], s.sizes["CB"] < s.sizes["C"]
+        used = terms(s)[at if one_row else slice(None), at if one_column else slice(None)]
+        return used if one_row or one_column else None
 
-    def cut(s: Situation, rows: slice, columns: slice) -> Array:
-        return terms(s)[
-            rows if s.sizes["RB"] == 1 else slice(None), columns if s.sizes["CB"] == 1 else slice(None)
-        ]
-
-    not_summed = (
-        "Each element of B is used for a whole row or column (or for all of A), but dB gets the gradient of only one "
-        "use. Add up the gradients of all uses."
-    )
-
-    mistakes.adds_each("dB",
-        ("last_use", "broadcast_not_summed", not_summed,
-         lambda s: cut(s, slice(-1, None), slice(-1, None)) if shared(s) else None),
-        ("first_use", "broadcast_not_summed", not_summed,
-         lambda s: cut(s, slice(0, 1), slice(0, 1)) if shared(s) else None),
-    )  # fmt: skip
-
-    @mistakes.adds(
-        "dB",
-        "broadcast_wrong_index",
-        "All gradients are added to the first element of dB: its index is always 0. If B is (1, C) it has to be the "
-        "column's index, if B is (R, 1) the row's.",
-    )
-    def all_in_first(s: Situation) -> Array | None:
-        if s.sizes["RB"] * s.sizes["CB"] == 1:
-            return None
-        return only(np.full(s.expected.shape, terms(s).sum()), 0, 0)
-
-    @mistakes.gives("broadcast_not_summed", not_summed, "dB")
-    def last_use_alone(s: Situation) -> Array | None:
-        return cut(s, slice(-1, None), slice(-1, None)) if shared(s) else None
-
-    @mistakes.adds(
-        "dB",
-        "broadcast_wrong_axis",
-        "The gradients are summed over the wrong axis: if B is (1, C) add up each column, if B is (R, 1) each row.",
-    )
-    def wrong_axis(s: Situation) -> Array | None:
+    def other_sums(s: Situation) -> Array | None:
         r, c, rows, columns = s.sizes["R"], s.sizes["C"], s.sizes["RB"], s.sizes["CB"]
         if (rows, columns) == (1, c) and r > 1 and c > 1:
             return beyond(terms(s).sum(1), c, 0.0)[None, :]
@@ -105,10 +69,32 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
             return beyond(terms(s).sum(0), r, 0.0)[:, None]
         return None
 
-    @mistakes.adds("dB", "broadcast_mean", "dB gets the mean of the gradients of its uses: take their sum.")
     def mean(s: Situation) -> Array | None:
         uses = s.sizes["R"] * s.sizes["C"] // (s.sizes["RB"] * s.sizes["CB"])
         return arithmetic.summed_to(terms(s), s.sizes["RB"], s.sizes["CB"]) / uses if uses > 1 else None
+
+    not_summed = (
+        "Each element of B is used for a whole row or column (or for all of A), but dB gets the gradient of only one "
+        "use. Add up the gradients of all uses."
+    )
+    last, first = slice(-1, None), slice(0, 1)
+    mistakes.adds_each("dB",
+        ("last_use", "broadcast_not_summed", not_summed, lambda s: cut(s, last)),
+        ("first_use", "broadcast_not_summed", not_summed, lambda s: cut(s, first)),
+        ("all_in_first", "broadcast_wrong_index",
+         "All gradients are added to the first element of dB: its index is always 0. If B is (1, C) it has to be the "
+         "column's index, if B is (R, 1) the row's.",
+         lambda s: only(np.full(s.expected.shape, terms(s).sum()), 0, 0) if s.expected.size > 1 else None),
+    )  # fmt: skip
+    mistakes.gives_each(
+        ("last_use_alone", "broadcast_not_summed", not_summed, lambda s: cut(s, last)), output="dB"
+    )
+    mistakes.adds_each("dB",
+        ("wrong_axis", "broadcast_wrong_axis",
+         "The gradients are summed over the wrong axis: if B is (1, C) add up each column, if B is (R, 1) each row.",
+         other_sums),
+        ("mean", "broadcast_mean", "dB gets the mean of the gradients of its uses: take their sum.", mean),
+    )  # fmt: skip
 
 
 def _all_of(s: Situation, x: Array) -> Array:
@@ -117,33 +103,30 @@ def _all_of(s: Situation, x: Array) -> Array:
     return arithmetic.summed_to(full, s.sizes["RB"], s.sizes["CB"])
 
 
-_ADD = Mistakes()
-_forward(_ADD, np.add, np.multiply, "sum", "product")
-ADD = _ADD.all
+ADD = Mistakes()
+_forward(ADD, np.add, np.multiply, "sum", "product")
 
-_MUL = Mistakes()
-_forward(_MUL, np.multiply, np.add, "product", "sum")
-MUL = _MUL.all
+MUL = Mistakes()
+_forward(MUL, np.multiply, np.add, "product", "sum")
 
-_ADD_BACKWARD = Mistakes()
-common(_ADD_BACKWARD, "dA", "dB")
-_broadcast_gradients(_ADD_BACKWARD, lambda s: s.inputs["dO"])
+ADD_BACKWARD = Mistakes()
+common(ADD_BACKWARD, "dA", "dB")
+_broadcast_gradients(ADD_BACKWARD, lambda s: s.inputs["dO"])
 
 
-@_ADD_BACKWARD.adds("dA", "upstream_ignored", "1 is added to each element of dA: dO is left out.")
-@_ADD_BACKWARD.adds("dB", "upstream_ignored", "dB gets the number of uses: dO is left out.")
-def ones(s: Situation) -> Array:
-    one = np.ones((1, 1))
-    return one if s.output == "dA" else _all_of(s, one)
+ADD_BACKWARD.adds_each("dA",
+    ("ones", "upstream_ignored", "1 is added to each element of dA: dO is left out.", lambda s: np.ones((1, 1))),
+)  # fmt: skip
+ADD_BACKWARD.adds_each("dB",
+    ("ones", "upstream_ignored", "dB gets the number of uses: dO is left out.",
+     lambda s: _all_of(s, np.ones((1, 1)))),
+)  # fmt: skip
 
-
-ADD_BACKWARD = _ADD_BACKWARD.all
-
-_MUL_BACKWARD = Mistakes()
-common(_MUL_BACKWARD, "dA", "dB")
-_broadcast_gradients(_MUL_BACKWARD, lambda s: s.inputs["dO"] * s.inputs["A"])
+MUL_BACKWARD = Mistakes()
+common(MUL_BACKWARD, "dA", "dB")
+_broadcast_gradients(MUL_BACKWARD, lambda s: s.inputs["dO"] * s.inputs["A"])
 exchanged(
-    _MUL_BACKWARD,
+    MUL_BACKWARD,
     "dA",
     "dB",
     lambda s, name: (
@@ -152,37 +135,27 @@ exchanged(
 )
 
 
-@_MUL_BACKWARD.adds(
-    "dA", "operands_swapped", "dA gets dO * A: the gradient of A is dO times the OTHER operand, B."
-)
-@_MUL_BACKWARD.adds(
-    "dB", "operands_swapped", "dB gets dO * B: the gradient of B is dO times the OTHER operand, A."
-)
-def own_operand(s: Situation) -> Array:
-    return s.inputs["dO"] * s.inputs["A"] if s.output == "dA" else _all_of(s, s.inputs["dO"] * s.inputs["B"])
-
-
-@_MUL_BACKWARD.adds("dA", "operand_missing", "dA gets dO alone, as for a sum: multiply by B.")
-@_MUL_BACKWARD.adds("dB", "operand_missing", "dB gets dO alone, as for a sum: multiply by A.")
-def as_of_a_sum(s: Situation) -> Array:
-    return s.inputs["dO"] if s.output == "dA" else _all_of(s, s.inputs["dO"])
-
-
-@_MUL_BACKWARD.adds("dA", "upstream_ignored", "dA gets B alone: dO is left out.")
-@_MUL_BACKWARD.adds("dB", "upstream_ignored", "dB gets A alone: dO is left out.")
-def operand_alone(s: Situation) -> Array:
-    return s.inputs["B"] if s.output == "dA" else _all_of(s, s.inputs["A"])
-
-
-MUL_BACKWARD = _MUL_BACKWARD.all
+MUL_BACKWARD.adds_each("dA",
+    ("own_operand", "operands_swapped", "dA gets dO * A: the gradient of A is dO times the OTHER operand, B.",
+     lambda s: s.inputs["dO"] * s.inputs["A"]),
+    ("as_of_a_sum", "operand_missing", "dA gets dO alone, as for a sum: multiply by B.", lambda s: s.inputs["dO"]),
+    ("operand_alone", "upstream_ignored", "dA gets B alone: dO is left out.", lambda s: s.inputs["B"]),
+)  # fmt: skip
+MUL_BACKWARD.adds_each("dB",
+    ("own_operand", "operands_swapped", "dB gets dO * B: the gradient of B is dO times the OTHER operand, A.",
+     lambda s: _all_of(s, s.inputs["dO"] * s.inputs["B"])),
+    ("as_of_a_sum", "operand_missing", "dB gets dO alone, as for a sum: multiply by A.",
+     lambda s: _all_of(s, s.inputs["dO"])),
+    ("operand_alone", "upstream_ignored", "dB gets A alone: dO is left out.", lambda s: _all_of(s, s.inputs["A"])),
+)  # fmt: skip
 
 
 # ---- ReLU
 
-_RELU = Mistakes()
+RELU = Mistakes()
 
 
-_RELU.gives_each(
+RELU.gives_each(
     ("negatives_kept", "relu_sign",
      "The negative numbers are kept and the positive numbers become 0: the comparison is reversed.",
      lambda s: np.minimum(s.inputs["X"], 0)),
@@ -196,13 +169,11 @@ _RELU.gives_each(
 )  # fmt: skip
 
 
-RELU = _RELU.all
-
-_RELU_BACKWARD = Mistakes()
-common(_RELU_BACKWARD, "dX")
+RELU_BACKWARD = Mistakes()
+common(RELU_BACKWARD, "dX")
 
 
-_RELU_BACKWARD.adds_each("dX",
+RELU_BACKWARD.adds_each("dX",
     ("at_zero", "relu_at_zero", "The gradient at x = 0 has to be 0: compare with >, not with >=.",
      lambda s: s.inputs["dO"] * (s.inputs["X"] >= 0)),
     ("by_upstream", "relu_wrong_sign",
@@ -219,6 +190,3 @@ _RELU_BACKWARD.adds_each("dX",
     ("times_value", "relu_value", "dO * relu(x) is added: the slope is 1 where x is positive, not x.",
      lambda s: s.inputs["dO"] * np.maximum(s.inputs["X"], 0)),
 )  # fmt: skip
-
-
-RELU_BACKWARD = _RELU_BACKWARD.all

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from grader.core.arrays import Array, np
 from grader.explain.suspect import Situation, Suspect
@@ -11,58 +10,41 @@ from grader.explain.suspect import Situation, Suspect
 Predictor = Callable[[Situation], "Array | None"]
 
 
-class Mistakes:
-    """List of the suspects of one function, in the order in which they are tried. Its decorators add suspects."""
+class Mistakes(list[Suspect]):
+    """List of the suspects of one function, in the order in which they are tried."""
 
-    def __init__(self) -> None:
-        self._known: list[Suspect] = []
+    def gives_each(
+        self, *rows: tuple[str, str, str, Predictor], output: str = "", adds: bool = False
+    ) -> None:
+        """Add a suspect for each row of name, code, words, and a function that predicts the output called `output`.
 
-    @property
-    def all(self) -> tuple[Suspect, ...]:
-        return tuple(self._known)
-
-    def gives(self, code: str, words: str, output: str = "") -> Callable[[Predictor], Predictor]:
-        """Return a decorator for a function that predicts the output called `output`; for "", the returned tensor."""
-
-        def register(predict: Predictor) -> Predictor:
-            def of_output(s: Situation) -> Array | None:
-                return predict(s) if not output or s.output == output else None
-
-            self._known.append(Suspect(code, words, of_output, (f"{predict.__name__} {output}",)))
-            return predict
-
-        return register
-
-    def gives_each(self, *rows: tuple[str, str, str, Predictor], output: str = "") -> None:
-        """Add a suspect for each row of name, code, words and prediction, like the decorator `gives`."""
+        With "", this is the returned tensor. `adds`: the function predicts the numbers that are added to the gradient
+        `output`.
+        """
         for name, code, words, predict in rows:
-            self.gives(code, words, output)(named(name, predict))
+
+            def of_output(s: Situation, predict: Predictor = predict) -> Array | None:
+                made = predict(s) if not output or s.output == output else None
+                return s.inputs[output] + made if adds and made is not None else made
+
+            self.append(Suspect(code, words, of_output, (f"{name} {output}",)))
 
     def adds_each(self, output: str, *rows: tuple[str, str, str, Predictor]) -> None:
-        """Add a suspect for each row of name, code, words and prediction, like the decorator `adds`."""
-        for name, code, words, predict in rows:
-            self.adds(output, code, words)(named(name, predict))
+        self.gives_each(*rows, output=output, adds=True)
 
-    def adds(self, output: str, code: str, words: str) -> Callable[[Predictor], Predictor]:
-        """Return a decorator for a function that predicts the numbers added to the gradient `output`."""
+    def gives(
+        self, code: str, words: str, output: str = "", adds: bool = False
+    ) -> Callable[[Predictor], Predictor]:
+        """Return a decorator that adds a suspect, like `gives_each`. The function's name is the suspect's name."""
 
         def register(predict: Predictor) -> Predictor:
-            def held_and_more(s: Situation) -> Array | None:
-                if s.output != output:
-                    return None
-                added = predict(s)
-                return None if added is None else s.inputs[output] + added
-
-            self._known.append(Suspect(code, words, held_and_more, (f"{predict.__name__} {output}",)))
+            self.gives_each((predict.__name__, code, words, predict), output=output, adds=adds)
             return predict
 
         return register
 
-
-def named(name: str, predict: Callable[..., Any]) -> Callable[..., Any]:
-    """Set the name of a prediction function, which becomes the name of its mistake. Return the function."""
-    predict.__name__ = name
-    return predict
+    def adds(self, output: str, code: str, words: str) -> Callable[[Predictor], Predictor]:
+        return self.gives(code, words, output, adds=True)
 
 
 def added(s: Situation) -> Array:
@@ -89,6 +71,11 @@ def without(x: Array, *at: slice | int) -> Array:
     return left
 
 
+def _with_size(size: str, combine: Callable[[Array, int], Array]) -> Predictor:
+    """Return a function that predicts `combine` of the right gradient and a size; None for a size of 1."""
+    return lambda s: combine(added(s), s.sizes[size]) if s.sizes[size] > 1 else None
+
+
 def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
     """Register mistakes that are possible in each function that adds to the gradients `names`.
 
@@ -97,40 +84,19 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
     for name in names:
         for size in loops:
             words = f"{name} gets {size} times its gradient: each step of a loop over {size} adds it again."
-            mistakes.adds(name, "gradient_added_often", words)(
-                named(f"times_{size}", lambda s, n=size: s.sizes[n] * added(s) if s.sizes[n] > 1 else None)
-            )
-
-        @mistakes.gives(
-            "gradient_overwritten",
-            f"{name} contains only this operator's gradient: it is written with = in place of +=. The gradients of "
-            "the operand's other uses are lost.",
-            name,
+            often = _with_size(size, np.multiply)
+            mistakes.adds_each(name, (f"times_{size}", "gradient_added_often", words, often))
+        words = (
+            f"{name} contains only this operator's gradient: it is written with = in place of +=. The gradients of the "
+            "operand's other uses are lost."
         )
-        def overwritten(s: Situation) -> Array:
-            return added(s)
-
-        @mistakes.adds(
-            name, "gradient_negated", f"The gradient is subtracted from {name}, or has the wrong sign."
-        )
-        def negated(s: Situation) -> Array:
-            return -added(s)
-
-        @mistakes.adds(
-            name,
-            "gradient_added_twice",
-            f"{name} gets twice its gradient: it is added twice, or multiplied by 2.",
-        )
-        def doubled(s: Situation) -> Array:
-            return 2 * added(s)
-
-        @mistakes.gives(
-            "gradient_added_twice",
-            f"The old value of {name} counts twice: the sum begins with it and is then added to it.",
-            name,
-        )
-        def held_twice(s: Situation) -> Array:
-            return s.expected + s.inputs[s.output]
+        mistakes.gives_each(("overwritten", "gradient_overwritten", words, added), output=name)
+        words = f"The gradient is subtracted from {name}, or has the wrong sign."
+        mistakes.adds_each(name, ("negated", "gradient_negated", words, lambda s: -added(s)))
+        words = f"{name} gets twice its gradient: it is added twice, or multiplied by 2."
+        mistakes.adds_each(name, ("doubled", "gradient_added_twice", words, lambda s: 2 * added(s)))
+        words = f"The old value of {name} counts twice: the sum begins with it and is then added to it."
+        mistakes.adds_each(name, ("held_twice", "gradient_added_twice", words, lambda s: s.expected))
 
 
 def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
@@ -151,18 +117,16 @@ def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, 
         words = (
             f"{name} is stored with rows of {letter} numbers, not of {length}: row r begins at r * {length}."
         )
-        mistakes.adds(name, "wrong_stride", words)(named(f"rows_of_{letter}", of_other_rows))
+        mistakes.adds_each(name, (f"rows_of_{letter}", "wrong_stride", words, of_other_rows))
 
 
 def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
     """Add the mistake that a gradient is divided by `size`, as in a mean. `what` is the name of the size in words."""
-
-    mistakes.adds_each(name,
-        ("mean", "gradient_mean",
-         f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken in place of the sum. Only the loss "
-         "divides by the batch.",
-         lambda s: added(s) / s.sizes[size] if s.sizes[size] > 1 else None),
-    )  # fmt: skip
+    words = (
+        f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken in place of the sum. Only the loss "
+        "divides by the batch."
+    )
+    mistakes.adds_each(name, ("mean", "gradient_mean", words, _with_size(size, np.divide)))
 
 
 def exchanged(
@@ -175,22 +139,20 @@ def exchanged(
     """
     for name, other in ((first, second), (second, first)):
 
-        @mistakes.adds(
-            name,
-            "gradients_swapped",
-            f"{name} gets the gradient of {other}: check to which tensor each result is added.",
-        )
         def others(s: Situation, other: str = other) -> Array | None:
             made = gradient(s, other).ravel()[: s.expected.size]
             if s.expected.size == 1:
                 return None
             return np.concatenate([made, np.zeros(s.expected.size - len(made))]).reshape(s.expected.shape)
 
+        words = f"{name} gets the gradient of {other}: check to which tensor each result is added."
+        mistakes.adds_each(name, ("others", "gradients_swapped", words, others))
 
-_SGD = Mistakes()
+
+SGD = Mistakes()
 
 
-_SGD.gives_each(
+SGD.gives_each(
     ("uphill", "step_uphill", "The step goes uphill: rate * G is added to P, but has to be subtracted.",
      lambda s: 2 * s.inputs["P"] - s.expected),
     ("without_rate", "rate_ignored", "P - G is stored: the rate is not used.",
@@ -212,6 +174,3 @@ def _rate(s: Situation) -> float:
     change, gradient = s.inputs["P"] - s.expected, s.inputs["G"]
     largest = abs(gradient).argmax()
     return float(change[largest] / gradient[largest])
-
-
-SGD = _SGD.all

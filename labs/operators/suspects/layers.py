@@ -7,7 +7,7 @@ from collections.abc import Callable
 from grader.core.arrays import Array, np
 from grader.explain.suspect import Situation
 
-from .gradients import Mistakes, beyond, common, divided, exchanged, named, only, other_rows
+from .gradients import Mistakes, beyond, common, divided, exchanged, only, other_rows
 
 
 def other_layout(x: Array) -> Array:
@@ -40,16 +40,12 @@ def _products(
     operands, `sum_of` names the summed index. `more` returns a further summand, such as a bias.
     """
 
-    def register(code: str, words: str) -> Callable[[Callable[[Array, Array], Array | None]], None]:
-        def noted(compute: Callable[[Array, Array], Array | None]) -> None:
-            def predict(s: Situation) -> Array | None:
-                made = compute(*operands(s))
-                return None if made is None else made + more(s)
+    def product(compute: Callable[[Array, Array], Array | None]) -> Callable[[Situation], Array | None]:
+        def predict(s: Situation) -> Array | None:
+            made = compute(*operands(s))
+            return None if made is None else made + more(s)
 
-            predict.__name__ = compute.__name__
-            (mistakes.adds(output, code, words) if output else mistakes.gives(code, words))(predict)
-
-        return noted
+        return predict
 
     for name, code, words, compute in (
         ("right_transposed", "transposed_operand", f"{right} is read as if its rows and columns were exchanged.",
@@ -77,44 +73,34 @@ def _products(
            "vector or blocked loop.",
            lambda x, y, w=width: x[:, :len(y) // w * w] @ y[:len(y) // w * w] if len(y) % w and len(y) > w else None)
           for width in (2, 4, 8, 16, 32, 64, 128, 256)),
-    ):  # fmt: skip
-        register(code, words)(named(name, compute))
-
-    @register(
-        "sum_carried_on", f"The sum over {sum_of} goes on from element to element: set it to 0 for each."
-    )
-    def carried(x: Array, y: Array) -> Array:
-        made = x @ y
-        return made.cumsum().reshape(made.shape)
-
-    for name, code, words, compute in (
+        ("carried", "sum_carried_on", f"The sum over {sum_of} goes on from element to element: set it to 0 for each.",
+         lambda x, y: (x @ y).cumsum().reshape(len(x), -1)),
         ("carried_in_row", "sum_carried_on",
          f"The sum over {sum_of} goes on along each row of the result: set it to 0 for each element.",
          lambda x, y: (x @ y).cumsum(1)),
         ("added", "operands_added", f"Elements of {left} and {right} are added, not multiplied.",
          lambda x, y: x.sum(1)[:, None] + y.sum(0)),
     ):  # fmt: skip
-        register(code, words)(named(name, compute))
+        mistakes.gives_each((name, code, words, product(compute)), output=output, adds=bool(output))
 
 
 # ---- the matrix product
 
-_MATMUL = Mistakes()
-_products(_MATMUL, "", "A", "B", lambda s: (s.inputs["A"], s.inputs["B"]), "k")
-MATMUL = _MATMUL.all
+MATMUL = Mistakes()
+_products(MATMUL, "", "A", "B", lambda s: (s.inputs["A"], s.inputs["B"]), "k")
 
-_MATMUL_BACKWARD = Mistakes()
-common(_MATMUL_BACKWARD, "dA", "dB", loops=("M", "K", "N"))
-other_rows(_MATMUL_BACKWARD, "dA", "K", {"N": "N", "M": "M"})
-other_rows(_MATMUL_BACKWARD, "dB", "N", {"K": "K", "M": "M"})
+MATMUL_BACKWARD = Mistakes()
+common(MATMUL_BACKWARD, "dA", "dB", loops=("M", "K", "N"))
+other_rows(MATMUL_BACKWARD, "dA", "K", {"N": "N", "M": "M"})
+other_rows(MATMUL_BACKWARD, "dB", "N", {"K": "K", "M": "M"})
 
 
-@_MATMUL_BACKWARD.gives(
+@MATMUL_BACKWARD.gives(
     "not_summed",
     "dA contains only the last term of the sum over j: each term replaces the previous one. Use += in place of =.",
     "dA",
 )
-@_MATMUL_BACKWARD.gives(
+@MATMUL_BACKWARD.gives(
     "not_summed",
     "dB contains only the last term of the sum over i: each term replaces the previous one. Use += in place of =.",
     "dB",
@@ -124,8 +110,8 @@ def last_product(s: Situation) -> Array:
     return do[:, -1:] @ b[:, -1:].T if s.output == "dA" else a[-1:].T @ do[-1:]
 
 
-@_MATMUL_BACKWARD.adds("dA", "wrong_operand", "dA gets dO transpose(A): it has to be dO transpose(B).")
-@_MATMUL_BACKWARD.adds("dB", "wrong_operand", "dB gets transpose(B) dO: it has to be transpose(A) dO.")
+@MATMUL_BACKWARD.adds("dA", "wrong_operand", "dA gets dO transpose(A): it has to be dO transpose(B).")
+@MATMUL_BACKWARD.adds("dB", "wrong_operand", "dB gets transpose(B) dO: it has to be transpose(A) dO.")
 def own_operand(s: Situation) -> Array | None:
     do, a, b = (s.inputs[name] for name in ("dO", "A", "B"))
     if not do.shape == a.shape == b.shape:
@@ -138,21 +124,20 @@ def _gradient_of_factor(s: Situation, name: str) -> Array:
     return do @ b.T if name == "dA" else a.T @ do
 
 
-exchanged(_MATMUL_BACKWARD, "dA", "dB", _gradient_of_factor)
-_products(_MATMUL_BACKWARD, "dA", "dO", "transpose(B)", lambda s: (s.inputs["dO"], s.inputs["B"].T), "j")
-_products(_MATMUL_BACKWARD, "dB", "transpose(A)", "dO", lambda s: (s.inputs["A"].T, s.inputs["dO"]), "i")
-MATMUL_BACKWARD = _MATMUL_BACKWARD.all
+exchanged(MATMUL_BACKWARD, "dA", "dB", _gradient_of_factor)
+_products(MATMUL_BACKWARD, "dA", "dO", "transpose(B)", lambda s: (s.inputs["dO"], s.inputs["B"].T), "j")
+_products(MATMUL_BACKWARD, "dB", "transpose(A)", "dO", lambda s: (s.inputs["A"].T, s.inputs["dO"]), "i")
 
 # ---- the layer
 
-_LINEAR = Mistakes()
+LINEAR = Mistakes()
 
 
 def _product(s: Situation) -> Array:
     return s.inputs["X"] @ s.inputs["W"]
 
 
-_LINEAR.gives_each(
+LINEAR.gives_each(
     ("without_bias", "bias_missing", "The bias is not added.", lambda s: _product(s)),
     ("bias_of_row", "bias_wrong_index", "The bias's index is the row of the batch: b[o] belongs to column o of Y.",
      lambda s: _product(s) + beyond(s.inputs["b"], s.sizes["batch"])[:, None] if s.sizes["batch"] > 1 else None),
@@ -168,28 +153,27 @@ _LINEAR.gives_each(
 )  # fmt: skip
 
 
-_products(_LINEAR, "", "X", "W", lambda s: (s.inputs["X"], s.inputs["W"]), "i", lambda s: s.inputs["b"])
-LINEAR = _LINEAR.all
+_products(LINEAR, "", "X", "W", lambda s: (s.inputs["X"], s.inputs["W"]), "i", lambda s: s.inputs["b"])
 
-_LINEAR_BACKWARD = Mistakes()
-common(_LINEAR_BACKWARD, "dX", "dW", "db", loops=("batch", "I", "O"))
-other_rows(_LINEAR_BACKWARD, "dX", "I", {"O": "O", "N": "batch"})
-other_rows(_LINEAR_BACKWARD, "dW", "O", {"I": "I", "N": "batch"})
+LINEAR_BACKWARD = Mistakes()
+common(LINEAR_BACKWARD, "dX", "dW", "db", loops=("batch", "I", "O"))
+other_rows(LINEAR_BACKWARD, "dX", "I", {"O": "O", "N": "batch"})
+other_rows(LINEAR_BACKWARD, "dW", "O", {"I": "I", "N": "batch"})
 for _name in ("dX", "dW", "db"):
-    divided(_LINEAR_BACKWARD, _name, "batch", "batch")
+    divided(LINEAR_BACKWARD, _name, "batch", "batch")
 
 
-@_LINEAR_BACKWARD.gives(
+@LINEAR_BACKWARD.gives(
     "not_summed",
     "dX contains only the last term of the sum over o: each term replaces the previous one. Use += in place of =.",
     "dX",
 )
-@_LINEAR_BACKWARD.gives(
+@LINEAR_BACKWARD.gives(
     "batch_not_summed",
     "dW contains only the gradient of the batch's last row: each row replaces the previous one. Use += in place of =.",
     "dW",
 )
-@_LINEAR_BACKWARD.gives(
+@LINEAR_BACKWARD.gives(
     "batch_not_summed",
     "db contains only the gradient of the batch's last row: each row replaces the previous one. Use += in place of =.",
     "db",
@@ -201,12 +185,12 @@ def last_alone(s: Situation) -> Array:
     return x[-1:].T @ dy[-1:] if s.output == "dW" else dy[-1]
 
 
-@_LINEAR_BACKWARD.adds(
+@LINEAR_BACKWARD.adds(
     "dW",
     "batch_not_summed",
     "dW gets the gradient of only the first row of the batch: add up the gradients of all rows.",
 )
-@_LINEAR_BACKWARD.adds(
+@LINEAR_BACKWARD.adds(
     "db",
     "batch_not_summed",
     "db gets the gradient of only the first row of the batch: add up the gradients of all rows.",
@@ -218,7 +202,7 @@ def first_of_batch(s: Situation) -> Array | None:
     return x[:1].T @ dy[:1] if s.output == "dW" else dy[0]
 
 
-_LINEAR_BACKWARD.adds_each("db",
+LINEAR_BACKWARD.adds_each("db",
     ("last_of_batch", "batch_not_summed",
      "db gets the gradient of only the last row of the batch: add up the gradients of all rows.",
      lambda s: s.inputs["dY"][-1] if s.sizes["batch"] > 1 else None),
@@ -235,9 +219,8 @@ def _gradient_of_layer(s: Situation, name: str) -> Array:
     return dy @ w.T if name == "dX" else x.T @ dy
 
 
-exchanged(_LINEAR_BACKWARD, "dX", "dW", _gradient_of_layer)
-_products(_LINEAR_BACKWARD, "dX", "dY", "transpose(W)", lambda s: (s.inputs["dY"], s.inputs["W"].T), "o")
+exchanged(LINEAR_BACKWARD, "dX", "dW", _gradient_of_layer)
+_products(LINEAR_BACKWARD, "dX", "dY", "transpose(W)", lambda s: (s.inputs["dY"], s.inputs["W"].T), "o")
 _products(
-    _LINEAR_BACKWARD, "dW", "transpose(X)", "dY", lambda s: (s.inputs["X"].T, s.inputs["dY"]), "the batch"
+    LINEAR_BACKWARD, "dW", "transpose(X)", "dY", lambda s: (s.inputs["X"].T, s.inputs["dY"]), "the batch"
 )
-LINEAR_BACKWARD = _LINEAR_BACKWARD.all

@@ -10,14 +10,14 @@ from .gradients import Mistakes, added, common
 
 # ---- mean squared error
 
-_MSE = Mistakes()
+MSE = Mistakes()
 
 
 def _difference(s: Situation) -> Array:
     return s.inputs["X"] - s.inputs["T"]
 
 
-_MSE.gives_each(
+MSE.gives_each(
     ("sum_of_squares", "mean_missing", "The sum of the squares is returned: divide it by n.",
      lambda s: s.expected * s.sizes["n"] if s.sizes["n"] > 1 else None),
     ("divided_twice", "mean_twice", "The mean is taken twice: divide the sum by n once.",
@@ -40,12 +40,10 @@ _MSE.gives_each(
 )  # fmt: skip
 
 
-MSE = _MSE.all
-
-_MSE_BACKWARD = Mistakes()
+MSE_BACKWARD = Mistakes()
 
 
-_MSE_BACKWARD.adds_each("dX",
+MSE_BACKWARD.adds_each("dX",
     ("negated", "gradient_negated", "The gradient has the wrong sign: it should be 2 (X - T) / n, not 2 (T - X) / n.",
      lambda s: -added(s)),
     ("without_factor", "factor_missing", "The factor 2 is missing: the square's slope is 2 (X - T).",
@@ -60,12 +58,11 @@ _MSE_BACKWARD.adds_each("dX",
 )  # fmt: skip
 
 
-common(_MSE_BACKWARD, "dX")
-MSE_BACKWARD = _MSE_BACKWARD.all
+common(MSE_BACKWARD, "dX")
 
 # ---- cross entropy
 
-_CROSS_ENTROPY = Mistakes()
+CROSS_ENTROPY = Mistakes()
 
 
 def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
@@ -91,7 +88,7 @@ def _logs(s: Situation) -> Array:
     return arithmetic.log_softmax(s.inputs["X"])
 
 
-_CROSS_ENTROPY.gives_each(
+CROSS_ENTROPY.gives_each(
     ("sum_of_losses", "mean_missing", "The sum over the batch is returned: divide it by N.",
      lambda s: s.expected * s.sizes["batch"] if s.sizes["batch"] > 1 else None),
     ("losses_divided_twice", "mean_twice", "The mean is taken twice: divide the sum by N once.",
@@ -120,20 +117,11 @@ _CROSS_ENTROPY.gives_each(
      lambda s: s.expected / np.log(2)),
     ("base_ten", "wrong_base", "The logarithm has the base 10: use std::log, the natural logarithm.",
      lambda s: s.expected / np.log(10)),
-)  # fmt: skip
-
-
-@_CROSS_ENTROPY.gives(
-    "maximum_not_taken_back",
-    "The maximum is subtracted in the sum, but not at the label: the loss is log(sum exp(x - most)) + most - x[label].",
-)
-def without_most(s: Situation) -> Array:
-    x, rows = s.inputs["X"], np.arange(s.sizes["batch"])
-    below = x - x.max(1, keepdims=True)
-    return (np.log(np.exp(below).sum(1)) - x[rows, s.inputs["labels"]]).mean(keepdims=True)
-
-
-_CROSS_ENTROPY.gives_each(
+    ("without_most", "maximum_not_taken_back",
+     "The maximum is subtracted in the sum, but not at the label: the loss is log(sum exp(x - most)) + most - "
+     "x[label].",
+     lambda s: (np.log(_shifted(s).sum(1))
+                - s.inputs["X"][np.arange(s.sizes["batch"]), s.inputs["labels"]]).mean(keepdims=True)),
     ("logit_alone", "sum_missing", "The mean of -x[label] is returned: the logarithm of the sum is left out.",
      lambda s: -s.inputs["X"][np.arange(s.sizes["batch"]), s.inputs["labels"]].mean(keepdims=True)),
     ("down_columns", "wrong_axis", "The softmax goes down the columns: compute it for each row.",
@@ -141,9 +129,7 @@ _CROSS_ENTROPY.gives_each(
 )  # fmt: skip
 
 
-CROSS_ENTROPY = _CROSS_ENTROPY.all
-
-_CROSS_ENTROPY_BACKWARD = Mistakes()
+CROSS_ENTROPY_BACKWARD = Mistakes()
 
 
 def _chances(s: Situation) -> Array:
@@ -163,7 +149,7 @@ def _hot(s: Situation, shift: int = 0) -> Array:
     return hot.reshape(batch, classes)
 
 
-_CROSS_ENTROPY_BACKWARD.adds_each("dX",
+CROSS_ENTROPY_BACKWARD.adds_each("dX",
     ("chances_alone", "one_hot_missing", "p / N is added: at the label it should be (p - 1) / N.",
      lambda s: _chances(s) / s.sizes["batch"]),
     ("hot_alone", "softmax_missing", "-1 / N is added at the label and nothing elsewhere: p is left out.",
@@ -187,63 +173,25 @@ _CROSS_ENTROPY_BACKWARD.adds_each("dX",
      lambda s: (_chances(s) - _hot(s, 1)) / s.sizes["batch"]),
     ("hot_before", "label_off_by_one", "1 is subtracted one class before the label: labels count from 0.",
      lambda s: (_chances(s) - _hot(s, -1)) / s.sizes["batch"]),
-)  # fmt: skip
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "label_off_by_one", "1 is subtracted one class after the label: labels count from 0."
-)
-def hot_behind_in_row(s: Situation) -> Array:
-    hot = np.zeros_like(_hot(s))
-    hot[:, 1:] = _hot(s)[:, :-1]
-    return (_chances(s) - hot) / s.sizes["batch"]
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "label_off_by_one", "1 is subtracted one class before the label: labels count from 0."
-)
-def hot_before_in_row(s: Situation) -> Array:
-    hot = np.zeros_like(_hot(s))
-    hot[:, :-1] = _hot(s)[:, 1:]
-    return (_chances(s) - hot) / s.sizes["batch"]
-
-
-_CROSS_ENTROPY_BACKWARD.adds_each("dX",
+    ("hot_behind_in_row", "label_off_by_one", "1 is subtracted one class after the label: labels count from 0.",
+     lambda s: (_chances(s) - arithmetic.one_hot(s.inputs["labels"] + 1, s.sizes["classes"])) / s.sizes["batch"]),
+    ("hot_before_in_row", "label_off_by_one", "1 is subtracted one class before the label: labels count from 0.",
+     lambda s: (_chances(s) - arithmetic.one_hot(s.inputs["labels"] - 1, s.sizes["classes"])) / s.sizes["batch"]),
     ("not_normalised", "not_normalised", "exp(x - most) is used for p: divide it by the row's sum.",
      lambda s: (_shifted(s) - _hot(s)) / s.sizes["batch"]),
     ("label_divided", "label_divided",
      "The 1 at the label is divided by the sum, too: (exp(x - most) - 1) / sum should be exp(x - most) / sum - 1.",
      lambda s: (_shifted(s) - _hot(s)) / _shifted(s).sum(1, keepdims=True) / s.sizes["batch"]),
-)  # fmt: skip
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX", "wrong_axis", "The softmax goes down the columns: compute it for each row."
-)
-def chances_down_columns(s: Situation) -> Array | None:
-    if s.sizes["batch"] == 1:
-        return None
-    down = np.exp(arithmetic.log_softmax(s.inputs["X"].T).T)
-    return (down - _hot(s)) / s.sizes["batch"]
-
-
-@_CROSS_ENTROPY_BACKWARD.adds(
-    "dX",
-    "sum_not_reset",
-    "The sum of a row also contains the sums of earlier rows: set it to 0 at the beginning of each row.",
-)
-def sum_of_rows_before(s: Situation) -> Array | None:
-    if s.sizes["batch"] == 1:
-        return None
-    weights = _shifted(s)
-    return (weights / weights.sum(1, keepdims=True).cumsum(0) - _hot(s)) / s.sizes["batch"]
-
-
-_CROSS_ENTROPY_BACKWARD.adds_each("dX",
+    ("chances_down_columns", "wrong_axis", "The softmax goes down the columns: compute it for each row.",
+     lambda s: (np.exp(arithmetic.log_softmax(s.inputs["X"].T).T) - _hot(s)) / s.sizes["batch"]
+         if s.sizes["batch"] > 1 else None),
+    ("sum_of_rows_before", "sum_not_reset",
+     "The sum of a row also contains the sums of earlier rows: set it to 0 at the beginning of each row.",
+     lambda s: (_shifted(s) / _shifted(s).sum(1, keepdims=True).cumsum(0) - _hot(s)) / s.sizes["batch"]
+         if s.sizes["batch"] > 1 else None),
     ("gradient_negated", "gradient_negated", "The gradient has the wrong sign: it should be p - 1 at the label.",
      lambda s: -added(s)),
 )  # fmt: skip
 
 
-common(_CROSS_ENTROPY_BACKWARD, "dX")
-CROSS_ENTROPY_BACKWARD = _CROSS_ENTROPY_BACKWARD.all
+common(CROSS_ENTROPY_BACKWARD, "dX")

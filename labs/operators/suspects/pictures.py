@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
 from grader.core.arrays import Array, np
 from grader.explain.suspect import Situation
@@ -12,36 +11,45 @@ from .. import arithmetic
 from ..arithmetic import Taps
 from .gradients import Mistakes, beyond, common, divided, exchanged, only, without
 
+
+def _taps(by: Callable[[Mapping[str, int]], tuple[int, int] | None]) -> Callable[[Situation], Taps | None]:
+    """Return a function that returns the taps for the stride and padding `by(sizes)`; None if that is None."""
+    return lambda s: None if (used := by(s.sizes)) is None else arithmetic.taps(s.sizes, *used)
+
+
+def _clamped(s: Situation) -> Taps | None:
+    t, z = arithmetic.usual_taps(s.sizes), s.sizes
+    return (
+        Taps(np.clip(t.rows, 0, z["height"] - 1), np.clip(t.columns, 0, z["width"] - 1)) if z["pad"] else None
+    )
+
+
 #: Rows: code, words for students, and a function that returns the mistake's taps, or None where these taps are right.
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "padding_ignored",
         "The border is left out: the image's row has to be oh * stride + kh - pad, but pad is not subtracted.",
-        lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], 0) if s.sizes["pad"] else None,
+        _taps(lambda z: (z["stride"], 0) if z["pad"] else None),
     ),
     (
         "padding_off_by_one",
         "The image is read one row and one column too early, as if the border were wider by 1.",
-        lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] + 1),
+        _taps(lambda z: (z["stride"], z["pad"] + 1)),
     ),
     (
         "padding_off_by_one",
         "The image is read one row and one column too late, as if the border were narrower by 1.",
-        lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] - 1),
+        _taps(lambda z: (z["stride"], z["pad"] - 1)),
     ),
     (
         "stride_ignored",
         "The image is read in steps of 1: place oh begins at row oh * stride - pad (its column likewise).",
-        lambda s: arithmetic.taps(s.sizes, 1, s.sizes["pad"]) if s.sizes["stride"] > 1 else None,
+        _taps(lambda z: (1, z["pad"]) if z["stride"] > 1 else None),
     ),
     (
         "stride_of_border",
         "The border is multiplied by the stride: the row is oh * stride + kh - pad, not (oh - pad) * stride + kh.",
-        lambda s: (
-            arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] * s.sizes["stride"])
-            if s.sizes["stride"] > 1 and s.sizes["pad"]
-            else None
-        ),
+        _taps(lambda z: (z["stride"], z["pad"] * z["stride"]) if z["stride"] > 1 and z["pad"] else None),
     ),
     (
         "kernel_flipped",
@@ -51,20 +59,9 @@ TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "border_repeated",
         "Outside of the image, its outermost numbers are read: use zeros there.",
-        lambda s: _clamped(s) if s.sizes["pad"] else None,
+        _clamped,
     ),
 )
-
-
-def _clamped(s: Situation) -> Taps:
-    usual = arithmetic.usual_taps(s.sizes)
-    return replace(
-        usual,
-        rows=np.clip(usual.rows, 0, s.sizes["height"] - 1),
-        columns=np.clip(usual.columns, 0, s.sizes["width"] - 1),
-    )
-
-
 #: Rows: code, words for students, and a function that returns W (F, C, K, K) as the mistake reads it.
 WEIGHTS: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
     (
@@ -119,12 +116,12 @@ def _rows_of_height(s: Situation) -> Array | None:
     return np.where(places < h * w, planes[:, :, np.minimum(places, h * w - 1)], np.nan)
 
 
-_CONV2D = Mistakes()
+CONV2D = Mistakes()
 
 
 _ALL = slice(None)
 
-_CONV2D.gives_each(
+CONV2D.gives_each(
     ("without_bias", "bias_missing", "The bias is not added.", lambda s: _conv(s)),
     ("first_bias", "bias_wrong_index", "The first bias is added to all filters: b[f] belongs to filter f.",
      lambda s: _conv(s) + s.inputs["b"][0]),
@@ -172,87 +169,61 @@ _CONV2D.gives_each(
 )  # fmt: skip
 
 
-def _of_tables() -> None:
-    for number, (code, words, wrong_taps) in enumerate(TAPS):
-
-        def by_taps(s: Situation, wrong_taps=wrong_taps) -> Array | None:
-            t = wrong_taps(s)
-            return None if t is None else _with_bias(s, _conv(s, t))
-
-        by_taps.__name__ = f"taps{number}"
-        _CONV2D.gives(code, words)(by_taps)
-    for number, (code, words, taken) in enumerate(WEIGHTS):
-
-        def by_weights(s: Situation, taken=taken) -> Array:
-            return _with_bias(s, _conv(s, w=taken(s.inputs["W"])))
-
-        by_weights.__name__ = f"weights{number}"
-        _CONV2D.gives(code, words)(by_weights)
-
-
-_of_tables()
-CONV2D = _CONV2D.all
-
-
 # ---- mistakes in a convolution's gradients
 
-_CONV2D_BACKWARD = Mistakes()
-common(_CONV2D_BACKWARD, "dX", "dW", "db", loops=("channels", "filters", "images"))
+CONV2D_BACKWARD = Mistakes()
+common(CONV2D_BACKWARD, "dX", "dW", "db", loops=("channels", "filters", "images"))
 for _name in ("dW", "db", "dX"):
-    divided(_CONV2D_BACKWARD, _name, "images", "batch")
+    divided(CONV2D_BACKWARD, _name, "images", "batch")
 
 
-def _filters_of_tables() -> None:
-    for number, (code, words, wrong_taps) in enumerate(TAPS):
-
-        def filters(s: Situation, wrong_taps=wrong_taps) -> Array | None:
-            t = wrong_taps(s)
-            return None if t is None else arithmetic.filter_gradient(s.inputs["dY"], s.inputs["X"], t)
-
-        def image(s: Situation, wrong_taps=wrong_taps) -> Array | None:
-            t = wrong_taps(s)
-            size = (s.sizes["height"], s.sizes["width"])
-            return None if t is None else arithmetic.image_gradient(s.inputs["dY"], s.inputs["W"], t, *size)
-
-        filters.__name__ = image.__name__ = f"taps{number}"
-        _CONV2D_BACKWARD.adds("dW", code, words)(filters)
-        _CONV2D_BACKWARD.adds("dX", code, words)(image)
-    for number, (code, words, taken) in enumerate(WEIGHTS):
-
-        def image_by(s: Situation, taken=taken) -> Array:
-            return _image(s, taken(s.inputs["W"]))
-
-        def filters_by(s: Situation, taken=taken) -> Array:
-            right = arithmetic.filter_gradient(s.inputs["dY"], s.inputs["X"], arithmetic.usual_taps(s.sizes))
-            # `numbers` has the index from which each element of W is read. Its gradient is stored at the same index.
-            numbers = taken(np.arange(right.size).reshape(right.shape)).ravel()
-            return np.bincount(numbers, right.ravel(), right.size).reshape(right.shape)
-
-        filters_by.__name__ = image_by.__name__ = f"weights{number}"
-        _CONV2D_BACKWARD.adds("dX", code, words)(image_by)
-        _CONV2D_BACKWARD.adds("dW", code, words)(filters_by)
-
-
-_filters_of_tables()
-
-
-def _filters(s: Situation, images: slice) -> Array:
-    t = arithmetic.usual_taps(s.sizes)
+def _filters(s: Situation, images: slice = _ALL, t: Taps | None = None) -> Array:
+    t = t or arithmetic.usual_taps(s.sizes)
     return arithmetic.filter_gradient(s.inputs["dY"][images], s.inputs["X"][images], t)
 
 
+def _image(s: Situation, w: Array, t: Taps | None = None) -> Array:
+    t = t or arithmetic.usual_taps(s.sizes)
+    return arithmetic.image_gradient(s.inputs["dY"], w, t, s.sizes["height"], s.sizes["width"])
+
+
+def _filters_at(s: Situation, taken: Callable[[Array], Array]) -> Array:
+    """Return dW if the gradient of each element of W is stored at the index from which `taken` reads this element."""
+    right = _filters(s)
+    numbers = taken(np.arange(right.size).reshape(right.shape)).ravel()
+    return np.bincount(numbers, right.ravel(), right.size).reshape(right.shape)
+
+
+def _by(
+    wrong_taps: Callable[[Situation], Taps | None], use: Callable[[Situation, Taps], Array]
+) -> Callable[[Situation], Array | None]:
+    return lambda s: None if (t := wrong_taps(s)) is None else use(s, t)
+
+
+for _number, (_code, _words, _wrong) in enumerate(TAPS):
+    _row = (f"taps{_number}", _code, _words)
+    CONV2D.gives_each((*_row, _by(_wrong, lambda s, t: _with_bias(s, _conv(s, t)))))
+    CONV2D_BACKWARD.adds_each("dW", (*_row, _by(_wrong, lambda s, t: _filters(s, t=t))))
+    CONV2D_BACKWARD.adds_each("dX", (*_row, _by(_wrong, lambda s, t: _image(s, s.inputs["W"], t))))
+for _number, (_code, _words, _taken) in enumerate(WEIGHTS):
+    _row = (f"weights{_number}", _code, _words)
+    CONV2D.gives_each((*_row, lambda s, taken=_taken: _with_bias(s, _conv(s, w=taken(s.inputs["W"])))))
+    CONV2D_BACKWARD.adds_each("dX", (*_row, lambda s, taken=_taken: _image(s, taken(s.inputs["W"]))))
+    CONV2D_BACKWARD.adds_each("dW", (*_row, lambda s, taken=_taken: _filters_at(s, taken)))
+
+
 exchanged(
-    _CONV2D_BACKWARD,
+    CONV2D_BACKWARD,
     "dX",
     "dW",
-    lambda s, name: _image(s, s.inputs["W"]) if name == "dX" else _filters(s, slice(None)),
+    lambda s, name: _image(s, s.inputs["W"]) if name == "dX" else _filters(s),
 )
 
 _FIRST = "gets the gradient of only the first image of the batch: add up the gradients of all images."
 _LAST = "gets the gradient of only the last image of the batch: add up the gradients of all images."
 
 
-_CONV2D_BACKWARD.adds_each("dW",
+CONV2D_BACKWARD.adds_each("dW",
     ("filters_of_first", "batch_not_summed", f"dW {_FIRST}",
      lambda s: _filters(s, slice(0, 1)) if s.sizes["images"] > 1 else None),
     ("filters_of_last", "batch_not_summed", f"dW {_LAST}",
@@ -260,7 +231,7 @@ _CONV2D_BACKWARD.adds_each("dW",
 )  # fmt: skip
 
 
-_CONV2D_BACKWARD.gives_each(
+CONV2D_BACKWARD.gives_each(
     ("filters_of_last_alone", "batch_not_summed",
      "dW contains only the gradient of the last image: each replaces the previous one. Use += in place of =.",
      lambda s: _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None),
@@ -268,7 +239,7 @@ _CONV2D_BACKWARD.gives_each(
 )  # fmt: skip
 
 
-_CONV2D_BACKWARD.adds_each("db",
+CONV2D_BACKWARD.adds_each("db",
     ("bias_of_first", "batch_not_summed", f"db {_FIRST}",
      lambda s: s.inputs["dY"][0].sum((1, 2)) if s.sizes["images"] > 1 else None),
     ("bias_of_last", "batch_not_summed", f"db {_LAST}",
@@ -276,7 +247,7 @@ _CONV2D_BACKWARD.adds_each("db",
 )  # fmt: skip
 
 
-_CONV2D_BACKWARD.gives_each(
+CONV2D_BACKWARD.gives_each(
     ("bias_of_last_alone", "batch_not_summed",
      "db contains only the gradient of the last image: each replaces the previous one. Use += in place of =.",
      lambda s: s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None),
@@ -284,7 +255,7 @@ _CONV2D_BACKWARD.gives_each(
 )  # fmt: skip
 
 
-_CONV2D_BACKWARD.adds_each("db",
+CONV2D_BACKWARD.adds_each("db",
     ("bias_of_first_place", "places_not_summed",
      "db gets the gradient of one place of each image: add up the gradients of all places.",
      lambda s: s.inputs["dY"][:, :, 0, 0].sum(0) if s.inputs["dY"].shape[2] * s.inputs["dY"].shape[3] > 1 else None),
@@ -302,7 +273,7 @@ _CONV2D_BACKWARD.adds_each("db",
 )  # fmt: skip
 
 
-_CONV2D_BACKWARD.adds_each("dX",
+CONV2D_BACKWARD.adds_each("dX",
     ("image_of_last_filter", "filters_not_summed",
      "dX gets the gradient of only the last filter: add up the gradients of all filters.",
      lambda s: _image(s, only(s.inputs["W"], -1)) if s.sizes["filters"] > 1 else None),
@@ -312,7 +283,7 @@ _CONV2D_BACKWARD.adds_each("dX",
 )  # fmt: skip
 
 
-@_CONV2D_BACKWARD.gives(
+@CONV2D_BACKWARD.gives(
     "overlap_overwritten",
     "Where places overlap, dX contains only the gradient of the last place: use += in place of =.",
     "dX",
@@ -322,28 +293,19 @@ def last_tap_alone(s: Situation) -> Array:
     held, w, dy = s.inputs["dX"].copy(), s.inputs["W"], s.inputs["dY"]
     t = arithmetic.usual_taps(s.sizes)
     for kh, kw in np.ndindex(*w.shape[2:]):
-        one = np.zeros_like(w)
-        one[:, :, kh, kw] = w[:, :, kh, kw]
+        one = only(w, _ALL, _ALL, kh, kw)
         # Count how often this filter element reads each element of the image, and store the gradient where it does.
         seen = arithmetic.image_gradient(
-            np.ones_like(dy[:1, :1]), np.ones_like(one[:1, :1]) * (one[:1, :1] != 0), t, *held.shape[2:]
+            np.ones_like(dy[:1, :1]), 1.0 * (one[:1, :1] != 0), t, *held.shape[2:]
         )
         held = np.where(seen > 0, arithmetic.image_gradient(dy, one, t, *held.shape[2:]), held)
     return held
 
 
-_CONV2D_BACKWARD.adds_each("dX",
+CONV2D_BACKWARD.adds_each("dX",
     ("first_channel_for_all", "channels_exchanged",
      "All channels of dX get the gradient of the first channel: the index c of W is left out.",
      lambda s: _image(s, np.broadcast_to(s.inputs["W"][:, :1], s.inputs["W"].shape))
          if s.sizes["channels"] > 1
          else None),
 )  # fmt: skip
-
-
-def _image(s: Situation, w: Array) -> Array:
-    t = arithmetic.usual_taps(s.sizes)
-    return arithmetic.image_gradient(s.inputs["dY"], w, t, s.sizes["height"], s.sizes["width"])
-
-
-CONV2D_BACKWARD = _CONV2D_BACKWARD.all

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from grader.core.arrays import Array, np
 from grader.explain.suspect import Situation
 
 from .. import arithmetic
 from .gradients import Mistakes, common
 
-_MAXPOOL2D = Mistakes()
+MAXPOOL2D = Mistakes()
 
 
-def _sizes(s: Situation, **changed: int) -> Mapping[str, int]:
-    return {**s.sizes, **changed}
+def _windows(s: Situation) -> Array:
+    return arithmetic.pooling_windows(s.inputs["X"], s.sizes)
 
 
-_MAXPOOL2D.gives_each(
-    ("from_zero", "maximum_from_zero",
-     "The maximum begins at 0, so windows of negative numbers give 0: begin with the window's first number.",
-     lambda s: np.maximum(s.expected, 0)),
-    ("smallest", "minimum", "Each window gives its smallest number: the comparison is reversed.",
-     lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes).min(4)),
-    ("mean", "mean_of_window", "Each window gives the mean of its numbers: take the largest one.",
-     lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes).mean(4)),
-    ("first", "first_of_window", "Each window gives its first number: take the largest number.",
-     lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., 0]),
-    ("last", "last_of_window", "Each window gives its last number: take the largest number.",
-     lambda s: arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., -1]),
-    output="Y",
-)  # fmt: skip
-
-
-@_MAXPOOL2D.gives("window_too_small", "The last row and column of each window are left out.", "Y")
-def smaller_window(s: Situation) -> Array | None:
-    k = s.sizes["side"]
-    if k == 1:
-        return None
-    windows = arithmetic.pooling_windows(s.inputs["X"], s.sizes)
-    return windows.reshape(*windows.shape[:4], k, k)[..., :-1, :-1].max((4, 5))
+def _squares(s: Situation) -> Array:
+    """Return all windows, (N, C, OH, OW, side, side)."""
+    return _windows(s).reshape(*s.expected.shape, s.sizes["side"], s.sizes["side"])
 
 
 def _stepped(s: Situation, step: int) -> Array | None:
@@ -47,21 +25,9 @@ def _stepped(s: Situation, step: int) -> Array | None:
     if step == s.sizes["step"]:
         return None
     rows, columns = s.expected.shape[2:]
-    made = arithmetic.pooled(s.inputs["X"], _sizes(s, step=step))[0][:, :, :rows, :columns]
+    made = arithmetic.pooled(s.inputs["X"], {**s.sizes, "step": step})[0][:, :, :rows, :columns]
     lacking = [(0, size - have) for size, have in zip(s.expected.shape, made.shape, strict=True)]
     return np.pad(made, lacking, constant_values=np.nan)
-
-
-_MAXPOOL2D.gives_each(
-    ("steps_of_one", "stride_ignored", "The windows are 1 apart: window oh has to begin at row oh * stride.",
-     lambda s: _stepped(s, 1)),
-    ("steps_of_window", "stride_is_window",
-     "The windows are K apart: window oh has to begin at row oh * stride, not at oh * K.",
-     lambda s: _stepped(s, s.sizes["side"])),
-    ("first_plane", "plane_ignored", "All outputs are maxima of the first plane: use the indices n and c of X.",
-     lambda s: np.broadcast_to(s.expected[:1, :1], s.expected.shape)),
-    output="Y",
-)  # fmt: skip
 
 
 _FROM_PLANE = (
@@ -72,27 +38,44 @@ _FROM_PLANE = (
 
 def _begins(s: Situation) -> tuple[Array, Array]:
     """Return the first number of each plane, (N, C, 1, 1), and the right maximum of each window."""
-    return s.inputs["X"][:, :, :1, :1], arithmetic.pooling_windows(s.inputs["X"], s.sizes).max(4)
+    return s.inputs["X"][:, :, :1, :1], _windows(s).max(4)
 
 
-@_MAXPOOL2D.gives("maximum_from_plane", _FROM_PLANE, "Y")
-def from_plane(s: Situation) -> Array:
-    return np.maximum(*_begins(s))
-
-
-@_MAXPOOL2D.gives("maximum_from_plane", _FROM_PLANE, "index")
-def index_from_plane(s: Situation) -> Array:
-    first, largest = _begins(s)
-    return np.where(first >= largest, 0, s.expected)
-
-
-def _in_window(s: Situation) -> Array:
-    return arithmetic.pooling_windows(s.inputs["X"], s.sizes).argmax(4)
+MAXPOOL2D.gives_each(
+    ("from_zero", "maximum_from_zero",
+     "The maximum begins at 0, so windows of negative numbers give 0: begin with the window's first number.",
+     lambda s: np.maximum(s.expected, 0)),
+    ("smallest", "minimum", "Each window gives its smallest number: the comparison is reversed.",
+     lambda s: _windows(s).min(4)),
+    ("mean", "mean_of_window", "Each window gives the mean of its numbers: take the largest one.",
+     lambda s: _windows(s).mean(4)),
+    ("first", "first_of_window", "Each window gives its first number: take the largest number.",
+     lambda s: _windows(s)[..., 0]),
+    ("last", "last_of_window", "Each window gives its last number: take the largest number.",
+     lambda s: _windows(s)[..., -1]),
+    ("smaller_window", "window_too_small", "The last row and column of each window are left out.",
+     lambda s: _squares(s)[..., :-1, :-1].max((4, 5)) if s.sizes["side"] > 1 else None),
+    ("steps_of_one", "stride_ignored", "The windows are 1 apart: window oh has to begin at row oh * stride.",
+     lambda s: _stepped(s, 1)),
+    ("steps_of_window", "stride_is_window",
+     "The windows are K apart: window oh has to begin at row oh * stride, not at oh * K.",
+     lambda s: _stepped(s, s.sizes["side"])),
+    ("first_plane", "plane_ignored", "All outputs are maxima of the first plane: use the indices n and c of X.",
+     lambda s: np.broadcast_to(s.expected[:1, :1], s.expected.shape)),
+    ("from_plane", "maximum_from_plane", _FROM_PLANE, lambda s: np.maximum(*_begins(s))),
+    output="Y",
+)  # fmt: skip
 
 
 def _starts(s: Situation, planes: int) -> Array:
     """Return the index in memory at which each of `planes` planes begins."""
     return np.arange(planes) * s.sizes["rows"] * s.sizes["columns"]
+
+
+def _first_by_columns(s: Situation) -> Array:
+    """Return the index in its window of each maximum; for a tie, the first in column-major order."""
+    across, down = np.divmod(_squares(s).swapaxes(4, 5).reshape(_windows(s).shape).argmax(4), s.sizes["side"])
+    return down * s.sizes["side"] + across
 
 
 def _indexed(s: Situation, row_length: int) -> Array:
@@ -101,10 +84,12 @@ def _indexed(s: Situation, row_length: int) -> Array:
     return h * row_length + w
 
 
-_MAXPOOL2D.gives_each(
+MAXPOOL2D.gives_each(
+    ("index_from_plane", "maximum_from_plane", _FROM_PLANE,
+     lambda s: np.where(_begins(s)[0] >= _begins(s)[1], 0, s.expected)),
     ("place_in_window", "index_in_window",
      "index is kh * K + kw, the index in the window: store h * Wd + w, the index in the plane.",
-     lambda s: _in_window(s)),
+     lambda s: _windows(s).argmax(4)),
     ("place_in_tensor", "index_in_tensor",
      "index counts from the beginning of the tensor: store h * Wd + w, the index in the plane.",
      lambda s: s.expected + _starts(s, s.sizes["maps"] * s.sizes["planes"]).reshape(*s.expected.shape[:2], 1, 1)),
@@ -126,38 +111,19 @@ _MAXPOOL2D.gives_each(
      lambda s:
          np.broadcast_to(
              np.arange(s.expected[0, 0].size).reshape(s.expected.shape[2:]), s.expected.shape)),
+    ("last_of_equal", "last_of_equal",
+     "If there are several equal maxima, index belongs to the last one: compare with > to store the first one's.",
+     lambda s: arithmetic.place_in_plane(s.sizes["side"] ** 2 - 1 - _windows(s)[..., ::-1].argmax(4), s.sizes)),
+    ("first_by_columns", "first_by_columns",
+     "If there are several equal maxima, index belongs to the first one in column-major order: put the loop over kw "
+     "inside the loop over kh.",
+     lambda s: arithmetic.place_in_plane(_first_by_columns(s), s.sizes)),
     output="index",
 )  # fmt: skip
 
 
-@_MAXPOOL2D.gives(
-    "last_of_equal",
-    "If there are several equal maxima, index belongs to the last one: compare with > to store the first one's.",
-    "index",
-)
-def last_of_equal(s: Situation) -> Array:
-    windows = arithmetic.pooling_windows(s.inputs["X"], s.sizes)
-    return arithmetic.place_in_plane(windows.shape[4] - 1 - windows[..., ::-1].argmax(4), s.sizes)
-
-
-@_MAXPOOL2D.gives(
-    "first_by_columns",
-    "If there are several equal maxima, index belongs to the first one in column-major order: put the loop over kw "
-    "inside the loop over kh.",
-    "index",
-)
-def first_by_columns(s: Situation) -> Array:
-    k = s.sizes["side"]
-    windows = arithmetic.pooling_windows(s.inputs["X"], s.sizes)
-    turned = windows.reshape(*windows.shape[:4], k, k).swapaxes(4, 5).reshape(windows.shape)
-    across, down = np.divmod(turned.argmax(4), k)
-    return arithmetic.place_in_plane(down * k + across, s.sizes)
-
-
-MAXPOOL2D = _MAXPOOL2D.all
-
-_MAXPOOL2D_BACKWARD = Mistakes()
-common(_MAXPOOL2D_BACKWARD, "dX")
+MAXPOOL2D_BACKWARD = Mistakes()
+common(MAXPOOL2D_BACKWARD, "dX")
 
 
 def _flat(s: Situation) -> tuple[Array, Array]:
@@ -166,20 +132,20 @@ def _flat(s: Situation) -> tuple[Array, Array]:
     return s.inputs["dY"].reshape(planes, -1), s.inputs["indices"].reshape(planes, -1)
 
 
-@_MAXPOOL2D_BACKWARD.gives(
+@MAXPOOL2D_BACKWARD.gives(
     "overlap_overwritten",
     "At each maximum, dX contains only the gradient of the last window: use += in place of =, because windows may "
     "share a maximum.",
     "dX",
 )
 def written(s: Situation) -> Array:
-    (dy, index), held = _flat(s), s.inputs["dX"].reshape(len(_flat(s)[0]), -1).copy()
-    for plane, (values, places) in enumerate(zip(dy, index, strict=True)):
-        held[plane, places] = values
-    return held.reshape(s.expected.shape)
+    (dy, index), held = _flat(s), s.inputs["dX"].copy()
+    for plane, values, places in zip(held.reshape(len(dy), -1), dy, index, strict=True):
+        plane[places] = values
+    return held
 
 
-@_MAXPOOL2D_BACKWARD.adds(
+@MAXPOOL2D_BACKWARD.adds(
     "dX",
     "plane_ignored",
     "All gradients are added to the first plane: the index counts from the beginning of each plane.",
@@ -194,7 +160,7 @@ def into_first_plane(s: Situation) -> Array | None:
     return total.reshape(s.expected.shape)
 
 
-_MAXPOOL2D_BACKWARD.adds_each("dX",
+MAXPOOL2D_BACKWARD.adds_each("dX",
     ("whole_window", "whole_window",
      "Each number of a window gets the gradient: give it only to the maximum.",
      lambda s: _over_windows(s, np.ones(s.sizes["side"] ** 2))),
@@ -204,6 +170,10 @@ _MAXPOOL2D_BACKWARD.adds_each("dX",
     ("into_first", "first_of_window",
      "The first number of each window gets the gradient: give it to the number at index.",
      lambda s: _over_windows(s, np.eye(1, s.sizes["side"] ** 2)[0])),
+    ("index_in_window", "index_as_window", "index is used as an index in the window: it is the index in the plane.",
+     lambda s: _in_window(s)),
+    ("ones", "upstream_ignored", "1 is added at each maximum: add dY.",
+     lambda s: arithmetic.scattered(np.ones_like(s.inputs["dY"]), s.inputs["indices"], s.expected.shape)),
 )  # fmt: skip
 
 
@@ -217,22 +187,9 @@ def _over_windows(s: Situation, shares: Array) -> Array:
     return total
 
 
-@_MAXPOOL2D_BACKWARD.adds(
-    "dX",
-    "index_as_window",
-    "index is used as an index in the window: it is the index in the plane.",
-)
-def index_in_window(s: Situation) -> Array | None:
+def _in_window(s: Situation) -> Array | None:
     dy, indices = s.inputs["dY"], s.inputs["indices"]
     rows = np.arange(dy.shape[2])[:, None] * s.sizes["step"] * s.sizes["columns"]
     moved = indices + rows + np.arange(dy.shape[3]) * s.sizes["step"]
     inside = moved < s.sizes["rows"] * s.sizes["columns"]
     return arithmetic.scattered(dy * inside, moved * inside, s.expected.shape)
-
-
-@_MAXPOOL2D_BACKWARD.adds("dX", "upstream_ignored", "1 is added at each maximum: add dY.")
-def ones(s: Situation) -> Array:
-    return arithmetic.scattered(np.ones_like(s.inputs["dY"]), s.inputs["indices"], s.expected.shape)
-
-
-MAXPOOL2D_BACKWARD = _MAXPOOL2D_BACKWARD.all
