@@ -168,7 +168,8 @@ void multiply(Matrix a, Matrix b, float *c, long m, long n, long k, bool add) {
 // Sums and products of elements
 // ----------------------------------------------------------------------------------------------------------
 
-// Combines each element (i, j) of the (R, C) matrix `a` with the element of B at the same place after broadcasting.
+// Calls combine(o, a, b) for each element (i, j) of the (R, C) matrices o and a. b is the element of B at the same place
+// after broadcasting.
 template <class Combine>
 void broadcast(const float *b, float *o, const float *a, long R, long C, long RB, long CB, Combine combine) {
 #pragma omp parallel for if (R * C > kWorthThreads)
@@ -178,10 +179,10 @@ void broadcast(const float *b, float *o, const float *a, long R, long C, long RB
         if (CB == 1) {
             const float all = row[0];
 #pragma omp simd
-            for (long j = 0; j < C; j++) to[j] = combine(from[j], all);
+            for (long j = 0; j < C; j++) combine(to[j], from[j], all);
         } else {
 #pragma omp simd
-            for (long j = 0; j < C; j++) to[j] = combine(from[j], row[j]);
+            for (long j = 0; j < C; j++) combine(to[j], from[j], row[j]);
         }
     }
 }
@@ -373,16 +374,11 @@ float largest(const float *row, long C) {
     return most;
 }
 
-// Returns the sum of the exponentials of a row, and stores them in `kept` unless it is null.
+// Stores the exponentials of a row in `kept`, and returns their sum.
 float exponentials(const float *row, float most, long C, float *kept) {
     float sum = 0;
-    if (kept) {
 #pragma omp simd reduction(+ : sum)
-        for (long c = 0; c < C; c++) sum += kept[c] = exponential(row[c] - most);
-    } else {
-#pragma omp simd reduction(+ : sum)
-        for (long c = 0; c < C; c++) sum += exponential(row[c] - most);
-    }
+    for (long c = 0; c < C; c++) sum += kept[c] = exponential(row[c] - most);
     return sum;
 }
 
@@ -395,7 +391,7 @@ float exponentials(const float *row, float most, long C, float *kept) {
 torch::Tensor addForward(torch::Tensor A, torch::Tensor B, int R, int C, int RB, int CB) {
     torch::Tensor O = at::empty({R, C}, at::kFloat);
     broadcast(B.data_ptr<float>(), O.data_ptr<float>(), A.data_ptr<float>(), R, C, RB, CB,
-              [](float a, float b) { return a + b; });
+              [](float &o, float a, float b) { o = a + b; });
     return O;
 }
 
@@ -411,28 +407,15 @@ void addBackward(torch::Tensor dO, torch::Tensor dA, torch::Tensor dB, int R, in
 torch::Tensor mulForward(torch::Tensor A, torch::Tensor B, int R, int C, int RB, int CB) {
     torch::Tensor O = at::empty({R, C}, at::kFloat);
     broadcast(B.data_ptr<float>(), O.data_ptr<float>(), A.data_ptr<float>(), R, C, RB, CB,
-              [](float a, float b) { return a * b; });
+              [](float &o, float a, float b) { o = a * b; });
     return O;
 }
 
 void mulBackward(torch::Tensor dO, torch::Tensor A, torch::Tensor B, torch::Tensor dA, torch::Tensor dB, int R, int C,
                  int RB, int CB) {
-    const float *go = dO.data_ptr<float>(), *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
-    float *ga = dA.data_ptr<float>();
-#pragma omp parallel for if (R * (long)C > kWorthThreads)
-    for (long i = 0; i < R; i++) {
-        const float *row = b + (RB == 1 ? 0 : i) * CB, *from = go + i * C;
-        float *to = ga + i * C;
-        const long step = CB == 1 ? 0 : 1;
-        if (step) {
-#pragma omp simd
-            for (long j = 0; j < C; j++) to[j] += from[j] * row[j];
-        } else {
-            const float all = row[0];
-#pragma omp simd
-            for (long j = 0; j < C; j++) to[j] += from[j] * all;
-        }
-    }
+    const float *go = dO.data_ptr<float>(), *a = A.data_ptr<float>();
+    broadcast(B.data_ptr<float>(), dA.data_ptr<float>(), go, R, C, RB, CB,
+              [](float &ga, float go, float b) { ga += go * b; });
     addUses(dB.data_ptr<float>(), R, C, RB, CB, [=](long at) { return go[at] * a[at]; });
 }
 
@@ -586,7 +569,7 @@ torch::Tensor crossEntropyForward(torch::Tensor X, torch::Tensor labels, int N, 
 #pragma omp parallel for reduction(+ : total) if (N * (long)C > kWorthThreads / 16)
     for (long n = 0; n < N; n++) {
         const float *row = x + n * C, most = largest(row, C);
-        total += std::log(exponentials(row, most, C, nullptr)) + most - row[label[n]];
+        total += std::log(exponentials(row, most, C, roomOfSums.of(C))) + most - row[label[n]];
     }
     loss.data_ptr<float>()[0] = total / N;
     return loss;

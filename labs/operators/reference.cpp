@@ -6,77 +6,48 @@
 
 #include <vector>
 
+// Adds the sum of `terms` numbers to each element (i, j) of a matrix: term(i, j, k) for k = 0, 1, ...
+template <class Term>
+static void addSums(float *to, int rows, int columns, int terms, Term term) {
+#pragma omp parallel for
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) {
+            float sum = 0;
+            for (int k = 0; k < terms; k++) sum += term(i, j, k);
+            to[i * columns + j] += sum;
+        }
+}
+
 torch::Tensor matmulForward(torch::Tensor A, torch::Tensor B, int M, int K, int N) {
     torch::Tensor O = at::zeros({M, N}, at::kFloat);
     const float *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
-    float *o = O.data_ptr<float>();
-#pragma omp parallel for
-    for (int i = 0; i < M; i++)
-        for (int j = 0; j < N; j++) {
-            float sum = 0;
-            for (int k = 0; k < K; k++) sum += a[i * K + k] * b[k * N + j];
-            o[i * N + j] = sum;
-        }
+    addSums(O.data_ptr<float>(), M, N, K, [=](int i, int j, int k) { return a[i * K + k] * b[k * N + j]; });
     return O;
 }
 
 void matmulBackward(torch::Tensor dO, torch::Tensor A, torch::Tensor B, torch::Tensor dA, torch::Tensor dB, int M, int K,
                     int N) {
     const float *go = dO.data_ptr<float>(), *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
-    float *ga = dA.data_ptr<float>(), *gb = dB.data_ptr<float>();
-#pragma omp parallel for
-    for (int i = 0; i < M; i++)
-        for (int k = 0; k < K; k++) {
-            float sum = 0;
-            for (int j = 0; j < N; j++) sum += go[i * N + j] * b[k * N + j];
-            ga[i * K + k] += sum;
-        }
-#pragma omp parallel for
-    for (int k = 0; k < K; k++)
-        for (int j = 0; j < N; j++) {
-            float sum = 0;
-            for (int i = 0; i < M; i++) sum += a[i * K + k] * go[i * N + j];
-            gb[k * N + j] += sum;
-        }
+    addSums(dA.data_ptr<float>(), M, K, N, [=](int i, int k, int j) { return go[i * N + j] * b[k * N + j]; });
+    addSums(dB.data_ptr<float>(), K, N, M, [=](int k, int j, int i) { return a[i * K + k] * go[i * N + j]; });
 }
 
 torch::Tensor linearForward(torch::Tensor X, torch::Tensor W, torch::Tensor b, int N, int I, int O) {
     torch::Tensor Y = at::zeros({N, O}, at::kFloat);
     const float *x = X.data_ptr<float>(), *w = W.data_ptr<float>(), *bias = b.data_ptr<float>();
     float *y = Y.data_ptr<float>();
-#pragma omp parallel for
     for (int n = 0; n < N; n++)
-        for (int o = 0; o < O; o++) {
-            float sum = bias[o];
-            for (int i = 0; i < I; i++) sum += x[n * I + i] * w[i * O + o];
-            y[n * O + o] = sum;
-        }
+        for (int o = 0; o < O; o++) y[n * O + o] = bias[o];
+    addSums(y, N, O, I, [=](int n, int o, int i) { return x[n * I + i] * w[i * O + o]; });
     return Y;
 }
 
 void linearBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::Tensor dX, torch::Tensor dW,
                     torch::Tensor db, int N, int I, int O) {
     const float *gy = dY.data_ptr<float>(), *x = X.data_ptr<float>(), *w = W.data_ptr<float>();
-    float *gx = dX.data_ptr<float>(), *gw = dW.data_ptr<float>(), *gb = db.data_ptr<float>();
-#pragma omp parallel for
-    for (int n = 0; n < N; n++)
-        for (int i = 0; i < I; i++) {
-            float sum = 0;
-            for (int o = 0; o < O; o++) sum += gy[n * O + o] * w[i * O + o];
-            gx[n * I + i] += sum;
-        }
-#pragma omp parallel for
-    for (int i = 0; i < I; i++)
-        for (int o = 0; o < O; o++) {
-            float sum = 0;
-            for (int n = 0; n < N; n++) sum += x[n * I + i] * gy[n * O + o];
-            gw[i * O + o] += sum;
-        }
-    for (int o = 0; o < O; o++) {
-        float sum = 0;
-        for (int n = 0; n < N; n++) sum += gy[n * O + o];
-        gb[o] += sum;
-    }
+    addSums(dX.data_ptr<float>(), N, I, O, [=](int n, int i, int o) { return gy[n * O + o] * w[i * O + o]; });
+    addSums(dW.data_ptr<float>(), I, O, N, [=](int i, int o, int n) { return x[n * I + i] * gy[n * O + o]; });
+    addSums(db.data_ptr<float>(), 1, O, N, [=](int, int o, int n) { return gy[n * O + o]; });
 }
 
 // Writes a matrix of the numbers of image n under the filters: a row for each filter element, a column for each place.
@@ -156,19 +127,20 @@ torch::Tensor maxpool2dForward(torch::Tensor X, torch::Tensor index, int N, int 
     float *y = Y.data_ptr<float>();
     int64_t *at = index.data_ptr<int64_t>();
 #pragma omp parallel for
-    for (int n = 0; n < N; n++)
-        for (int c = 0; c < C; c++)
-            for (int oh = 0; oh < OH; oh++)
-                for (int ow = 0; ow < OW; ow++) {
-                    int best = oh * stride * Wd + ow * stride;
-                    for (int kh = 0; kh < K; kh++)
-                        for (int kw = 0; kw < K; kw++) {
-                            const int place = (oh * stride + kh) * Wd + ow * stride + kw;
-                            if (x[(n * C + c) * H * Wd + place] > x[(n * C + c) * H * Wd + best]) best = place;
-                        }
-                    y[((n * C + c) * OH + oh) * OW + ow] = x[(n * C + c) * H * Wd + best];
-                    at[((n * C + c) * OH + oh) * OW + ow] = best;
-                }
+    for (int plane = 0; plane < N * C; plane++) {
+        const float *from = x + plane * H * Wd;
+        for (int oh = 0; oh < OH; oh++)
+            for (int ow = 0; ow < OW; ow++) {
+                int best = oh * stride * Wd + ow * stride;
+                for (int kh = 0; kh < K; kh++)
+                    for (int kw = 0; kw < K; kw++) {
+                        const int place = (oh * stride + kh) * Wd + ow * stride + kw;
+                        if (from[place] > from[best]) best = place;
+                    }
+                y[(plane * OH + oh) * OW + ow] = from[best];
+                at[(plane * OH + oh) * OW + ow] = best;
+            }
+    }
     return Y;
 }
 
