@@ -26,7 +26,7 @@ from labs.gpu import arithmetic, known
 from labs.gpu.inputs import HEADS, PRODUCTS, ROWS, make_inputs
 from labs.gpu.oracle import ORACLES
 from labs.gpu.studies import asking, ladder, memory, profile, roofline, waves
-from labs.operators import kernels as operators
+from labs.operators import known as operators
 from labs.softmax import kernels as softmax
 
 LAB = ROOT / "labs" / "gpu"

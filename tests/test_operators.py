@@ -31,7 +31,8 @@ from grader.judge import case_order, correctness
 from grader.report import student
 from grader.staff.release import contents, making
 from grader.study import facts
-from labs.operators import LAB, kernels
+from labs.operators import LAB
+from labs.operators import known as kernels
 from labs.operators.oracle import ORACLES, RESULT
 from labs.operators.studies import ladder, sources
 from labs.operators.studies.ladder import FAST, PYTORCH, REFERENCE, YOURS, Ladder, Limit, Rung

@@ -18,7 +18,7 @@ from grader.core.arrays import Array, np
 from grader.core.errors import KitError
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
-from labs.operators import kernels
+from labs.operators import known as kernels
 from labs.operators.train import command, digits, lockstep, operations, scaling, training
 from labs.operators.train.digits import Data, Wishes
 from labs.operators.train.networks import NETWORKS

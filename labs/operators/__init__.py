@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 from grader.assignment.labs import Lab, OracleFacts, Reference, Step
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
@@ -113,6 +115,9 @@ class _Operators(Lab):
         from .studies.sources import all_levels
 
         return SourceReference(self.folder, others=all_levels(self.folder))
+
+    def kernels(self) -> ModuleType | None:
+        return self._of_staff("known")
 
     def steps(self) -> Sequence[Step]:
         threads = "linear_backward_threads"
