@@ -72,7 +72,7 @@ def _main_lab() -> labs.Lab:
 
 
 def lab_as_config(arguments: Sequence[str]) -> list[str]:
-    """Return the staff's arguments with `--config FILE` in place of `--lab NAME` and `--labs DIR`."""
+    """Return the staff's arguments with --lab and --labs replaced by --config. Raises UsageError for an unknown lab."""
     early = Parser(add_help=False, allow_abbrev=False)
     early.add_argument("--lab")
     early.add_argument("--labs", type=Path)

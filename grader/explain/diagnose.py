@@ -255,7 +255,7 @@ def settled(
 
     Several mistakes may give the same output on one input and different ones on another. If two or more are left, all
     are named. A suspect that most outputs refute is not named. A suspect in `refuted` is named only if no others are
-    left.
+    left. None, and diagnoses that are not Explained, stay as they are.
     """
     counts = _counts(diagnoses)
     saying = sum(

@@ -53,7 +53,7 @@ def partly_not_written(seen: Deviation) -> Found | None:
 
 
 def moved(seen: Deviation) -> Found | None:
-    """Return code and words if the output is shifted by one index, or reversed, along an axis whose order matters."""
+    """Return code and words if the output is shifted by one index or reversed along an ordered axis; else None."""
     expected, actual, slack, wrong = seen.expected, seen.actual, seen.slack, seen.wrong
     for axis, of_axis in enumerate(seen.axes):
         name, size = of_axis.name, expected.shape[axis]
@@ -79,7 +79,7 @@ _MOST_LOOKED_UP, _SAMPLED = 256, 16
 def copied(seen: Deviation) -> Found | None:
     """Return code and words if each wrong index along an axis holds another's right values, at one fixed distance.
 
-    The code ends in "_copied", and the words name the place.
+    The code ends in "_copied", and the words name the place. Returns None for any other output.
     """
     for at, axis in enumerate(seen.axes):
         expected, actual, slack, wrong = (
@@ -185,7 +185,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 
 def imprecise(seen: Deviation) -> Found | None:
-    """Return code and words if errors are small, or look like rounding to a smaller type or to few decimals."""
+    """Return code and words if errors are small or look like rounding (smaller type, few decimals); else None."""
     error = abs(seen.actual - seen.expected)
     # Without a tolerance, the right result is exact (a count or a copy): an error is never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():

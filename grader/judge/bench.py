@@ -31,7 +31,7 @@ Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
 def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
-    """Return a context in which a part is timed without reserving cores, for a judge that is alone on its machine."""
+    """Return a context that reserves no cores and yields None, to time a part if its judge is alone on the machine."""
     return nullcontext()
 
 

@@ -167,7 +167,7 @@ def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult
 def _diagnosis(
     assignment: Assignment, part: Part, known: PartResult, cases: Sequence[CaseResult]
 ) -> Diagnosis | None:
-    """Return the diagnosis of a wrong part: the former one if a public case was wrong, else one from all cases."""
+    """Return a part's diagnosis: the former one if a public case was wrong, else one from all cases; None if right."""
     wrong_before = [case for case in known.cases if not case.ok]
     if known.diagnosis and any(not case.hidden for case in wrong_before):
         return known.diagnosis

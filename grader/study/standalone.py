@@ -116,7 +116,7 @@ def _compile_all(
 
 
 def _runtime(tools: Toolchain, source: Path) -> Path:
-    """Compile a source of the kit, which contains no student's code. Return the path of the cached object."""
+    """Compile a source of the kit, not a student's. Return the cached object's path. Raises KitError on failure."""
     flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
     digest = hashlib.sha256(repr((tools, flags, source.name)).encode())
     for path in sorted(NATIVE.glob("*.*")):

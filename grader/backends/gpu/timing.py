@@ -389,7 +389,7 @@ class DeviceRounds:
         """Compare rows of one set with the oracle. Return for each output the allowed difference from the reference.
 
         Set and rows are drawn once for both sides, whose inputs are equal: for long sequences the oracle takes seconds.
-        The student's process does not learn which rows were drawn.
+        The student's process does not learn which rows were drawn. Raise Faulty and KitError as `measured` does.
         """
         if side.is_reference:
             self.sampled_set = secrets.randbelow(self.mine.sets)

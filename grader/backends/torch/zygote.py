@@ -206,7 +206,7 @@ class Zygote:
             return self._reaped(pid)
 
     def _reaped(self, pid: int) -> Call:
-        """End a runner and remove its files. Return a Call that describes its end."""
+        """End a runner, remove its files and describe its end by a Call. Raises KitError if the kit has failed."""
         runner = self._living.pop(pid)
         was_killed = has_ended(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):

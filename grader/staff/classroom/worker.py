@@ -344,7 +344,7 @@ class Worker:
 
 
 def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
-    """Read the settings, then serve jobs until the input ends."""
+    """Read the settings, then serve jobs until the input ends. Raises UsageError if the assignment file has changed."""
     settings = Settings(**json.loads(requests.readline()))
     assignment = load(Path(settings.config), settings.seed)
     if assignment.fingerprint != settings.assignment_fingerprint:

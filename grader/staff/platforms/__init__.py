@@ -16,7 +16,7 @@ from grader.core.places import GRADER_COMMAND
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `python -m grader platforms [NAME]`: list the supported platforms, or describe the platform NAME."""
+    """Run `python -m grader platforms [NAME]`: list or describe platforms. Raises UsageError for an unknown NAME."""
     from grader.staff.platforms import table
 
     parse = Parser(

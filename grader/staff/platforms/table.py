@@ -142,7 +142,7 @@ def read_moodle(table: Table, asked: Asked) -> list[Target]:
 
 
 def _participant(table: Table, row: Row, places: dict[str, int]) -> Listed:
-    """Return a participant with all keys by which a submission can match: number, address, id, user name."""
+    """Return a participant with all keys by which a submission can match. Raises UsageError for a bad identifier."""
     participant = _PARTICIPANT.fullmatch(row.text(places["Identifier"]))
     if participant is None:
         identifier = one_line(row.text(places["Identifier"]), 40)

@@ -364,7 +364,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
 
 
 def read_starter(path: Path) -> str:
-    """Return the text that students got: the source at `path`, without the solution if it contains one."""
+    """Return the text that students got: the source at `path` without any solution. Raises UsageError with the path."""
     try:
         return strip_solution(_read(path))
     except UsageError as error:

@@ -96,7 +96,7 @@ class ZipArchive:
 
     def _find_end64(self, end: int) -> tuple[int, int, int, int, int] | None:
         """Return (disk, first disk, listing's size, listing's offset, own offset) of the zip64 end record; None without
-        one. It comes before the ordinary end record, which is at the offset `end`."""
+        one. It comes before the ordinary end record, at the offset `end`. Raises Unreadable for a damaged file."""
         if end < _LOCATOR64.size:
             return None
         self._file.seek(end - _LOCATOR64.size)
