@@ -15,7 +15,7 @@
 
 namespace {
 
-// Floats between rows of the transposed V, so that rows do not compete for the same lines of the cache.
+// Unused floats between rows of the transposed V, so that rows do not compete for the same lines of the cache.
 constexpr int kPadding = 16;
 
 const Gpt149ExpertKernels &expert() {

@@ -1,4 +1,4 @@
-"""NumPy version of `fill_uniform` (gpu/card/kernels.cu), which fills the inputs of a timed call on the GPU."""
+"""NumPy version of `fill_sets` (gpu/card/kernels.cu), which fills the inputs of a timed call on the GPU."""
 
 from grader.core.arrays import Array, np
 from grader.core.precision import encoded, widened

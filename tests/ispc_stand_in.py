@@ -43,7 +43,7 @@ INCLUDE = '#include "module_ispc.h"\n'
 
 
 def on_the_path(text: str) -> str:
-    """Return a PATH with this script as `ispc`. Its folder is open to every user; pytest's own folders are not.
+    """Return a PATH with the script `text` as `ispc`. Its folder is open to every user; pytest's own folders are not.
 
     Folder and time of a script are the same in each run, so the cache knows the objects that it made.
     """

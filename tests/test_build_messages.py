@@ -174,7 +174,7 @@ def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
         'const char*s = R"a( )a\\\n"\n#line 5\n)a";\n': False,
         'const char*s = R"a(\n#line 5\n)a"; // \\\n#line 6\n': False,
         'const char*s = R"a(\\\n\\ \n)a"; \\\n\n#line 6\n': True,
-        # Compilers may read this line differently.
+        # Compilers may read this text differently.
         'const char*s = R\\\n"a(b)a";\n': True,
         'const char*s = R"a(no end\\\n#line 5\n': False,
     }
@@ -227,7 +227,7 @@ def test_a_name_that_every_program_defines_is_explained(tmp_path: Path) -> None:
     explained = nativebuild.build(write(tmp_path, text)).diagnostics
     assert "defined twice: _start" in explained and "rename your function" in explained
     assert not [text for text in ("without an error message", "collect2", "crt1.o") if text in explained]
-    # Each linker words this error in another way.
+    # Each linker words the error about a second `malloc` in another way.
     for said in (
         "/usr/bin/ld: libc.a(malloc.o): in function `malloc':\n(.text+0x42a0): multiple definition of `malloc'; "
         "module.o:module.cpp:(.text+0x690): first defined here",

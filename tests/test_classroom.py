@@ -21,7 +21,7 @@ from grader.staff.classroom import executor, ledger, planning
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
-    """Four judges are killed, each soon after 0 to 2 further results. Each may evaluate 2 of the 10 submissions."""
+    """Four judges are killed, each soon after 0 to 2 further results. Each can finish only 2 of the 10 submissions."""
     names = [f"student{k:02d}" for k in range(10)]
     for k, name in enumerate(names):
         acting.add(name, "turn", ("pass", "slow", "wrong")[k % 3])

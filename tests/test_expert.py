@@ -149,7 +149,7 @@ def test_the_expert_kernel_is_right_for_any_shape(shape, factor, seed) -> None:
 
 
 def test_large_scores_do_not_overflow_or_vanish() -> None:
-    """Scores from -largest to largest, growing along the keys: every block moves the maximum."""
+    """Scores grow along the keys, from -largest to largest, so every block has a new maximum."""
     N = 400
     for largest in (1e4, 1e6):
         Q, K = torch.zeros(1, 1, N, 5), torch.zeros(1, 1, N, 5)

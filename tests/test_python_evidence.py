@@ -738,7 +738,7 @@ def test_only_attributes_of_values_are_allowed() -> None:
         refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
-#: By words of the refusal: the steps of a forged trace, or the only argument of an operator in a trace.
+#: Steps of a forged trace, by words of its refusal. From ARGUMENTS: one step, an operator with this argument.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
     "refers to itself": [["launch", 0, [1], {}, {}]],

@@ -34,14 +34,14 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
-#: Tiers in which all threats are tested: the strongest, and the strongest without namespaces. Others: only CONFINED.
+#: Tiers in which all threats are tested: the strongest, and the strongest without namespaces. Else only CONFINED.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Limit on the judge's own processor time for one file: over ten times the usual time.
 JUDGE_CPU_S = 60.0
 
 
-#: Folder of secret files. It is the same in each run, because threats' sources contain its path: so the cache has their
+#: Folder of secret files. Threats' sources contain its path. It is the same in each run, so that the cache has their
 #: objects. Names of files that threats leave in public folders are made from it. They differ by checkout and tier.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
 

@@ -235,7 +235,7 @@ def test_master_earns_every_point_in_a_result_file_as_promised(default_run: tupl
     for part, expected in {"part1": 4718592, "part2": 4718592, "part3": 557056, "part4": 524288}.items():
         assert memory[part]["profiler_bytes"] == memory[part]["reference_profiler_bytes"] == expected
         assert said.count(f"mem usage:  {expected} bytes") >= 2
-    # The kernels copy their tensors into vectors, which torch's profiler cannot know; N x N scores twice in part 1.
+    # Kernels copy tensors into vectors, unseen by torch's profiler. So part 1 holds its N x N scores twice.
     assert memory["part1"]["peak_bytes"] > 2 * 4 * 1024 * 1024
     assert memory["part3"]["peak_bytes"] < memory["part1"]["peak_bytes"] / 2
     assert result["schema_version"] == 1 and set(result["submission"]) == {"id", "sha256"}

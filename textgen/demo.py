@@ -144,7 +144,7 @@ def run(
     from grader.sandbox import OPEN, choose
 
     sandbox = OPEN if given.module is None else choose(trust=True)
-    # First start the process from which runners are forked. It imports torch while this process does so, too.
+    # First start the zygote, from which runners are forked: it imports torch at the same time as this process.
     with Zygote(sandbox=sandbox) as zygote, ExitStack() as stack:
         from grader.assignment import loading
 

@@ -37,7 +37,7 @@ from grader.runner.session import Session
 from textgen.model import GPT
 
 LEAST_SHARE = 1e-30
-"""Smallest usable weight of the newest key in a chunk. Smaller float32 numbers lose digits, and 1 / x may overflow."""
+"""Smallest usable weight of the newest key in a chunk. Smaller weights lose digits, and 1 / weight may overflow."""
 
 
 def in_chunks(q: Tensor, k: Tensor, v: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WINDOW = 256
 TILE = 8
-"""Default of Br and Bc for text generation. It is small, because N begins at 1 and chunks should have several tiles."""
+"""Default of Br and Bc for text generation. It is small, because a default chunk has eight keys."""
 
 
 @dataclass(frozen=True)

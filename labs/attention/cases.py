@@ -58,7 +58,7 @@ def describe(distribution: str) -> str:
 
 
 def _ramp(shape: Shape, draws: Draws) -> Inputs:
-    """The published ramp: the same small slope over row and column in every head, Q.K of rank 2.
+    """The published ramp: in every head, numbers rise by the same small steps over rows and columns.
 
     These are the published assignment's inputs, with their weaknesses: all heads are equal, and for small N the softmax
     is nearly uniform.
@@ -77,9 +77,9 @@ def _random(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
-    """Random Q and K; each row of V is one-hot, so each output is a softmax weight or (N > d) a sum of several."""
+    """Random Q and K; each row of V is one-hot, so each output is a softmax weight or, if N > d, a sum of several."""
     q, k = _random_qk(shape, draws, SCORE_SD)
-    # The columns' numbers of ones differ by at most one. Their order differs from head to head.
+    # All columns have the same number of ones, or one more. Their order differs from head to head.
     column = _orders(shape, draws) % shape["d"]
     v = np.zeros(_sizes(shape), np.float32)
     np.put_along_axis(v, column[..., None], 1.0, 3)

@@ -19,7 +19,7 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number of keys in the first two tries, and the most in the last one. d is two larger, so that sizes differ.
+#: Number of keys in the first two tries, and its limit in the last one. d is larger by 2, so that N and d differ.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
@@ -41,7 +41,7 @@ POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes` has B, H, N, for tiles Br, Bc."""
+    """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes` has B, H, N, perhaps Br, Bc."""
     for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
         if keys < 2:
             continue  # with one key, any weight is in the right proportion

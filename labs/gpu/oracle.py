@@ -175,7 +175,7 @@ class Gelu(Rows):
 
     def of(self, x: Array, shape: Shape) -> Expected:
         y = arithmetic.gelu(x)
-        # A kernel may compute (1 + tanh(u)) / 2. If u is far below 0, this is nearly 0 with an error of E, times x.
+        # A kernel may multiply x by (1 + tanh(u)) / 2. If u is far below 0, this is about 0, with an error of E.
         return Expected(y, flushed(shape) + 1.01 * unit(shape) * abs(y) + 16 * E * abs(x))
 
     def flops(self, shape: Shape) -> int:
@@ -282,7 +282,7 @@ class Propagated:
         """The largest allowed relative error of each weight, (B, n, m)."""
         d = self.q.shape[2]
         q, k = abs(self.q.astype(np.float64)), abs(self.k.astype(np.float64))
-        # If all numbers are multiples of 1/4, as in `inputs._heads_large`, scores add up multiples of 1/16: exactly.
+        # If all numbers are multiples of 1/4, as in `inputs._heads_large`, sums of products are exact.
         exact = all(np.array_equal(t * 4, np.round(t * 4)) for t in (self.q, self.k))
         found = np.zeros(self.scores.shape) if exact else summed(d) * d**-0.5 * (q @ k.swapaxes(1, 2))
         if self.shape.get("precision", 24) == 24 and not exact:

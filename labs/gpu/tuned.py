@@ -105,7 +105,7 @@ def _add_share(
 
 @triton.jit
 def _of_rows(ptr, rows, N, other, WHOLE: tl.constexpr):
-    """Load one number of each row. WHOLE: without a mask, so that the compiler loads them with the copies of tiles."""
+    """Load one number of each row. WHOLE: True to omit the mask; the loads then overlap with the copies of tiles."""
     return tl.load(ptr + rows) if WHOLE else tl.load(ptr + rows, mask=rows < N, other=other)
 
 

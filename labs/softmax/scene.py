@@ -14,7 +14,7 @@ from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.suspect import AGREEING, Suspect, matching_suspects
 
-#: Limit on the elements on which suspects are tried, but these are at least FEWEST_ROWS rows.
+#: Suspects are tried on rows with at most MOST_ELEMENTS elements in all, but on at least FEWEST_ROWS rows.
 MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4
 
 

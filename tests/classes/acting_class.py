@@ -197,7 +197,7 @@ def grader(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def processes_of(state: Path) -> Iterator[int]:
-    """Yield the ids of the class's processes. Their environment contains the name of its state folder, `state`."""
+    """Yield the ids of a class's processes, whose environment contains the name of the class's state folder `state`."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if str(state).encode() in (folder / "environ").read_bytes() and alive(int(folder.name)):

@@ -78,7 +78,7 @@ _METADATA = GRADESCOPE.replace("- :name: Jane", "- &jane\n    :name: Jane").repl
     "- :name: Zoë", "- *jane\n  - :name: Zoë"
 )
 _METADATA = _METADATA.replace("tests: []", 'tests: [{a: 1, b: [x, "y"]}]').replace("李雷", '"\\u674E\\u96F7"')
-#: With an anchor, an alias, nested lists, an escape and a merge key.
+#: Metadata with an anchor, an alias, nested lists, an escape and a merge key.
 METADATA = f"{_METADATA}  <<: {{created_at: no}}\n".encode()
 EXPORTED = {"submission_metadata.yml": METADATA, "submission_101/module.cpp": SOURCE}
 EXPORT = {f"assignment_4_export/{name}": content for name, content in EXPORTED.items()}

@@ -19,7 +19,7 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")
-#: Sorted so that the fast tier gets styles with and without a maximum, and only styles with precompiled headers.
+#: STYLES, sorted so that the fast tier gets some with and some without a maximum, all with precompiled headers.
 VARIED_FIRST = sorted(STYLES, key=lambda style: (style.options, -STYLES.index(style)))
 
 

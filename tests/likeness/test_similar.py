@@ -38,7 +38,7 @@ STARTER = strip_solution((ROOT / "module.cpp").read_text())
 
 
 def compare(sources: dict[str, str], starter: str = STARTER) -> Similarity:
-    """Return the result of comparing C++ sources by name. Text of the starter is left out."""
+    """Compare C++ sources, given by name, and return the result. Text of the starter is left out."""
     return likeness.compare({name: Source(text) for name, text in sources.items()}, Source(starter))
 
 

@@ -94,7 +94,7 @@ class Sight:
 
 
 def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
-    """Return the suspects that explain the whole output; without any, the suspects that explain its wrong elements.
+    """Return the suspects that explain the whole output; if no suspect does, those that explain its wrong elements.
 
     Simpler suspects come first. All tensors are (B, H, N, d). `likely` names suspects that explain other outputs of the
     kernel. If one of these explains the whole output, the other suspects are not tried.

@@ -438,7 +438,7 @@ def _stale_tail(s: Scene) -> Array:
 def _stale_scores(s: Scene) -> Array:
     """Return the old scores (G, R, places) that Sij still has behind the last keys.
 
-    The last full block of keys wrote them, in the last block of rows that has a row at this place.
+    Their keys are those of the last full block. Their query is in the last block of rows with a row at this place.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile

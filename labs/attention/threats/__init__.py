@@ -4,7 +4,7 @@
 turns rows into source files; similar rows share a file, because a compile takes seconds. `judge` judges a file, and
 `faults` lists differences from the required verdict and flags. The tests and the kit's selftest use these.
 
-Kinds of attempts by letter. A: results obtained in another way. B: wrong times. C: forged replies, and reading of the
+Kinds of attempts by letter. A: results not computed as required. B: wrong times. C: forged replies, and reading of the
 judge's files. D: harm to others. E: files that are hard to read. F: work taken from a library or from another part.
 """
 

@@ -179,7 +179,7 @@ EXHAUSTION = [
     Threat(
         "D1",
         "two threads that sleep in each repeated call",
-        # The judge calls kernels with threads some 40 times more. With this kernel's sleep, that would take 80 s.
+        # The judge calls kernels with threads about 40 more times. With this kernel's sleep, that would take 80 s.
         End(("pass",)),
         """
         #pragma omp parallel for

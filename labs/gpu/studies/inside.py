@@ -85,7 +85,7 @@ def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
 
 
 def roofline(file: str) -> dict[str, Any]:
-    """Return the limits of `roofs`, and as "ms" each of the student's functions' time, or its error as text."""
+    """Return the limits of `roofs`. Under "ms", add the time of each of the student's functions or its error text."""
     import torch
 
     kernels = loaded(file)
@@ -114,7 +114,7 @@ def by_hand(x: Any) -> Any:
 
 
 def profile(file: str, trace: str) -> dict[str, Any]:
-    """Time five versions of GELU. Write a trace of each that runs to a file whose path begins with `trace`.
+    """Time five versions of GELU. Write a trace of each version that runs to a file whose path begins with `trace`.
 
     Return {"ways": by version {"ms": of a call, "kernels": [[name, number of launches, total us]]} or an error text}.
     """
@@ -175,8 +175,8 @@ def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
 
 
 def memory(file: str, lengths: list[int], heads: int, d: int) -> dict[str, Any]:
-    """Return as "points" rows [N, peak bytes of naive attention, of the student's], without the inputs' bytes; None
-    for a call that ran out of memory."""
+    """Return {"points": [[N, peak bytes of naive attention, peak bytes of the student's attention], ...]}. The bytes do
+    not include the inputs. They are None for a call that ran out of memory."""
     import torch
 
     kernels, points = loaded(file), []
@@ -217,7 +217,7 @@ def roofs() -> dict[str, float]:
 
 
 def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) -> dict[str, Any]:
-    """Return the limits of `roofs`, and as "ms" the time of each kernel of one part's ladder, or its error as text."""
+    """Return the limits of `roofs`. Under "ms", add the time of each kernel of one part's ladder or its error text."""
     import torch
 
     dtype = getattr(torch, TYPES[shape["precision"]])
@@ -234,7 +234,7 @@ Calls = tuple[dict[str, Callable[[], object]], Callable[[Any], Callable[[], obje
 
 
 def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
-    """Return calls of PyTorch's versions of a part, by name, and a function that makes such a call from a kernel."""
+    """Return functions that call PyTorch's versions of a part, by name, and a function that makes one from a kernel."""
     import torch
     import torch.nn.functional as F
 

@@ -206,7 +206,7 @@ def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
         return a[:, last:] @ b[last:]
     if say == "first":
         return a[:, :block] @ b[:block]
-    # The pointers stay at the first tile, so it counts in each step. In the last step the mask limits it to the rest.
+    # The pointers stay at the first tile, so each step adds it. In the last step the mask cuts it to the rest.
     whole, rest = inner // block, inner - last
     return whole * (a[:, :block] @ b[:block]) + a[:, :rest] @ b[:rest] * bool(inner % block)
 

@@ -14,7 +14,7 @@ Combine = Callable[[Array, Array], Array]
 
 
 def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
-    """Return B as read with the wrong index: its only row at the index i of O's row, or its only column at j.
+    """Return B read at the wrong index: its only row at O's row index i, or its only column at O's column index j.
 
     Elements beyond B's end are NaN. Return None if B has both axes or only one element.
     """

@@ -185,7 +185,7 @@ def _aged(ink: Array, random: np.random.Generator) -> Array:
 
 
 def _paths(shape: Sequence[Line]) -> tuple[Array, float]:
-    """Return POINTS points (P, 2) on a shape's strokes, in proportion to their lengths, and the distance of points."""
+    """Return POINTS points (P, 2) on a shape's strokes, in proportion to their lengths, and the points' distance."""
     lines = [np.array(stroke, np.float64) for stroke in shape]
     steps = [np.hypot(*np.diff(line, axis=0).T) for line in lines]
     total = sum(step.sum() for step in steps)
@@ -222,7 +222,7 @@ class Data:
 class Wishes:
     """Options of a training.
 
-    The first `lockstep` steps are compared with PyTorch. `goes_on`: training continues after a deviation.
+    The first `lockstep` steps are compared with PyTorch. `goes_on`: True to continue after a deviation.
     """
 
     epochs: int

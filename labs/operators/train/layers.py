@@ -148,7 +148,7 @@ class TorchNetwork(_Trained):
         return F.conv2d(x, w, b, layer.sizes["stride"], layer.sizes["pad"])
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
-        """Make one step of gradient descent, with the same results as `StudentNetwork.step`."""
+        """Make one step of gradient descent. Return the same as `StudentNetwork.step`."""
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.zero_grad()
         logits = self.forward(images)

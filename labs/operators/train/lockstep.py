@@ -43,7 +43,7 @@ step. After 200 steps a difference below 1e-5 was measured."""
 MOST_SHOWN = 1e9
 """Larger ratios of an error to its budget are not shown, because they only mean that the budget was nearly 0."""
 SAME_FACTOR = 1e-3
-"""Limit of the spread of ratios, relative to their median, for which all elements are wrong by the same factor."""
+"""Elements are wrong by the same factor if their ratios differ by at most this, relative to the ratios' median."""
 
 
 @dataclass(frozen=True)

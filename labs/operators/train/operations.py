@@ -125,7 +125,7 @@ class Unfit(Exception):
 
 
 class _LongBench(Bench):
-    """A `Bench`, which builds a file and starts its runners, with CPU time for many more calls than in judging."""
+    """A `Bench` (it builds a file and starts runners). Its runners get CPU time for many more calls than in judging."""
 
     @property
     def limits(self) -> Limits:

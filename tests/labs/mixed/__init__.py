@@ -1,4 +1,4 @@
-"""A lab for tests, unlike attention: matrices (R, C), several outputs of one to three axes, in place, int and float.
+"""A lab for tests, unlike attention: matrices (R, C), outputs of one to three axes or in place, int or float.
 
 The size `pad` may be 0. The master is also the reference.
 """
