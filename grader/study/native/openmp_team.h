@@ -90,11 +90,10 @@ struct Context {
   int id = 0;
   int singles = 0, copies = 0;
   Waited *children = nullptr, *group = nullptr;
-  // Loop that this thread executes: start of its next piece, step between pieces, end, length of a piece.
-  int64_t loop_next = 0, loop_step = 0, loop_end = 0, loop_piece = 0;
-  uint64_t ull_next = 0, ull_step = 0, ull_end = 0, ull_piece = 0;
-  int64_t increment = 1;
-  unsigned section_next = 0, section_count = 0;
+  // Loop that this thread executes: bounds and increment, modulo 2^64.
+  uint64_t start = 0, end = 0, increment = 0;
+  // In iterations: their number, start of this thread's next piece, step between pieces, length of a piece.
+  uint64_t trips = 0, next = 0, step = 0, piece = 0;
 };
 
 Team lonely_team;

@@ -83,46 +83,34 @@ void parallel(void (*body)(void *), void *data, unsigned threads) {
 
 // ---- loops: piece k goes to thread k mod size
 
-bool loop_next(long *from, long *to) {
-  Context &context = me();
-  const bool up = context.increment > 0;
-  if (up ? context.loop_next >= context.loop_end : context.loop_next <= context.loop_end) return false;
-  *from = context.loop_next;
-  int64_t end = context.loop_next + context.loop_piece;
-  *to = static_cast<long>(up ? (end < context.loop_end ? end : context.loop_end) : (end > context.loop_end ? end : context.loop_end));
-  context.loop_next += context.loop_step;
-  return true;
-}
-
-bool loop_start(long start, long end, long increment, long chunk, long *from, long *to) {
-  Context &context = me();
-  if (chunk < 1) chunk = 1;
-  context.increment = increment;
-  context.loop_piece = static_cast<int64_t>(chunk) * increment;
-  context.loop_next = start + context.id * context.loop_piece;
-  context.loop_step = context.team->size * context.loop_piece;
-  context.loop_end = end;
-  return from == nullptr || loop_next(from, to);
-}
-
-bool ull_next(unsigned long long *from, unsigned long long *to) {
-  Context &context = me();
-  if (context.ull_next >= context.ull_end) return false;
-  *from = context.ull_next;
-  *to = context.ull_end - context.ull_next < context.ull_piece ? context.ull_end : context.ull_next + context.ull_piece;
-  context.ull_next += context.ull_step;
-  return true;
-}
-
 using Ull = unsigned long long;
 
-bool ull_start(Ull start, Ull end, Ull increment, Ull chunk, Ull *from, Ull *to) {
+template <class Number>
+bool loop_next(Number *from, Number *to) {
   Context &context = me();
-  context.ull_piece = (chunk < 1 ? 1 : chunk) * increment;
-  context.ull_next = start + static_cast<Ull>(context.id) * context.ull_piece;
-  context.ull_step = static_cast<Ull>(context.team->size) * context.ull_piece;
-  context.ull_end = end;
-  return ull_next(from, to);
+  if (context.next >= context.trips) return false;
+  const uint64_t left = context.trips - context.next;
+  const uint64_t next = context.start + context.next * context.increment;
+  *from = static_cast<Number>(next);
+  *to = static_cast<Number>(left <= context.piece ? context.end : next + context.piece * context.increment);
+  context.next += left < context.step ? left : context.step;
+  return true;
+}
+
+template <class Number>
+bool loop_start(bool up, Number start, Number end, Number increment, Number chunk, Number *from, Number *to) {
+  Context &context = me();
+  context.start = static_cast<uint64_t>(start);
+  context.end = static_cast<uint64_t>(end);
+  context.increment = static_cast<uint64_t>(increment);
+  const uint64_t extent = up ? context.end - context.start : context.start - context.end;
+  const bool runs = up ? start < end : start > end;
+  context.trips = runs ? (extent - 1) / (up ? context.increment : -context.increment) + 1 : 0;
+  context.piece = chunk < 1 ? 1 : static_cast<uint64_t>(chunk);
+  if (context.piece > context.trips) context.piece = context.trips;
+  context.next = static_cast<uint64_t>(context.id) * context.piece;
+  context.step = static_cast<uint64_t>(context.team->size) * context.piece;
+  return from == nullptr || loop_next(from, to);
 }
 
 struct LoopRegion {
@@ -133,7 +121,7 @@ struct LoopRegion {
 
 void run_loop_region(void *given) {
   auto *region = static_cast<LoopRegion *>(given);
-  loop_start(region->start, region->end, region->increment, region->chunk, nullptr, nullptr);
+  loop_start<long>(region->increment > 0, region->start, region->end, region->increment, region->chunk, nullptr, nullptr);
   region->body(region->data);
 }
 
@@ -193,13 +181,13 @@ void GOMP_barrier(void) { barrier(); }
 #define NO_CHUNK(T)
 #define LOOP(kind, GIVEN, chunk)                                                                                     \
   bool GOMP_loop_##kind##_start(long a, long b, long step, GIVEN(long) long *from, long *to) {                       \
-    return loop_start(a, b, step, chunk, from, to);                                                                  \
+    return loop_start<long>(step > 0, a, b, step, chunk, from, to);                                                  \
   }                                                                                                                  \
   bool GOMP_loop_##kind##_next(long *from, long *to) { return loop_next(from, to); }                                 \
-  bool GOMP_loop_ull_##kind##_start(bool, Ull a, Ull b, Ull step, GIVEN(Ull) Ull *from, Ull *to) {                   \
-    return ull_start(a, b, step, chunk, from, to);                                                                   \
+  bool GOMP_loop_ull_##kind##_start(bool up, Ull a, Ull b, Ull step, GIVEN(Ull) Ull *from, Ull *to) {                \
+    return loop_start<Ull>(up, a, b, step, chunk, from, to);                                                         \
   }                                                                                                                  \
-  bool GOMP_loop_ull_##kind##_next(Ull *from, Ull *to) { return ull_next(from, to); }                                \
+  bool GOMP_loop_ull_##kind##_next(Ull *from, Ull *to) { return loop_next(from, to); }                               \
   void GOMP_parallel_loop_##kind(void (*body)(void *), void *data, unsigned threads, long a, long b, long step,      \
                                  GIVEN(long) unsigned) {                                                             \
     LoopRegion region{body, data, a, b, step, chunk};                                                                \
@@ -218,37 +206,20 @@ LOOP(maybe_nonmonotonic_runtime, NO_CHUNK, 1)
 void GOMP_loop_end(void) { barrier(); }
 void GOMP_loop_end_nowait(void) {}
 
+// Sections are a loop over their numbers, from 1.
 unsigned GOMP_sections_next(void) {
-  Context &context = me();
-  if (context.section_next > context.section_count) return 0;
-  unsigned found = context.section_next;
-  context.section_next += static_cast<unsigned>(context.team->size);
-  return found;
+  Ull from, to;
+  return loop_next(&from, &to) ? static_cast<unsigned>(from) : 0;
 }
 unsigned GOMP_sections_start(unsigned count) {
-  Context &context = me();
-  context.section_next = static_cast<unsigned>(context.id) + 1;
-  context.section_count = count;
+  loop_start<Ull>(true, 1, count + Ull{1}, 1, 1, nullptr, nullptr);
   return GOMP_sections_next();
 }
 void GOMP_sections_end(void) { barrier(); }
 void GOMP_sections_end_nowait(void) {}
-
-struct SectionsRegion {
-  void (*body)(void *);
-  void *data;
-  unsigned count;
-};
-static void run_sections_region(void *given) {
-  auto *region = static_cast<SectionsRegion *>(given);
-  Context &context = me();
-  context.section_next = static_cast<unsigned>(context.id) + 1;
-  context.section_count = region->count;
-  region->body(region->data);
-}
 void GOMP_parallel_sections(void (*body)(void *), void *data, unsigned threads, unsigned count, unsigned) {
-  SectionsRegion region{body, data, count};
-  parallel(run_sections_region, &region, threads);
+  LoopRegion region{body, data, 1, count + 1L, 1, 1};
+  parallel(run_loop_region, &region, threads);
 }
 
 // Successive `single` regions run on different threads, to find errors that stay hidden if thread 0 runs them all.

@@ -69,22 +69,16 @@ void run_avx(long rounds) {
                "dec %0\njnz 1b\nvzeroupper\n" : "+r"(rounds) : : SIXTEEN_USED);
 }
 
-void run_sse2(long rounds) {
-  asm volatile("xorps %%xmm12, %%xmm12\nxorps %%xmm13, %%xmm13\n"
-               "1:\n"
-               SIX_OLD("mulps", "%%xmm12", "%%xmm0", "%%xmm1", "%%xmm2", "%%xmm3", "%%xmm4", "%%xmm5")
-               SIX_OLD("addps", "%%xmm13", "%%xmm6", "%%xmm7", "%%xmm8", "%%xmm9", "%%xmm10", "%%xmm11")
-               "dec %0\njnz 1b\n" : "+r"(rounds) : : SIXTEEN_USED);
-}
-
+#define RUN_OLD(name, kind)                                                                                     \
+  void name(long rounds) {                                                                                      \
+    asm volatile("xorps %%xmm12, %%xmm12\nxorps %%xmm13, %%xmm13\n1:\n"                                         \
+                 SIX_OLD("mul" kind, "%%xmm12", "%%xmm0", "%%xmm1", "%%xmm2", "%%xmm3", "%%xmm4", "%%xmm5")     \
+                 SIX_OLD("add" kind, "%%xmm13", "%%xmm6", "%%xmm7", "%%xmm8", "%%xmm9", "%%xmm10", "%%xmm11")   \
+                 "dec %0\njnz 1b\n" : "+r"(rounds) : : SIXTEEN_USED);                                           \
+  }
+RUN_OLD(run_sse2, "ps")
 // The peak of scalar instructions, for loops that the compiler did not vectorise.
-void run_scalar(long rounds) {
-  asm volatile("xorps %%xmm12, %%xmm12\nxorps %%xmm13, %%xmm13\n"
-               "1:\n"
-               SIX_OLD("mulss", "%%xmm12", "%%xmm0", "%%xmm1", "%%xmm2", "%%xmm3", "%%xmm4", "%%xmm5")
-               SIX_OLD("addss", "%%xmm13", "%%xmm6", "%%xmm7", "%%xmm8", "%%xmm9", "%%xmm10", "%%xmm11")
-               "dec %0\njnz 1b\n" : "+r"(rounds) : : SIXTEEN_USED);
-}
+RUN_OLD(run_scalar, "ss")
 
 std::vector<Level> levels() {
   __builtin_cpu_init();
