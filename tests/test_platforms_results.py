@@ -32,6 +32,7 @@ from grader.report import classroom50, feedback, github, gradescope, prairielear
 from grader.report.github import Sources
 from grader.staff.platforms import container, table
 from grader.staff.platforms import gradescope as job
+from grader.staff.platforms import prairielearn as prairielearn_job
 from grader.staff.release.products import CLASSROOM50_SAMPLE
 
 HOSTILE = [*classrows.ABSURD_NAMES, "::error file=grader.py,line=1::forged"]
@@ -108,8 +109,11 @@ def test_the_table_has_a_renderer_or_a_gradebook_for_each_platform() -> None:
     for name, row in rows.items():
         assert (row.gradebook is None) == (name in {*RENDERED, "github"})
         assert (name in products.PRODUCTS) == bool(row.release)
-        if row.container is not None:
-            assert row.limits.seconds and row.container.limit_s < row.limits.seconds
+    for name, limit_s in (
+        ("gradescope", job.CONTAINER.limit_s),
+        ("prairielearn", prairielearn_job.CONTAINER.limit_s),
+    ):
+        assert limit_s < (rows[name].limits.seconds or 0)
     assert rows["prairielearn"].limits.bytes_back == MOST_BYTES["prairielearn"]
     assert rows["classroom50"].limits.bytes_back == MOST_BYTES["classroom50"]
 
@@ -481,4 +485,4 @@ def test_a_users_due_date_counts_first_and_without_one_nothing_is_late(kind: str
     (text, late_s), path = LATE_S[kind], tmp_path / "submission_metadata.json"
     if text is not None:
         path.write_text(text)
-    assert job.read_metadata(path).late_s == late_s
+    assert job.late_s(tmp_path, assignment()) == late_s

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from grader.core.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger
 from grader.study import writeup
-from grader.study.writeup import answers, exported, fill, tables
+from grader.study.writeup import exported, fill, tables
 
 COURSE = load(PUBLIC_CONFIG)
 TEMPLATE = (ROOT / "writeup_template.md").read_text()
@@ -26,6 +26,10 @@ TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
 #: Random texts contain no surrogates, and none of these characters at which Python also splits lines.
 LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 WRITTEN = st.characters(exclude_characters=LINE_ENDS, exclude_categories=["Cs"])
+
+
+def answers(text: str) -> Mapping[str, str]:
+    return writeup.state_of(text, "", ()).texts
 
 
 def answered(text: str = "Because of the cache.", template: str = TEMPLATE) -> str:

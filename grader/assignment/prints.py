@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from grader.assignment import labs
-from grader.assignment.records import Assignment, Case, Part
+from grader.assignment.records import Assignment, Part
 
 #: Fields of a part that affect points only, not verdicts.
 PAID = ("title", "points", "points_if_slow", "time_bands", "case_credit")
@@ -51,7 +51,10 @@ def _of_part(assignment: Assignment, part: Part, common: str) -> PartPrints:
     return PartPrints(
         calling=_digest([common, fields]),
         timing=_digest([asdict(part.time), assignment.seed]) if part.time is not None else "",
-        cases={case.name: _of_case(case) for case in part.cases},
+        cases={
+            case.name: _digest([case.distribution, case.seed, dict(case.shape), case.hidden])
+            for case in part.cases
+        },
         through=through,
     )
 
@@ -71,10 +74,6 @@ def _common(assignment: Assignment) -> str:
             outside,
         ]
     )
-
-
-def _of_case(case: Case) -> str:
-    return _digest([case.distribution, case.seed, dict(case.shape), case.hidden])
 
 
 def _digest(value: Any) -> str:

@@ -93,10 +93,6 @@ def _landlock_version() -> int:
     return lock.landlock_version()
 
 
-def _has_module(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
 @dataclass(frozen=True)
 class Host:
     """A machine, by default this one. `root` holds its /proc and /sys; `threads` is the assignment's thread count."""
@@ -110,7 +106,7 @@ class Host:
     cache: Path = field(default_factory=cache_root)
     which: Callable[[str], str | None] = shutil.which
     run: Callable[[Sequence[str]], Ran] = run
-    has_module: Callable[[str], bool] = _has_module
+    has_module: Callable[[str], object] = importlib.util.find_spec
     free_bytes: Callable[[Path], int | None] = _free_bytes
     landlock_version: Callable[[], int] = _landlock_version
 

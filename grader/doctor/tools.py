@@ -75,7 +75,8 @@ def findings(host: Host) -> Iterator[Finding]:
     yield from _reference(host)
     yield from _ispc(host)
     yield from gpu_findings(host)
-    yield from _optional(host)
+    yield from missing(MODULES, host.has_module)
+    yield from missing(PROGRAMS, host.which)
 
 
 def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
@@ -216,11 +217,6 @@ def _ispc(host: Host) -> Iterator[Finding]:
         yield warn(f"{path} does not run: {reason}", WITHOUT_ISPC, f"get one from {ispc.WHERE_FROM}")
     else:
         yield ok(f"{version} ({path})")
-
-
-def _optional(host: Host) -> Iterator[Finding]:
-    yield from missing(MODULES, host.has_module)
-    yield from missing(PROGRAMS, host.which)
 
 
 def missing(table: Sequence[tuple[str, str, str]], has: Callable[[str], object]) -> Iterator[Finding]:

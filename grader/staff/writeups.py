@@ -255,15 +255,12 @@ def _quoted(text: str) -> Iterator[str]:
 
     The block's fence is longer than any fence in the text, so that the text cannot end the block.
     """
-    lines = [row for line in harmless(text[:LONGEST_ANSWER]).splitlines() for row in _wrapped(line)]
+    wrap = textwrap.TextWrapper(WIDTH, replace_whitespace=False, break_on_hyphens=False).wrap
+    lines = [row for line in harmless(text[:LONGEST_ANSWER]).splitlines() for row in wrap(line) or [""]]
     fence = "~" * max(3, *(1 + len(run) for line in lines for run in re.findall("~+", line)), 0)
     yield from (f"> {line}".rstrip() for line in (fence, *lines, fence))
     if len(text) > LONGEST_ANSWER:
         yield "> ... (cut here: the rest is in the write-up)"
-
-
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, WIDTH, replace_whitespace=False, break_on_hyphens=False) or [""]
 
 
 def _plain(text: str) -> str:

@@ -272,16 +272,13 @@ def _map(figure: HeatMap, axes: Axes) -> None:
     axes.set_yticks(range(len(figure.y_names)), labels=figure.y_names)
     known = [value for row in figure.values for value in row if value is not None]
     middle = (min(known) + max(known)) / 2 if known else 0.0
+    # With this size, in points, the numbers fit into the cells.
+    letters = max(5.0, min(9.0, 60.0 / max(1, len(figure.x_names))))
     for row, values in enumerate(figure.values):
         for column, value in enumerate(values):
             text = "none" if value is None else shown(value)
             colour = "white" if value is not None and value > middle else "black"
-            axes.text(column, row, text, ha="center", va="center", fontsize=_letters(figure), color=colour)
-
-
-def _letters(figure: HeatMap) -> float:
-    """Return a font size in points with which numbers fit into the cells of the map."""
-    return max(5.0, min(9.0, 60.0 / max(1, len(figure.x_names))))
+            axes.text(column, row, text, ha="center", va="center", fontsize=letters, color=colour)
 
 
 # ---- figures in letters for a terminal (`--show`), with the same data as the PNG

@@ -361,7 +361,11 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
         return Comparison("wall", 0, 0.0, True, lines)
     base = base if base in timed else timed[0]
     clock = clock_of(outcomes, timed)
-    times = {k: round_times_ms(outcomes[k], clock) for k in timed}
+    # One time per round in milliseconds: the geometric mean of the round's two calls.
+    times = {
+        k: tuple(1e3 * sqrt(seconds(a, clock) * seconds(b, clock)) for a, b in outcomes[k].calls)
+        for k in timed
+    }
     rounds = len(times[base])
     running = [k for k in (range(len(outcomes)) if rivals is None else rivals) if k in times]
     fastest = min(running, key=lambda k: intervals.median_estimate(times[k]).middle, default=None)
@@ -399,11 +403,6 @@ def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
 def seconds(sample: Sample, clock: Clock) -> float:
     """Return a call's time by `clock` in seconds, or SHORTEST_S if the time is shorter, so that ratios are finite."""
     return max(sample.wall_s if clock == "wall" else sample.cpu_s or 0.0, measure.SHORTEST_S)
-
-
-def round_times_ms(outcome: Outcome, clock: Clock) -> tuple[float, ...]:
-    """Return one time per round in milliseconds, the geometric mean of the round's two calls."""
-    return tuple(1e3 * sqrt(seconds(a, clock) * seconds(b, clock)) for a, b in outcome.calls)
 
 
 def over(these: Sequence[float], those: Sequence[float]) -> Estimate:

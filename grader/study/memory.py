@@ -34,15 +34,16 @@ FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
 """Number of runners for a true peak, which is their median. One runner's peak may include pages that a library touches
 only once."""
-COLUMNS = (
-    "formula (bytes)",
-    "profiler (bytes)",
-    "formula with workspaces",
-    "profiler with workspaces",
-    "true peak (bytes)",
-    "reference peak (bytes)",
-    "note",
-)
+#: Columns of the table, by the field of `Row`.
+COLUMNS = {
+    "formula": "formula (bytes)",
+    "profiler": "profiler (bytes)",
+    "all_formula": "formula with workspaces",
+    "all_profiler": "profiler with workspaces",
+    "peak": "true peak (bytes)",
+    "reference_peak": "reference peak (bytes)",
+    "trouble": "note",
+}
 
 
 @dataclass(frozen=True)
@@ -77,20 +78,9 @@ class MemoryStudy:
 
     def table(self) -> Table:
         rows: list[tuple[Cell, ...]] = [
-            (
-                row.part.id,
-                row.size,
-                row.formula,
-                row.profiler,
-                row.all_formula,
-                row.all_profiler,
-                row.peak,
-                row.reference_peak,
-                row.trouble,
-            )
-            for row in self.rows
+            (row.part.id, row.size, *(getattr(row, name) for name in COLUMNS)) for row in self.rows
         ]
-        columns = ("part", self.over, *COLUMNS)
+        columns = ("part", self.over, *COLUMNS.values())
         return Table("memory", "Memory of the parts", columns, tuple(rows), f"{self.about}. {self.how()}")
 
     def how(self) -> str:
@@ -154,15 +144,11 @@ class MemoryStudy:
         )
 
     def _growth(self) -> list[Series]:
-        found = []
-        for name in dict.fromkeys(row.part.id for row in self.rows):
-            rows = [row for row in self.rows if row.part.id == name and row.peak]
-            found.append(
-                Series(
-                    name, tuple(float(row.size) for row in rows), tuple((row.peak or 0) / MIB for row in rows)
-                )
-            )
-        return [series for series in found if series.x]
+        peaks: dict[str, list[tuple[float, float]]] = {}
+        for row in self.rows:
+            if row.peak:
+                peaks.setdefault(row.part.id, []).append((float(row.size), row.peak / MIB))
+        return [Series(name, *zip(*points, strict=True)) for name, points in peaks.items()]
 
 
 # ---- formulas
@@ -207,7 +193,10 @@ def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
     trouble = laboratory.trouble(variant)
     bench = laboratory.bench(variant)
     marker = Marker(bench, part)
-    theirs = [_reference_peak(marker) for _ in range(FRESH_RUNNERS)]
+    theirs = []
+    for _ in range(FRESH_RUNNERS):
+        with bench.reference(threads=marker.shape["threads"]) as session:
+            theirs.append(_first_call(marker, session, reference=True).peak_bytes)
     row = replace(row, reference_peak=_median(theirs), trouble=trouble)
     if not bench.build.ok:
         return row
@@ -257,11 +246,6 @@ def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
         published = profiler_bytes(workspace_in_scope=part.workspace_in_scope)
         whole = published if part.workspace_in_scope else profiler_bytes(workspace_in_scope=True)
         return published, whole, peak_bytes
-
-
-def _reference_peak(marker: Marker) -> int | None:
-    with marker.bench.reference(threads=marker.shape["threads"]) as session:
-        return _first_call(marker, session, reference=True).peak_bytes
 
 
 def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:

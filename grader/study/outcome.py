@@ -47,10 +47,8 @@ def deliver(finding: StudyResult, settings: Settings) -> None:
     table, drawn = finding.table(), finding.figures()
     print(f"\n{table.text()}")
     if settings.show:
-        from grader.study import figure
-
         for one in drawn:
-            print(f"\n{figure.text(one)}")
+            print(f"\n{figures.text(one)}")
     written = [settings.out / f"{table.name}.csv"]
     plainfile.write(written[0], [table.csv()])
     try:

@@ -196,7 +196,8 @@ def main(arguments: list[str]) -> int:
     finding = measure(
         settings.assignment, part, settings.source, shape, settings, repeat=given.repeat, defines=defines
     )
-    print_races(finding)
+    for race in finding.races[: racereport.MOST_RACES]:
+        print("", *racereport.words(race, finding.source.name), sep="\n")
     outcome.deliver(finding, settings)
     return EXIT_PASS if finding.is_clean else EXIT_SUBMISSION
 
@@ -209,12 +210,6 @@ def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})
     return {**assignment.defaults, **(assignment.lab.watched_sizes or largest), "threads": THREADS}
-
-
-def print_races(finding: RaceResult) -> None:
-    for race in finding.races[: racereport.MOST_RACES]:
-        print()
-        print("\n".join(racereport.words(race, finding.source.name)))
 
 
 def measure(

@@ -122,8 +122,8 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
     elif location is not None:
         place = "a local variable" if location["stack"] else "a global variable"
     variable, is_static = _global_name((location["name"] or "") if location is not None else "")
-    if not variable and made is not None:
-        variable = _made_name(made.text)
+    if not variable and made is not None and (found := MADE.search(made.text)):
+        variable = found["grown"] or found["name"] or ""
     return Race(variable or _written_name(sides), place, sides[0], sides[1], made, is_static)
 
 
@@ -156,11 +156,6 @@ def _row(rows: Sequence[str], line: int) -> str:
 def _short(function: str) -> str:
     """Return a demangled function name without arguments and without the compiler's additions."""
     return harmless(re.split(r"[(<]| \[", function, maxsplit=1)[0])
-
-
-def _made_name(text: str) -> str:
-    match = MADE.search(text)
-    return (match["grown"] or match["name"] or "") if match else ""
 
 
 def _written_name(sides: Iterable[Access]) -> str:

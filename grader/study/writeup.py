@@ -213,11 +213,6 @@ def regions(text: str) -> list[Region]:
     return found
 
 
-def answers(text: str) -> dict[str, str]:
-    """Return the text of each answer by name, in order and without comments; "" for an empty region."""
-    return {region.name: region.text for region in regions(text) if region.kind == "answer"}
-
-
 def tables(text: str) -> dict[str, str]:
     """Return the text of each table by name, in order and without comments; "" for an empty region."""
     return {region.name: region.text for region in regions(text) if region.kind == "table"}

@@ -132,20 +132,18 @@ def named(
     missing = [person for person in roster if person not in found.values()]
     strangers = [item.id for item in submissions if item.id not in found]
     notes = [
-        _note(
+        matching.listed(
             "students in the roster without a repository",
             [
                 f"{p.identifier or p.name}{f' ({p.username})' if p.username else ' (not joined)'}"
                 for p in missing
             ],
         ),
-        _note("repositories whose student is not in the roster, graded under the folder's name", strangers),
+        matching.listed(
+            "repositories whose student is not in the roster, graded under the folder's name", strangers
+        ),
     ]
     return identified, [note for note in notes if note]
-
-
-def _note(what: str, names: Sequence[str]) -> str:
-    return f"{what} ({len(names)}): {matching.shown(names)}" if names else ""
 
 
 def _known(person: Enrolled) -> dict[str, object]:

@@ -100,16 +100,18 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
     pairs = [(targets[row], students[k]) for row, k in matched.pairs]
     notes = [
         f"grades filled in: {len(values)}; left as they were: {sum(t.cell not in values for t, _ in pairs)}",
-        _list("replaced an earlier grade", changed),
-        _list("not filled in, because the grade is locked", locked),
-        _list(f"above the maximum, so {points(asked.max_points)} is filled in", capped),
-        _list("no grade yet, left as they were", [s.submission_id for _, s in pairs if s.total is None]),
+        matching.listed("replaced an earlier grade", changed),
+        matching.listed("not filled in, because the grade is locked", locked),
+        matching.listed(f"above the maximum, so {points(asked.max_points)} is filled in", capped),
+        matching.listed(
+            "no grade yet, left as they were", [s.submission_id for _, s in pairs if s.total is None]
+        ),
         _not_final([s for _, s in pairs if s.total is not None]),
-        _list(
+        matching.listed(
             f"students in {path.name} without a submission, left as they were",
             [names[k] for k in matched.only_listed],
         ),
-        _list(
+        matching.listed(
             f"submissions whose student is not in {path.name}",
             [_unknown(students[k], targets, book) for k in matched.only_graded],
         ),
@@ -127,16 +129,12 @@ def _names(targets: Sequence[Target]) -> list[str]:
     ]
 
 
-def _list(what: str, names: Sequence[str]) -> str:
-    return f"{what} ({len(names)}): {matching.shown(names)}" if names else ""
-
-
 def _not_final(students: Sequence[Student]) -> str:
     """Return a note on students whose total may still change: ids, or the number if all wait for the same items."""
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
         return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"
-    return _list("not final", [f"{s.submission_id} ({', '.join(s.pending)})" for s in waiting])
+    return matching.listed("not final", [f"{s.submission_id} ({', '.join(s.pending)})" for s in waiting])
 
 
 def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> str:

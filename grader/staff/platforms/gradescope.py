@@ -6,9 +6,9 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from grader.assignment.records import Assignment
@@ -19,52 +19,34 @@ from grader.staff.platforms.container import Container
 AUTOGRADER = Path("/autograder")
 
 
-@dataclass(frozen=True)
-class Metadata:
-    """Times in submission_metadata.json. If several students handed in together, `due` is their latest due date."""
-
-    submitted_at: datetime | None = None
-    due: datetime | None = None
-
-    @property
-    def late_s(self) -> float | None:
-        """Seconds after the due date, 0 if in time; None if a time is unknown."""
-        if self.submitted_at is None or self.due is None:
-            return None
-        return max(0.0, (self.submitted_at - self.due).total_seconds())
-
-
-def main(where: Path | Sequence[str] = AUTOGRADER, limit_s: float | None = None) -> int:
-    """Run `python -m grader gradescope [DIR]`. Return the exit code of `container.main`."""
-    return container.main(CONTAINER, where, limit_s)
-
-
 def late_s(root: Path, assignment: Assignment) -> float | None:
     """Return the seconds by which a submission is late, or None if unknown. The due date is Gradescope's, including
     extensions, else the assignment's."""
     from grader import score
 
-    metadata = read_metadata(root / "submission_metadata.json")
-    if metadata.late_s is None and metadata.submitted_at is not None:
-        return score.lateness_s(assignment, metadata.submitted_at)
-    return metadata.late_s
+    submitted_at, due = read_metadata(root / "submission_metadata.json")
+    if submitted_at is None:
+        return None
+    if due is None:
+        return score.lateness_s(assignment, submitted_at)
+    return max(0.0, (submitted_at - due).total_seconds())
 
 
-def read_metadata(path: Path) -> Metadata:
-    """Return the submission time and the due date from a submission_metadata.json; None for a missing or invalid time.
+def read_metadata(path: Path) -> tuple[datetime | None, datetime | None]:
+    """Return (submission time, due date) from a submission_metadata.json; None for a missing or invalid time.
 
     A student's own due date (an extension) replaces the assignment's. For a group, the latest due date counts.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return Metadata()
+        return None, None
     if not isinstance(values, dict):
-        return Metadata()
+        return None, None
     users = values.get("users")
     own = [_due(user) for user in users if isinstance(user, dict)] if isinstance(users, list) else []
     given = [due for due in own if due is not None] or [due for due in [_due(values)] if due is not None]
-    return Metadata(_moment(values.get("created_at")), max(given, default=None))
+    return _moment(values.get("created_at")), max(given, default=None)
 
 
 def _due(values: Mapping[str, object]) -> datetime | None:
@@ -98,6 +80,8 @@ CONTAINER = Container(
     limit_variable="GPT149_GRADESCOPE_LIMIT_S",
     image="setup.sh",
 )
+#: Command `python -m grader gradescope [DIR]`.
+main = partial(container.main, CONTAINER)
 
 
 if __name__ == "__main__":

@@ -170,10 +170,12 @@ def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
     return next((_value(each) for each in known if each.startswith("email:") and each.casefold() in own), "")
 
 
-def shown(names: Iterable[str]) -> str:
-    """Join all names into one line. Use semicolons if a name has a comma, such as Canvas's "Last, First"."""
+def listed(what: str, names: Sequence[str]) -> str:
+    """Return one line "WHAT (number of names): names"; "" without names. Names are separated by semicolons if one has a
+    comma, such as Canvas's "Last, First"."""
     lines = [one_line(name, 200) for name in names]
-    return ("; " if any("," in name for name in lines) else ", ").join(lines)
+    comma = "; " if any("," in name for name in lines) else ", "
+    return f"{what} ({len(lines)}): {comma.join(lines)}" if lines else ""
 
 
 def _value(identity: str) -> str:

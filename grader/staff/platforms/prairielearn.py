@@ -8,7 +8,7 @@ without building a new image. The kit deducts no points for lateness: PrairieLea
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from grader.report import prairielearn as renderer
@@ -18,11 +18,6 @@ from grader.staff.platforms.container import Container
 GRADE = Path("/grade")
 TIMEOUT_S = 600
 """PrairieLearn's maximum time limit for a grader, in seconds; its default is 30 s."""
-
-
-def main(where: Path | Sequence[str] = GRADE, limit_s: float | None = None) -> int:
-    """Run `python -m grader prairielearn [DIR]`. Return the exit code of `container.main`."""
-    return container.main(CONTAINER, where, limit_s)
 
 
 CONTAINER = Container(
@@ -38,6 +33,8 @@ CONTAINER = Container(
     limit_variable="GPT149_PRAIRIELEARN_LIMIT_S",
     image="image/Dockerfile",
 )
+#: Command `python -m grader prairielearn [DIR]`.
+main = partial(container.main, CONTAINER)
 
 
 if __name__ == "__main__":

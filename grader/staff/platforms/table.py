@@ -21,9 +21,8 @@ from grader.core.harmless import one_line
 from grader.core.quantities import shortened
 from grader.report.classroom50 import LARGEST_BYTES as LARGEST_CLASSROOM50_BYTES
 from grader.report.prairielearn import LARGEST_BYTES
-from grader.staff.platforms import gradebook, gradescope, prairielearn
+from grader.staff.platforms import gradebook, prairielearn
 from grader.staff.platforms.cells import Row, Table
-from grader.staff.platforms.container import Container
 from grader.staff.platforms.gradebook import Asked, Gradebook, Target
 from grader.staff.platforms.matching import Listed, email, folder
 
@@ -182,8 +181,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Platform:
-    """One platform. The texts are printed by `grader platforms NAME`: see `whole`. `container` and `gradebook` are None
-    if the platform has no such feature. `release` describes the files that `release --platform NAME` writes.
+    """One platform. The texts are printed by `grader platforms NAME`: see `whole`. `gradebook` is None if the platform
+    has none. `release` describes the files that `release --platform NAME` writes.
     """
 
     name: str
@@ -194,7 +193,6 @@ class Platform:
     shown: str
     limits: Limits
     command: str
-    container: Container | None = None
     gradebook: Gradebook | None = None
     release: str = ""
 
@@ -211,7 +209,6 @@ PLATFORMS = (
         shown=AS_FEEDBACK + "; hidden cases in full and flags in tests that only the staff sees",
         limits=Limits(seconds=600, cpus="CPUs and memory as configured in Gradescope"),
         command="release --out DIST; in the container: gradescope",
-        container=gradescope.CONTAINER,
         release="handout.zip and autograder.zip",
     ),
     Platform(
@@ -249,7 +246,6 @@ PLATFORMS = (
             cpus="CPUs as configured in PrairieLearn",
         ),
         command="release --platform prairielearn; in the container: prairielearn",
-        container=prairielearn.CONTAINER,
         release="handout.zip and a folder with a question and its image",
     ),
     Platform(

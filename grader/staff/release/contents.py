@@ -188,7 +188,8 @@ def kit(
             f"{config}: a release needs the file with hidden cases, which extends the one for students"
         )
     masters = _masters(assignment, master)
-    text = text or _first(assignment.lab_folder / "handout.md", root / "docs" / "handout.md")
+    own = assignment.lab_folder / "handout.md"
+    text = text or (own if own.is_file() else root / "docs" / "handout.md")
     writeup = writeup or _writeup(root, assignment)
     for path in (*masters.values(), text, writeup):
         if path is not None and not path.is_file():
@@ -226,11 +227,6 @@ def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}
     return {name: labs.master(assignment.lab_folder, name) for name in assignment.sources}
-
-
-def _first(*paths: Path) -> Path:
-    """Return the first of these paths that is a file, else the last one."""
-    return next((path for path in paths if path.is_file()), paths[-1])
 
 
 def _writeup(root: Path, assignment: Assignment) -> Path | None:
@@ -409,7 +405,3 @@ def texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
 def _file(path: Path) -> File:
     content = path.read_bytes()
     return File(content, executable=path.name == f"{imports.SCRIPT}.py", origin=str(path))
-
-
-def total_bytes(files: Files) -> int:
-    return sum(len(file.content) for file in files.values())

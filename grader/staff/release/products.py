@@ -46,10 +46,6 @@ class Made:
     folders: Mapping[str, Files] = field(default_factory=dict)
 
 
-def _nothing(kit: Kit) -> dict[str, File]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Product:
     """Functions that make and test one platform's release. `in_handout` returns files to add to the handout. `rest`
@@ -57,7 +53,7 @@ class Product:
 
     rest: Callable[[Kit, bytes], Made]
     prove: Callable[[ProofSetup, Made], None]
-    in_handout: Callable[[Kit], dict[str, File]] = _nothing
+    in_handout: Callable[[Kit], dict[str, File]] = lambda kit: {}
     folder: str = ""
     """Name of the folder that the release writes; "" if it writes only archives."""
 

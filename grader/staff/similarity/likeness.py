@@ -291,7 +291,8 @@ def main(arguments: list[str]) -> int:
         members = ", ".join(words.line(name) for name in group.members)
         print(f"same wrong outputs on {len(group.cases)} {kind} inputs of {group.part}: {members}")
     for pair in shown:
-        print(f"{pair.likeness:6.1%}  {words.line(pair.left)}  {words.line(pair.right)}" + _only(pair))
+        alone = f"  ({one_line(pair.function, 60)} alone)" if pair.function else ""
+        print(f"{pair.likeness:6.1%}  {words.line(pair.left)}  {words.line(pair.right)}{alone}")
     print(*said, sep="\n", end="\n" if said else "")
     discounted = ", ".join(map(str, starters))
     print(
@@ -301,10 +302,6 @@ def main(arguments: list[str]) -> int:
         + "\nSimilarity is a sign for a person to check; it never changes points."
     )
     return EXIT_PASS
-
-
-def _only(pair: Pair) -> str:
-    return f"  ({one_line(pair.function, 60)} alone)" if pair.function else ""
 
 
 def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:

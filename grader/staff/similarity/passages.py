@@ -83,7 +83,8 @@ def winnow(hashes: list[int]) -> dict[int, list[int]]:
 @dataclass(frozen=True)
 class Prints:
     """Fingerprints of one source, without the starter's. `whole` are from tokens with all names equal, `named` from
-    tokens with their names. `functions` has both kinds for each function. `own` is the result of `own_tokens`."""
+    tokens with their names. `functions` has both kinds for each function. `own` is the number of the source's tokens
+    outside of all runs of GRAM tokens that the starter has, too."""
 
     whole: frozenset[int]
     named: frozenset[int]
@@ -106,12 +107,8 @@ def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: f
                 if at >= 0 and found.starts[place] < placed[at][1]:
                     of_function[at].add(value)
     functions = tuple((name, frozenset(own)) for (_, _, name), own in zip(placed, of_function, strict=True))
-    return Prints(frozenset(chosen[0]), frozenset(chosen[1]), functions, own_tokens(found, starter))
-
-
-def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
-    """Return the number of a text's tokens outside of all runs of GRAM tokens that the starter has, too."""
-    return len(tokens.codes) - sum(_covered(grams(tokens.codes), starter, len(tokens.codes)))
+    own = len(found.codes) - sum(_covered(grams(found.codes), starter, len(found.codes)))
+    return Prints(frozenset(chosen[0]), frozenset(chosen[1]), functions, own)
 
 
 def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[SharedRegion, ...]:

@@ -238,7 +238,7 @@ def _meaning(raw: list[_Raw]) -> list[_Raw]:
             # Treat `(f)(x)` as the call `f(x)`.
             is_name = not is_kept and len(found) == start + 1 and _is_own_name(found[-1])
             before = found[-1] if is_name else token
-        elif begins and (word == ";" or (following[0] == ";" and _is_value(token))):
+        elif begins and (word == ";" or (following[0] == ";" and kind in (NAME, NUMBER))):
             before = (kind, ";", 0, 0)
         elif word == "+" and not ends_value:
             continue
@@ -252,10 +252,6 @@ def _meaning(raw: list[_Raw]) -> list[_Raw]:
 
 def _is_own_name(token: _Raw) -> bool:
     return token[0] == NAME
-
-
-def _is_value(token: _Raw) -> bool:
-    return token[0] in (NAME, NUMBER)
 
 
 def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool) -> bool:
