@@ -234,14 +234,12 @@ def judge(given: argparse.Namespace) -> int:
         if len(result.parts) > 1 and not given.sanitize:
             terminal.scoreboard(result, scored)
     if given.github:
-        root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
         from grader.backends.native import ispc
 
         files = {assignment.source: source}
         files |= {name: source.parent / name for name in (*assignment.beside(source.name), ispc.SOURCE)}
         files |= pythontree.members(source)
-        sources = github.sources(files, files, root)
-        github.publish(assignment, result, scored, sources)
+        github.publish(assignment, result, scored, github.sources(files, files))
     if INSTALLED and source.resolve().is_relative_to(ROOT):
         lab = f" --lab {assignment.lab_folder.name}" if assignment.lab_folder.name != labs.main() else ""
         terminal.say(

@@ -23,8 +23,8 @@ from grader.core.errors import KitError
 from grader.staff.classroom import ledger
 from grader.staff.classroom.worker import calibrated
 from grader.staff.cluster import local, node, proof, tasks
+from grader.staff.cluster.executor import named, needs, room_of
 from grader.staff.cluster.local import Address, LocalMachines, connect, cores_of, parse
-from grader.staff.cluster.machines import named, needs, room_of
 
 distributed = pytest.importorskip("distributed")
 LOCAL = "cluster.local"
@@ -147,6 +147,7 @@ from pathlib import Path
 from grader.assignment.loading import load
 from grader.staff.classroom.executor import Job
 from grader.staff.cluster import proof
+from grader.staff.cluster.executor import named, needs, room_of
 from grader.staff.cluster.local import Address
 from grader.staff.cluster.executor import ClusterExecutor
 assignment = load(Path(sys.argv[2]))

@@ -220,17 +220,21 @@ def _points(score: Score, part_id: str) -> float:
     return line.points if line else 0.0
 
 
-def sources(files: Mapping[str, Path], places: Mapping[str, Path], root: Path) -> Sources:
+def sources(files: Mapping[str, Path], places: Mapping[str, Path]) -> Sources:
     """Return the student's files. `files` are the paths to read, by file name in the assignment, the source first.
 
-    `places` are the paths of the same files in the student's folder. Files outside of `root`, the repository, get no
-    path.
+    `places` are the paths of the same files in the student's folder. Files outside of `repository()` get no path.
     """
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         for k, (name, path) in enumerate(files.items())
         if k == 0 or path.is_file()
     }
-    root = root.resolve()
+    root = repository().resolve()
     inside = {name: path.resolve() for name, path in places.items() if path.resolve().is_relative_to(root)}
     return Sources(texts, {name: path.relative_to(root).as_posix() for name, path in inside.items()})
+
+
+def repository() -> Path:
+    """Return the folder that the variable GITHUB_WORKSPACE names, by default the working directory."""
+    return Path(os.environ.get("GITHUB_WORKSPACE") or ".")

@@ -142,13 +142,12 @@ _COMMENT_START, _COMMENT_END = "<!--", "-->"
 class Region:
     """One region: `kind` is "answer" or "table", `body` the text between its markers.
 
-    `line` is the number of the first marker's line, from 1. The body is text[start:end] of the write-up.
+    The body is text[start:end] of the write-up.
     """
 
     kind: str
     name: str
     body: str
-    line: int
     start: int
     end: int
 
@@ -205,7 +204,7 @@ def regions(text: str) -> list[Region]:
         elif opened is None:
             raise UsageError(f"line {number}: <!-- end -->, but no region is open")
         else:
-            found.append(Region(opened[1], opened[2], text[start:place], opened_line, start, place))
+            found.append(Region(opened[1], opened[2], text[start:place], start, place))
             opened = None
         place += len(line)
     if opened is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from grader.report import result_json, student, words
 from grader.report.charts import rounds
 from grader.report.html import document
 from grader.report.student import StudentView
-from grader.sandbox import Sandbox, choose
+from grader.sandbox import choose
 from grader.staff import options
 from grader.staff.classroom import byhand, changes, fingerprints, gradebook, ledger
 from grader.staff.classroom.fingerprints import Fingerprints
@@ -138,30 +138,20 @@ def _of(result: SubmissionResult, part_id: str) -> PartResult | None:
 MOST_ROUNDS = 50
 
 
-@dataclass(frozen=True)
-class Judge:
-    """Settings shared by all rounds. `timing`: measure times."""
-
-    assignment: Assignment
-    source: Path
-    calibration: Path
-    timing: bool
-    box: Sandbox
-
-    def round(self, submission_id: str) -> Round:
-        at, before = ledger.now(), os.getloadavg()[0]
-        result = bounded(self._judged(self.source), submission_id)
-        beside = self._judged(self.calibration)
-        values = result_json.to_dict(beside, score.score(self.assignment, beside))
-        trouble = calibrated(values, is_unfit(beside))
-        if is_unfit(result) and not trouble:
-            trouble = "the machine was too unsteady: the reference differs from itself"
-        load = round(before, 2), round(os.getloadavg()[0], 2)
-        return Round(at, load, result, beside, score.score(self.assignment, result).earned, trouble)
-
-    def _judged(self, source: Path) -> SubmissionResult:
-        wanted = options(self.assignment, self.timing)
-        return evaluate(self.assignment, source, self.assignment.select("all"), wanted, sandbox=self.box)
+def _round(
+    assignment: Assignment,
+    judged: Callable[[Path], SubmissionResult],
+    source: Path,
+    calibration: Path,
+    submission_id: str,
+) -> Round:
+    at, before = ledger.now(), os.getloadavg()[0]
+    result, beside = bounded(judged(source), submission_id), judged(calibration)
+    trouble = calibrated(_plain(assignment, beside), is_unfit(beside))
+    if is_unfit(result) and not trouble:
+        trouble = "the machine was too unsteady: the reference differs from itself"
+    load = round(before, 2), round(os.getloadavg()[0], 2)
+    return Round(at, load, result, beside, score.score(assignment, result).earned, trouble)
 
 
 def run(
@@ -196,11 +186,15 @@ def run(
         box.protect(folder)
         master = calibration or labs.master(assignment.lab_folder, assignment.source)
         sources = _sources(assignment, folder / entry.submission_id, master, book.scratch)
-        judge = Judge(assignment, *sources, history.runs[-1].timing and timing, box)
+        wanted = options(assignment, history.runs[-1].timing and timing)
+
+        def judged(source: Path) -> SubmissionResult:
+            return evaluate(assignment, source, assignment.select("all"), wanted, sandbox=box)
+
         print(f"appeal of {entry.submission_id}: {rounds} rounds, each with calibration by {master.name}")
         made = []
         for k in range(rounds):
-            made.append(judge.round(entry.submission_id))
+            made.append(_round(assignment, judged, *sources, entry.submission_id))
             print(line(k, made[-1]), flush=True)
         chosen = middle(made)
         appeal = Appeal(
@@ -292,7 +286,7 @@ def _accept(book: Ledger, assignment: Assignment, history: History, record: Reco
     by_hand = byhand.read(book.folder, None, history, assignment, gradebook.ids_of(history))
     before = changes.before(book.folder, [record.submission_id])
     result = appeal.rounds[appeal.chosen].result
-    values = result_json.to_dict(result, score.score(assignment, result))
+    values = _plain(assignment, result)
     prints = record.fingerprints
     now = Fingerprints(prints.source, assignment.fingerprint, appeal.kit, prints.settings)
     book.finish(
@@ -334,5 +328,5 @@ def files(assignment: Assignment, appeal: Appeal) -> dict[str, str]:
     return {f"{name}.json": json.dumps(record, indent=1) + "\n", f"{name}.html": text}
 
 
-def _plain(assignment: Assignment, result: SubmissionResult) -> object:
+def _plain(assignment: Assignment, result: SubmissionResult) -> dict[str, Any]:
     return result_json.to_dict(result, score.score(assignment, result))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -85,9 +84,8 @@ def run(
 
 def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
     """Return the student's files with paths relative to $GITHUB_WORKSPACE or, if unset, to the working directory."""
-    root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
     given = path if path.is_file() else path / only.origin
-    found = given if only.origin and given.is_file() else root / assignment.source
+    found = given if only.origin and given.is_file() else github.repository() / assignment.source
     names = (assignment.source, *companions_of(assignment.source))
     places = {name: found.parent / name for name in names} | {assignment.source: found}
     files = (
@@ -96,4 +94,4 @@ def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
         else {assignment.source: path / assignment.source}
     )
     imported = pythontree.members(found) if found.is_file() else {}
-    return github.sources({**files, **imported}, {**places, **imported}, root)
+    return github.sources({**files, **imported}, {**places, **imported})

@@ -38,6 +38,7 @@ from grader.sandbox import Sandbox
 from grader.staff import options
 
 Need = Literal["core", "machine"]
+Say = Callable[[Mapping[str, Any]], None]
 LOOK_S = 0.02
 """Interval in seconds at which a worker that waits to time a part looks for a free core. Timings take over 1 s."""
 
@@ -252,9 +253,7 @@ class PhaseClock:
 class Worker:
     """Grader of one submission after the other. `say` sends a message for each phase and result to the judge."""
 
-    def __init__(
-        self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]
-    ) -> None:
+    def __init__(self, settings: Settings, assignment: Assignment, say: Say) -> None:
         self.settings, self.assignment, self.say = settings, assignment, say
         self.slot = Slot(Path(settings.slot), settings.cores, alone=settings.timings_alone)
         self.box = Sandbox(**settings.sandbox)
@@ -343,7 +342,7 @@ class Worker:
         return Zygote(sandbox=self.box, at_once=False)
 
 
-def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
+def serve(requests: BinaryIO, say: Say) -> None:
     """Read the settings, then serve jobs until the input ends. Raises UsageError if the assignment file has changed."""
     settings = Settings(**json.loads(requests.readline()))
     assignment = load(Path(settings.config), settings.seed)
@@ -372,24 +371,30 @@ def _end(_signal: int, _frame: object) -> None:
     raise SystemExit(0)
 
 
-def main() -> None:
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    procfs.end_with_parent(signal.SIGTERM)
-    if os.getppid() != int(sys.argv[1]):
-        return  # The judge died before `end_with_parent` was called, so no signal will come.
-    # Move the pipes away from descriptors 0 and 1: printed text must not mix with replies, and child processes must not
-    # inherit the pipes.
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+def replies() -> Say:
+    """Return a function that sends a message as a JSON line to the standard output. From now on, printed text goes to
+    the standard error, so that it cannot mix with messages. Child processes do not inherit the pipe."""
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 
     def say(message: Mapping[str, Any]) -> None:
         answers.write(json.dumps(message, allow_nan=False).encode() + b"\n")
         answers.flush()
 
+    return say
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    procfs.end_with_parent(signal.SIGTERM)
+    if os.getppid() != int(sys.argv[1]):
+        return  # The judge died before `end_with_parent` was called, so no signal will come.
+    # Child processes must not inherit the pipe of requests.
+    requests = os.fdopen(os.dup(0), "rb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
-        serve(requests, say)
+        serve(requests, replies())
     except (KitError, UsageError) as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(3)

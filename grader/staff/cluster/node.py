@@ -33,7 +33,7 @@ from grader.core import machine, plainfile, procfs, removal
 from grader.core.errors import KitError, UsageError
 from grader.judge.regrade import Rest
 from grader.staff.classroom.executor import Done, Event, Failed, Job, LocalExecutor, Phase, silence_limits
-from grader.staff.classroom.worker import Settings
+from grader.staff.classroom.worker import Say, Settings, replies
 from grader.staff.cluster import proof
 from grader.staff.cluster.proof import Kit
 from grader.submission.ids import is_id
@@ -51,7 +51,7 @@ IDLE_S = 900.0
 class Node:
     """The jobs of one judge's run on this machine, and the executor that runs them. `say` sends a message."""
 
-    def __init__(self, start: Mapping[str, Any], say: Any) -> None:
+    def __init__(self, start: Mapping[str, Any], say: Say) -> None:
         self.kit, self.name, self.say = Kit(**start["kit"]), str(start["name"]), say
         self.workers = int(start["workers"])
         self.command: list[str] = start["command"]
@@ -195,13 +195,7 @@ def slot_folder() -> Path:
 def serve() -> None:
     """Read requests from standard input, judge jobs and write answers to standard output until the input ends."""
     requests = Requests(0)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-
-    def say(message: Mapping[str, Any]) -> None:
-        answers.write(json.dumps(message, allow_nan=False).encode() + b"\n")
-        answers.flush()
-
+    say = replies()
     node = Node(requests.wait(), say)
     try:
         say(node.facts(thorough=not node.command))

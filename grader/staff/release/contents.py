@@ -33,11 +33,10 @@ _REGULAR_FILE = 0o100000
 
 @dataclass(frozen=True)
 class File:
-    """One file of an archive. `executable`: its mode is 755, else 644. `origin` names its source, for messages."""
+    """One file of an archive. `executable`: its mode is 755, else 644."""
 
     content: bytes
     executable: bool = False
-    origin: str = ""
 
 
 #: Files by their path in the archive, with forward slashes.
@@ -256,9 +255,9 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
         files["writeup_template.md"] = _file(kit.writeup)
     files[f"configs/{CONFIG}"] = _file(kit.public)
     for name, text in kit.starters.items():
-        files[name] = File(text.encode(), origin=str(kit.masters[name]))
+        files[name] = File(text.encode())
     for path, content in compiled.items():
-        files[path] = File(content, executable=not path.endswith(".o"), origin=path)
+        files[path] = File(content, executable=not path.endswith(".o"))
     return files
 
 
@@ -320,7 +319,7 @@ def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"
     text = package.read_text(encoding="utf-8").replace(f'"{labs.main()}"', f'"{kit.lab.name}"')
-    return {**files, f"{labs.PACKAGE}/__init__.py": File(text.encode(), origin=str(package))}
+    return {**files, f"{labs.PACKAGE}/__init__.py": File(text.encode())}
 
 
 # ---- the autograder
@@ -334,7 +333,7 @@ def autograder(kit: Kit) -> dict[str, File]:
     rooms = imports.closure(kit.root, [*wanted, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.staff.release",))})
     files |= _lab_sources(kit, lab)
-    files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
+    files["not_started.json"] = File(_not_started(kit.assignment))
     for path in (*kit.reference_sources, *kit.program_sources):
         own = kit.elsewhere is not None and path.is_relative_to(kit.elsewhere)
         place = (
@@ -357,7 +356,7 @@ def configs(kit: Kit) -> dict[str, File]:
     above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())
     return {
         f"configs/{CONFIG}": _file(kit.public),
-        f"configs/hidden/{CONFIG}": File(above, origin=str(kit.config)),
+        f"configs/hidden/{CONFIG}": File(above),
     }
 
 
@@ -384,7 +383,7 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
 
 def _note() -> File:
     """Return the file with the kit's commit, which results name. An unpacked archive has no git folder to read."""
-    return File(f"{version.commit()}\n".encode(), origin=version.NOTE)
+    return File(f"{version.commit()}\n".encode())
 
 
 def _is_data(path: Path) -> bool:
@@ -398,10 +397,10 @@ def texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
         text = path.read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace(f"{{{word}}}", value)
-        files[path.name] = File(text.encode(), executable=text.startswith("#!"), origin=str(path))
+        files[path.name] = File(text.encode(), executable=text.startswith("#!"))
     return files
 
 
 def _file(path: Path) -> File:
     content = path.read_bytes()
-    return File(content, executable=path.name == f"{imports.SCRIPT}.py", origin=str(path))
+    return File(content, executable=path.name == f"{imports.SCRIPT}.py")

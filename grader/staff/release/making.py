@@ -40,9 +40,10 @@ def release(
     first failure, and KitError if this machine cannot build or judge.
     """
     product = products.PRODUCTS[platform]
-    place = products.place(platform, out)
-    if place is not None and place.exists():
-        raise UsageError(f"{place} exists already: remove it, or name another folder with --out")
+    if product.folder and (out / product.folder).exists():
+        raise UsageError(
+            f"{out / product.folder} exists already: remove it, or name another folder with --out"
+        )
     with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         refuse_unnamed(kit)

@@ -120,7 +120,7 @@ def _prove_github(bench: ProofSetup, made: Made) -> None:
 
 def _classroom50(kit: Kit, handout: bytes) -> Made:
     files = {
-        name: File(content, origin=name)
+        name: File(content)
         for name, content in (
             (BUNDLE_SCRIPT, Path(bundled.__file__).read_bytes()),
             (bundled.HANDOUT, handout),
@@ -128,9 +128,7 @@ def _classroom50(kit: Kit, handout: bytes) -> Made:
         )
     }
     folder = {f"autograders/{kit.assignment.id}/{name}": file for name, file in files.items()}
-    folder["assignment.json"] = File(
-        json.dumps(assignment_block(kit), indent=2).encode() + b"\n", origin="assignment.json"
-    )
+    folder["assignment.json"] = File(json.dumps(assignment_block(kit), indent=2).encode() + b"\n")
     return Made({HANDOUT: handout}, {"classroom50": folder})
 
 
@@ -188,20 +186,19 @@ def _prairielearn(kit: Kit, handout: bytes) -> Made:
         **contents.autograder(kit),
         ENTRY: made[ENTRY],
         "not_started.json": File(
-            json.dumps(renderer.ungradable(renderer.NOT_STARTED), indent=1).encode() + b"\n",
-            origin="results.json without the kit",
+            json.dumps(renderer.ungradable(renderer.NOT_STARTED), indent=1).encode() + b"\n"
         ),
     }
     question = {
-        "info.json": File(json.dumps(info(kit), indent=2).encode() + b"\n", origin="info.json"),
+        "info.json": File(json.dumps(info(kit), indent=2).encode() + b"\n"),
         "question.html": made["question.html"],
-        "clientFilesQuestion/handout.zip": File(handout, origin=HANDOUT),
+        "clientFilesQuestion/handout.zip": File(handout),
         **{f"tests/{path}": file for path, file in contents.configs(kit).items()},
     }
     folder = {f"questions/{kit.assignment.id}/{path}": file for path, file in question.items()}
     folder |= {
         "image/Dockerfile": made["Dockerfile"],
-        f"image/{AUTOGRADER}": File(packed(files), origin=AUTOGRADER),
+        f"image/{AUTOGRADER}": File(packed(files)),
     }
     return Made({HANDOUT: handout}, {"prairielearn": folder})
 
@@ -274,9 +271,3 @@ PRODUCTS: Mapping[str, Product] = {
     "classroom50": Product(_classroom50, _prove_classroom50, _gitignore, folder="classroom50"),
     "prairielearn": Product(_prairielearn, _prove_prairielearn, folder="prairielearn"),
 }
-
-
-def place(platform: str, out: Path) -> Path | None:
-    """Return the folder that a platform's release writes in `out`, or None if it writes only archives."""
-    name = PRODUCTS[platform].folder
-    return out / name if name else None

@@ -36,13 +36,12 @@ SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_d
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """One wrong output, by its digest. `hidden`: the case is hidden. `code` and `words` are the diagnosis."""
+    """One wrong output, by its digest. `hidden`: the case is hidden. `words` is the diagnosis."""
 
     part: str
     case: str
     hidden: bool
     digest: str
-    code: str
     words: str
 
 
@@ -68,8 +67,8 @@ def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
             if case.get("ok") or not digest or {code, about.get("code")} & SAYS_NOTHING:
                 continue
             hidden = bool(case.get("hidden"))
-            texts = (part["id"], case["name"], digest, code, about.get("message") or "")
-            if not all(isinstance(text, str) for text in texts):
+            texts = (part["id"], case["name"], digest, about.get("message") or "")
+            if not all(isinstance(text, str) for text in (*texts, code)):
                 raise TypeError("not a result of this kit")
             found.append(WrongOutput(*texts[:2], hidden, *texts[2:]))
     return found
