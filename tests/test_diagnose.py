@@ -121,6 +121,13 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
         lambda x: attend(x, of_tiles(x, 16, of=lambda part: part.log().cumsum(3)))),
     "last of tiles of 16 left out": ("tile_end",
         lambda x: attend(x, of_tiles(x, 16, of=lambda part: zeroed(part, np.s_[..., -1])).log())),
+    "product of the last key": ("block_overwritten",
+        lambda x: torch.softmax(scores(x), 3)[..., -1:] @ x["V"][:, :, -1:]),
+    "last key alone": ("last_block_only", lambda x: attend(x, scores(x), slice(-1, None))),
+    "weight of the last key for the sum": ("last_block_sum",
+        lambda x: scores(x).exp() @ x["V"] / scores(x)[..., -1:].exp()),
+    "score of the last channel": ("score_overwritten",
+        lambda x: attend(x, x["Q"][..., -1:] @ x["K"][..., -1:].mT)),
     "maximum forgotten in O": ("maximum_not_rescaled", running_maximum),
     "maximum of the keys so far": ("maximum_so_far",
         lambda x: attend(x, scores(x) - scores(x).cummax(3).values)),
@@ -215,6 +222,8 @@ def test_a_range_of_rows_is_named_with_its_tile() -> None:
     for shape, start, end, codes, words in (
         (RAGGED, 96, 97, ("remainder_tile", "row_range"), ()),
         (ODD, 48, 61, ("remainder_tile",), ("16", "48")),
+        # The last full tile of 20 ends here, but the tiles have 7 and 11 rows.
+        (ODD, 40, 61, ("row_range",), ("only the rows from 40 to the end (60) are wrong",)),
         (LARGE, 256, 384, ("row_range",), ("one of 8 threads",)),
     ):
         x = make_inputs("random", shape, 1)

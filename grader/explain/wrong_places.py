@@ -80,6 +80,9 @@ class _Describing:
         contiguous = count == last - first + 1
         if contiguous and last == size - 1:
             tiles = likely_tiles(first, size, self.tiles)
+            if self.tiles:
+                # Beside the assignment's own lengths, only powers of two are likely.
+                tiles = [tile for tile in tiles if tile in self.tiles or tile.bit_count() == 1]
             # Without tiles in the assignment, a single wrong row means a loop that ends too soon.
             if tiles and (count > 1 or self.tiles):
                 which = (

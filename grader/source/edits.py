@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import combinations, islice, pairwise
 
 from grader.source.cpptext import Definition, blanked, definitions
 from grader.source.edited_source import EXTREME, Edit, insertion, ranked_edit
@@ -43,6 +43,8 @@ MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 _LEAVES = re.compile(r"\b(?:continue|break|return)\s*;")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
+#: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
+_FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Za-z_]\w*)\s*(?=\])")
 _FOR = re.compile(
     r"\bfor\s*\(" r"[\w:\s]*?\b(\w+)\s*=([^;]*);\s*\1\s*<\s*([^;&|]+);(?:\s*\1\s*\+=\s*([^;)]+)|[^;)]*)"
 )
@@ -99,6 +101,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             _moves,
             _own_loops,
             _exchanged_loops,
+            _exchanged_names,
             _kept,
             _conditions,
             _missing_conditions,
@@ -201,6 +204,11 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if pair[1] != pair[2]:
             places = ((*pair.span(1), pair[2]), (*pair.span(2), pair[1]))
             yield 1, Edit(line_of(code, pair.start()), pair[0], f"[{pair[2]}][{pair[1]}]", places)
+    for flat in _FLAT_INDEX.finditer(code, begin, end):
+        index = f"{flat[3]} * {flat[2]} + {flat[1]}"
+        if flat[1] != flat[3]:
+            ends = [insertion(flat.start(1), f"(@ ? {index} : "), insertion(flat.end(3), ")")]
+            yield ranked_edit(code, 1, flat.start(1), flat[0].strip(), index, ends)
     for one in EXTREME.finditer(code, begin, end):
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
         yield 0, Edit(line_of(code, one.start()), one[0], new, ((one.start(), one.end(), new),))
@@ -450,6 +458,43 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
             places += [insertion(loop[1], kept + new), insertion(loop[2], " } }")]
         words = f"with this loop over {other} and the loop of line {line_of(code, direct[0][0])} over {name}"
         yield ranked_edit(code, 1.2, at, name, other, places, words)
+
+
+def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that exchange two integers between expressions of the same form: first values, or steps of loops.
+
+    One edit exchanges Br and Bc in `Tc = N / Br, Tr = N / Bc`.
+    """
+    steps = [one.span(1) for one in re.compile(r"\+=\s*(\w+)(?=\s*\))").finditer(code, begin, end)]
+    alike = {"": steps}
+    """Spans of expressions by their form: the text with "w" in place of each word; "" for steps of loops."""
+    for each in known:
+        if begin <= each.begin < end and is_whole(each.kind):
+            set_ = re.compile(rf"\b{each.name}\s*=(?!=)\s*")
+            for name in list(set_.finditer(code, max(begin, each.begin - 200), each.begin))[-1:]:
+                form = WORD.sub("w", code[name.end() : each.begin])
+                alike.setdefault(form, []).append((name.end(), each.begin))
+    alike.pop("w", None)
+    pairs = [pair for same in alike.values() for pair in islice(combinations(same, 2), MOST_STATED)]
+    for spans in pairs:
+        texts, scopes = [code[at:last] for at, last in spans], [in_scope(known, at) for at, _ in spans]
+        line, other = (line_of(code, at) for at, _ in spans)
+        for old, new in dict.fromkeys(zip(*map(WORD.findall, texts), strict=True)):
+            if old == new or not all(
+                is_whole(scope.get(name, "")) for name in (old, new) for scope in scopes
+            ):
+                continue
+            changed = (
+                re.sub(rf"\b{a}\b", b, text) for text, a, b in zip(texts, (old, new), (new, old), strict=True)
+            )
+            places = [
+                each
+                for (at, last), text in zip(spans, changed, strict=True)
+                for each in (insertion(at, f"(@ ? {text} : "), insertion(last, ")"))
+            ]
+            words, note = f"{new} in place of {old}", f"{old} in place of {new}"
+            shown = f"{words}, and {note} in line {other}"
+            yield 1.0, Edit(line, old, new, tuple(places), shown, declared=other, note=note)
 
 
 def _kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

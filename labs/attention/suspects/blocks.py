@@ -18,6 +18,12 @@ from grader.explain.wrong_places import USUAL_TILES, likely_tiles
 
 from ..scene import Scene, softmax
 
+#: Advice if a remainder is left out. The argument is the size, N or d.
+_REST = (
+    "Neither tiles ({0} / tile rounds down) nor an unrolled loop may leave out the rest: let the last tile end at {0}, "
+    "or add a loop over the rest."
+)
+
 
 def suspects(s: Scene) -> Iterator[Suspect]:
     """Yield every suspect of this file that applies to the scene, simpler ones first."""
@@ -85,7 +91,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
     for cut in _cuts(_tiles(s), n):
         count = "key" if n - cut == 1 else f"{n - cut} keys"
         where = f"The last {count} of {n}, from {cut} on, beyond the last full tile,"
-        hint = "Let the loop over tiles reach N (N / tile rounds down), and let the last tile end at N."
+        hint = _REST.format("N")
         yield _suspect(
             "remainder_keys",
             f"{where} are left out of the product with V (they are in the row sum). {hint}",
@@ -127,7 +133,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
     for cut in _cuts(_tiles(s), d):
         count = "channel" if d - cut == 1 else f"{d - cut} channels"
         which = f"The last {count} of {d}, from {cut} on, beyond the last full tile,"
-        hint = "Let the loop over tiles reach d (d / tile rounds down), and let the last tile end at d."
+        hint = _REST.format("d")
 
         def scores(s: Scene, c: int = cut) -> Array:
             return s.q[:, s.rows, :c] @ s.k[:, :, :c].mT

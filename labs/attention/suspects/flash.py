@@ -13,8 +13,8 @@ from ..scene import Scene
 Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
 
 
-_L = r"\bL\b"
-"""Pattern for the source of functions with the published update, which uses L. Other flash kernels need no L."""
+_MAXIMUM, _L = r"\b\w*max\w*\b", r"\bL\b"
+"""Patterns for the source: of functions with a maximum, and with the published update, which uses L."""
 
 
 def _replay(s: Scene, update: Update) -> Array:
@@ -104,57 +104,38 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
 )
 
 
-#: Rows for kernels that subtract a running maximum: name, words, and the update with the mistake. lij and PV are
-#: relative to the new maximum. The update's last argument is exp(old maximum - new maximum).
-_GROWTH = "is not multiplied by exp(old maximum - new maximum) when the maximum grows"
-_MAXIMUM_BUGS: tuple[tuple[str, str, Callable[..., tuple[Array, Array]]], ...] = (
-    (
-        "old_l_kept",
-        f"the old row sum {_GROWTH} (O is right)",
-        lambda o, li, lij, pv, scale: ((li * scale * o + pv) / (li + lij), li + lij),
-    ),
+#: Rows for kernels with a maximum that grows: name, sums that are not rescaled when it grows ("l": row sum, "o": O),
+#: words for the flash update, and the first words for a kernel without blocks.
+_MAXIMUM_BUGS: tuple[tuple[str, str, str, str], ...] = (
+    ("old_l_kept", "l", "the old row sum is not multiplied by {} (O is right)", "In the row sum each"),
     (
         "old_o_kept",
-        f"the old O {_GROWTH} (the old row sum is)",
-        lambda o, li, lij, pv, scale: ((li * o + pv) / (li * scale + lij), li * scale + lij),
+        "o",
+        "the old O is not multiplied by {} (the row sum is right)",
+        "In the product with V each",
     ),
     (
         "nothing_rescaled",
-        "neither the old O nor the old row sum is multiplied by exp(old maximum - new maximum) when the maximum "
-        "grows, or that factor is always 1",
-        lambda o, li, lij, pv, scale: ((li * o + pv) / (li + lij), li + lij),
+        "lo",
+        "neither the old O nor the old row sum is multiplied by {}, or that factor is always 1",
+        "Each",
     ),
 )
-
-
-def _with_maximum(s: Scene, update: Callable[..., tuple[Array, Array]]) -> Array:
-    out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
-    most = np.full_like(s.row_sum, -np.inf)
-    for start in range(0, s.keys, block):
-        scores = s.scores[:, :, start : start + block]
-        now = np.maximum(most, scores.max(2, keepdims=True))
-        weights = np.exp(scores - now)
-        products = weights @ s.v[:, start : start + block]
-        out, li = update(out, li, weights.sum(2, keepdims=True), products, np.exp(most - now))
-        most = now
-    return out
-
-
+_SCALE = "exp(old maximum - new maximum) when the maximum grows"
 _SO_FAR = (
-    "Each score is reduced by the maximum of the keys so far, which grows from key to key, not by the maximum of its "
-    "whole row. Subtract the final maximum in a second loop; or, if O and the row sum are added up in the same loop, "
-    "multiply both by exp(old maximum - new maximum) when it grows."
+    "{} score is reduced by the maximum of the keys so far, which grows from key to key, not by that of its whole row. "
+    "Find the maximum in a loop of its own before; or, if there is one loop, multiply the old {} by "
+    f"{_SCALE}."
 )
-#: For each mistake of `_MAXIMUM_BUGS`, the sums that are not rescaled: "l" for the row sum, "o" for O.
-_KEPT = {"old_l_kept": "l", "old_o_kept": "o", "nothing_rescaled": "lo"}
 
 
-def _key_by_key(s: Scene, kept: str) -> Array:
-    """Return the output of an online softmax without blocks, whose maximum grows from key to key.
+def _with_maximum(s: Scene, kept: str, block: int) -> Array:
+    """Return the output of an online softmax that takes the maximum after each block of keys.
 
-    When it grows, the sums in `kept` ("o" for the output, "l" for the row sum) are not rescaled.
+    When the maximum grows, the sums in `kept` ("o" for the output, "l" for the row sum) are not rescaled.
     """
-    running = np.maximum.accumulate(s.scores, 2)
+    last = np.minimum(np.arange(s.keys) // block * block + block, s.keys) - 1
+    running = np.maximum.accumulate(s.scores, 2)[:, :, last]
     of_o, of_l = (np.exp(s.scores - (running if name in kept else running[:, :, -1:])) for name in "ol")
     return of_o @ s.v / of_l.sum(2, keepdims=True)
 
@@ -184,16 +165,14 @@ def _pv_kept(s: Scene, since: str) -> Array | None:
 
 def suspects(s: Scene) -> Iterator[Suspect]:
     """Yield every suspect of this file that applies to the scene."""
-    for name, words, _ in _MAXIMUM_BUGS:
+    for name, kept, _, where in _MAXIMUM_BUGS:
+        sums = " and ".join({"l": "row sum", "o": "O"}[each] for each in kept)
         yield Suspect(
-            *(
-                ("maximum_so_far", _SO_FAR)
-                if name == "nothing_rescaled"
-                else ("maximum_not_rescaled", f"With a maximum that grows from key to key, {words}.")
-            ),
-            lambda s, kept=_KEPT[name]: _key_by_key(s, kept),
+            "maximum_so_far" if len(kept) > 1 else "maximum_not_rescaled",
+            _SO_FAR.format(where, sums),
+            lambda s, kept=kept: _with_maximum(s, kept, 1),
             (f"{name} key by key",),
-            seen_in=r"\b\w*max\w*\b",
+            seen_in=_MAXIMUM,
         )
     block = s.shape.get("Bc", 0)
     if block < 1 or s.keys / block > 256:
@@ -207,13 +186,13 @@ def suspects(s: Scene) -> Iterator[Suspect]:
             seen_in=_L,
         )
     if block < s.keys:
-        for name, words, with_maximum in _MAXIMUM_BUGS:
+        for name, kept, words, _ in _MAXIMUM_BUGS:
             yield Suspect(
                 "maximum_not_rescaled",
-                f"In the flash update, {words}.",
-                lambda s, u=with_maximum: _with_maximum(s, u),
+                f"In the flash update, {words.format(_SCALE)}.",
+                lambda s, kept=kept: _with_maximum(s, kept, block),
                 (name,),
-                seen_in=r"\b\w*max\w*\b",
+                seen_in=_MAXIMUM,
             )
     if 0 < s.shape.get("Br", 0) < s.keys:
         yield from _rows_of_tile()
