@@ -271,6 +271,34 @@ def test_faults_of_a_file_are_reported_part_by_part(judge: Judge) -> None:
         assert said in diagnosis.message
 
 
+@pytest.mark.parametrize(
+    ("works", "source", "found"),
+    [
+        ("true", "good", (True, "")),
+        ("true", "bad", (False, "")),
+        ("false", "good", (False, devicebuild.NVCC)),
+        ("false", "bad", (False, devicebuild.NVCC)),
+    ],
+)
+def test_what_nvcc_lacks_is_not_the_students_fault(
+    works: str, source: str, found: tuple[bool, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in for nvcc rejects sources that hold "bad"; if it does not work, it rejects every source."""
+    nvcc, kernels = tmp_path / "cuda" / "bin" / "nvcc", tmp_path / "kernels.cu"
+    nvcc.parent.mkdir(parents=True)
+    error = "gcc: fatal error: cannot execute 'cc1plus'"
+    nvcc.write_text(
+        f'#!/bin/sh\nif {works} && ! grep -q bad kernels.cu; then : > kernels.so; else echo "{error}"; exit 1; fi\n'
+    )
+    nvcc.chmod(0o755)
+    kernels.write_text(source)
+    monkeypatch.setattr(devicebuild, "nvcc", lambda: str(nvcc))
+    build = devicebuild.cuda(kernels, cache=tmp_path / "cache")
+    assert (build.ok, build.waits_for) == found
+    assert (error in build.diagnostics) is not build.ok
+    assert ("no points are lost" in build.diagnostics) is bool(build.waits_for)
+
+
 def test_a_file_that_cannot_be_loaded_does_not_compile(judge: Judge) -> None:
     for text, said in (
         ("def gelu(x, y):\n    y.copy_(x\n", r"kernels\.py:2:(.|\n)*y\.copy_\(x"),

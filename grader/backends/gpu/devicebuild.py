@@ -23,6 +23,7 @@ from grader.backends.native.compilers import (
     COMPILER_MEMORY_BYTES,
     COMPILER_OUTPUT_BYTES,
     ENVIRONMENT,
+    PROBE,
     define_flags,
     digest,
     read_source,
@@ -32,7 +33,8 @@ from grader.backends.records import Build, BuildOptions
 from grader.core import filebundle, machine, objectcache, pythontree
 from grader.core.harmless import harmless
 from grader.sandbox import compiling
-from grader.sandbox.command import run_limited
+from grader.sandbox.command import Finished, run_limited
+from grader.sandbox.view import programs_folders
 
 TRITON, NVCC = "triton", "nvcc"
 LIBRARY, BUNDLE = "kernels.so", "kernels.py"
@@ -46,6 +48,12 @@ LACKING_NVCC = (
     "This machine has no working nvcc to compile CUDA: nothing is judged, and no points are lost. Install "
     "NVIDIA's CUDA toolkit, put nvcc on the PATH, and judge again."
 )
+BROKEN_NVCC = (
+    "nvcc cannot compile on this machine, not even an empty program: nothing is judged, and no points are lost. Its "
+    "first error: {error}. Judge again when `nvcc` compiles an empty file."
+)
+#: Variable with the host compiler that nvcc calls; without it, nvcc calls HOST_COMPILER.
+HOST_COMPILER_VARIABLE, HOST_COMPILER = "NVCC_CCBIN", "gcc"
 #: Architecture for which a machine without a GPU compiles, to check if a file compiles. Older GPUs are not supported.
 USUAL_ARCHITECTURE = "sm_80"
 MOST_ERRORS = 8
@@ -190,24 +198,14 @@ def cuda(source: Path, architecture: str = "", **options: object) -> Build:
     if objectcache.touch(entry):
         return _made(started, "", entry / LIBRARY, key, cached=True)
     with objectcache.workplace(cache) as place, compiling.room(wanted.sandbox, place, None) as room:
-        room.put("kernels.cu", text)
         wanted.on_step("building")
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        finished = run_limited(
-            command,
-            cwd=room.folder,
-            timeout_s=wanted.timeout_s,
-            memory_bytes=4 * COMPILER_MEMORY_BYTES,
-            output_bytes=COMPILER_OUTPUT_BYTES,
-            env={**environment, "LC_ALL": "C", "TMPDIR": str(room.folder)},
-            sandbox=wanted.sandbox,
-            read=(Path(program).resolve().parent.parent,),
-            uid=room.uid,
-        )
+        finished = _compiled(command, text, room, wanted)
         if finished.timed_out:
             message = f"nvcc was stopped after {wanted.timeout_s:.0f} s of processor time"
         else:
             message = "" if finished.returncode == 0 else errors_of(finished.output, source.name)
+        if finished.returncode != 0 and (error := _fault_of_nvcc(command, place, wanted)):
+            return _made(started, BROKEN_NVCC.format(error=error), None, key, waits_for=NVCC)
         made = room.folder / LIBRARY
         if not message and made.is_file() and made.stat().st_size > wanted.largest_bytes:
             size, most = made.stat().st_size >> 20, wanted.largest_bytes >> 20
@@ -222,6 +220,35 @@ def cuda(source: Path, architecture: str = "", **options: object) -> Build:
         (held / LIBRARY).chmod(0o644)
         objectcache.publish(held, entry)
     return _made(started, "", entry / LIBRARY, key, cpu_s=finished.cpu_s)
+
+
+def _compiled(command: list[str], text: bytes, room: compiling.Room, wanted: BuildOptions) -> Finished:
+    """Run nvcc on a text in the sandbox. It can read its own files, the system's and those of its host compiler."""
+    room.put("kernels.cu", text)
+    named = (*ENVIRONMENT, HOST_COMPILER_VARIABLE)
+    host = shutil.which(os.environ.get(HOST_COMPILER_VARIABLE) or HOST_COMPILER)
+    return run_limited(
+        command,
+        cwd=room.folder,
+        timeout_s=wanted.timeout_s,
+        memory_bytes=4 * COMPILER_MEMORY_BYTES,
+        output_bytes=COMPILER_OUTPUT_BYTES,
+        env={
+            **{name: os.environ[name] for name in named if name in os.environ},
+            "LC_ALL": "C",
+            "TMPDIR": str(room.folder),
+        },
+        sandbox=wanted.sandbox,
+        read=(Path(command[0]).resolve().parent.parent, *(programs_folders(host) if host else ())),
+        uid=room.uid,
+    )
+
+
+def _fault_of_nvcc(command: list[str], place: Path, wanted: BuildOptions) -> str:
+    """Return nvcc's first error on PROBE, a source of the kit, in a new folder; "" if nvcc compiles it."""
+    with compiling.room(wanted.sandbox, place, None) as room:
+        finished = _compiled(command, PROBE, room, wanted)
+    return errors_of(finished.output, "an empty program").splitlines()[0] if finished.returncode != 0 else ""
 
 
 def errors_of(output: bytes, name: str) -> str:
