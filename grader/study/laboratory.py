@@ -387,7 +387,7 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
         clock,
         rounds,
         intervals.coverage(rounds, intervals.interval_rank(rounds)),
-        measure.is_fit(own, measure.TimePolicy(clock)),
+        measure.is_fit(own),
         tuple(line(k, one) for k, one in enumerate(outcomes)),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import comb
 from statistics import median
 
@@ -63,15 +62,3 @@ def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
         slow += sum(p for below, p in alive.items() if below < rank)
         alive = {below: p for below, p in alive.items() if rank <= below <= look - rank}
     return slow
-
-
-@cache
-def confidence_of(schedule: tuple[int, ...]) -> float:
-    """Return the confidence that each look's interval needs, so that all looks together reach CONFIDENCE.
-
-    The returned value equals CONFIDENCE for 8 to 24 rounds, and is higher for schedules with more looks.
-    """
-    confidence, error_per_side = CONFIDENCE, (1 - CONFIDENCE) / 2
-    while false_fail_chance(schedule, confidence) > error_per_side:
-        confidence = 1 - 0.9 * (1 - confidence)
-    return confidence

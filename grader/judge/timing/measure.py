@@ -13,9 +13,8 @@ bound below it. If neither holds after the last round, the student passes with t
 
 Looks. Checking the interval after every round, and stopping at the first decisive one, would raise the error: a student
 exactly at the allowance would fail 1.95 % of the time over 8 to 24 rounds; 1 % is intended. So the interval is checked
-only after 8, 12, 18 and 24 rounds (`looks`), which gives 0.99 %. If other limits on rounds need more looks, the
-interval's confidence is raised (`confidence_of`). The 1.95 % and the 0.99 % are exact for any distribution of the
-noise, not simulated (`false_fail_chance`). Noise that lasts longer than a round makes rounds dependent, which no
+only after 8, 12, 18 and 24 rounds (LOOKS), which gives 0.99 %. The 1.95 % and the 0.99 % are exact for any distribution
+of the noise, not simulated (`false_fail_chance`). Noise that lasts longer than a round makes rounds dependent, which no
 formula covers. So rounds were resampled from recordings of a crowded two-core machine (docs/measurements.md,
 `verdicts.py`). There a student exactly at the allowance failed 0 to 7 % of the time, a copy of the reference never.
 
@@ -56,21 +55,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
-from math import ceil, sqrt
+from math import sqrt
 from statistics import median
 from typing import Any, Literal
 
 from grader.backends.kinds import CPP
 from grader.core.results import Timing
-from grader.judge.timing.intervals import Estimate, confidence_of, coverage, interval_rank, median_estimate
+from grader.judge.timing.intervals import CONFIDENCE, Estimate, coverage, interval_rank, median_estimate
 from grader.runner.calls import Round, Sample
 
 Clock = Literal["cpu", "wall"]
 
-LOOK_GROWTH = 1.5
-"""Factor from one look's number of rounds to the next look's: 8, 12, 18, 24."""
-LEAST_ROUNDS = 7
-"""Fewer rounds cannot give an interval of 98 %: even the interval from smallest to largest ratio covers less."""
+LOOKS = (8, 12, 18, 24)
+"""Numbers of rounds after which the interval is checked."""
+MIN_ROUNDS, MAX_ROUNDS = LOOKS[0], LOOKS[-1]
+WALL_CEILING = 2.0
+"""Wall times of a serial part may have a ratio up to this multiple of the allowed ratio."""
+FIT_LOW, FIT_HIGH = 0.95, 1.05
+"""Median ratios of the reference to itself at which a machine is fit in any case."""
 EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS, GROSS_ROUNDS = 3, 4, 2
 EARLY_OUTLIER_ROUNDS = 6
 """With this many rounds or more, an early pass allows one round above the allowance."""
@@ -86,43 +88,17 @@ SHORTEST_S = 1e-9
 class TimePolicy:
     """Settings for the timing of one part.
 
-    The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. The wall times of
-    a serial part may have a ratio up to `wall_ceiling` times the allowed ratio. `budget_s` limits the wall time of the
-    measured calls (see the module's text); None for no limit. If the time is not graded, at most EARLY_PASS_ROUNDS
-    rounds are made. `early_slow` comes from `grader.backends.kinds.Kind`.
+    The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. `budget_s` limits
+    the wall time of the measured calls (see the module's text); None for no limit. If the time is not graded, at most
+    EARLY_PASS_ROUNDS rounds are made. `early_slow` comes from `grader.backends.kinds.Kind`.
     """
 
     clock: Clock
     allowance_ratio: float = 1.10
     allowance_ms: float = 15.0
-    min_rounds: int = 8
-    max_rounds: int = 24
-    wall_ceiling: float = 2.0
-    fit_low: float = 0.95
-    fit_high: float = 1.05
     budget_s: float | None = 60.0
     graded: bool = True
     early_slow: tuple[float, float] = CPP.early_slow
-
-    def __post_init__(self) -> None:
-        if self.clock not in ("cpu", "wall"):
-            raise ValueError(f"clock is {self.clock!r}, not 'cpu' or 'wall'")
-        if not LEAST_ROUNDS <= self.min_rounds <= self.max_rounds:
-            raise ValueError(
-                f"rounds {self.min_rounds}..{self.max_rounds}: need {LEAST_ROUNDS} <= min <= max"
-            )
-        if self.allowance_ratio < 1 or self.allowance_ms < 0 or self.wall_ceiling < 1:
-            raise ValueError("an allowance below the reference itself cannot be met")
-        if not 0 < self.fit_low <= 1 <= self.fit_high:
-            raise ValueError(f"fitness bounds {self.fit_low}..{self.fit_high} must enclose 1")
-
-
-def looks(policy: TimePolicy) -> tuple[int, ...]:
-    """Return the numbers of rounds after which the interval is checked; the last one is `max_rounds`."""
-    rounds = [policy.min_rounds]
-    while rounds[-1] < policy.max_rounds:
-        rounds.append(min(ceil(rounds[-1] * LOOK_GROWTH), policy.max_rounds))
-    return tuple(rounds)
 
 
 # --- the verdict, by pure functions of rounds
@@ -134,7 +110,6 @@ class _View:
 
     clock: Clock
     allowance: float
-    confidence: float
     early_slow: tuple[float, float]
     reference_s: tuple[float, ...]
     student_s: tuple[float, ...]
@@ -155,7 +130,7 @@ class _View:
 
     def estimate(self) -> Estimate:
         """Return the median of the ratios and its interval."""
-        return median_estimate(self.ratios(), self.confidence)
+        return median_estimate(self.ratios())
 
     def verdict(self, *, early: bool) -> Literal["pass", "slow"] | None:
         """Return the verdict that the ratios prove, or None. `early` applies the rules under "Early ends"."""
@@ -186,8 +161,7 @@ def _view(
     """Return the rounds as one clock shows them. `ceiling` multiplies the allowance; `own`: as in `_seconds`."""
     reference_s, student_s = (_seconds(rounds, side, clock, own=own) for side in ("reference", "student"))
     allowance = max(policy.allowance_ratio, 1 + policy.allowance_ms / (1e3 * median(reference_s)))
-    confidence = confidence_of(looks(policy))
-    return _View(clock, ceiling * allowance, confidence, policy.early_slow, reference_s, student_s)
+    return _View(clock, ceiling * allowance, policy.early_slow, reference_s, student_s)
 
 
 def _fast_s(calls_s: Sequence[float]) -> float:
@@ -211,7 +185,7 @@ def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | 
     main = _view(rounds, policy, "cpu")
     if not own and not _had_its_core(rounds):
         return main, None
-    return main, _view(rounds, policy, "wall", policy.wall_ceiling, own=own)
+    return main, _view(rounds, policy, "wall", WALL_CEILING, own=own)
 
 
 def _decide(
@@ -236,25 +210,25 @@ def ratio_of(one: Round, policy: TimePolicy) -> float:
     return _views([one], policy)[0].ratios()[0]
 
 
-def is_fit(self_ratios: Sequence[float], policy: TimePolicy) -> bool:
+def is_fit(self_ratios: Sequence[float]) -> bool:
     """Return True if the machine is fit (see "Fitness" above). `self_ratios` has one ratio per round."""
     own = median_estimate(self_ratios)
     biased = not own.low <= 1 <= own.high
-    return not (biased and not policy.fit_low <= own.middle <= policy.fit_high)
+    return not (biased and not FIT_LOW <= own.middle <= FIT_HIGH)
 
 
 def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
     """Return the verdict on one or more recorded rounds.
 
-    Fewer than `min_rounds` are judged by the rules under "Early ends". Flags: "undecided" (the interval includes the
+    Fewer than MIN_ROUNDS are judged by the rules under "Early ends". Flags: "undecided" (the interval includes the
     allowance); "machine_unfit" (the verdict is "pass" then); "no_cpu_clock" (wall time decides, because a call had no
     CPU time); "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock).
     """
     if not rounds:
         raise ValueError("no verdict without a round")
-    proved, view = _decide(rounds, policy, early=len(rounds) < policy.min_rounds)
+    proved, view = _decide(rounds, policy, early=len(rounds) < MIN_ROUNDS)
     estimate = view.estimate()
-    fit = is_fit(view.self_ratios(), policy)
+    fit = is_fit(view.self_ratios())
     flags = {
         "undecided": proved is None,
         "machine_unfit": not fit,
@@ -272,9 +246,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
         student_ms=1e3 * median(view.student_s),
         ratio=estimate.middle,
         ratio_interval=(estimate.low, estimate.high),
-        ratio_confidence=min(
-            view.confidence, coverage(len(rounds), interval_rank(len(rounds), view.confidence))
-        ),
+        ratio_confidence=min(CONFIDENCE, coverage(len(rounds), interval_rank(len(rounds)))),
         rounds=len(rounds),
         clock=view.clock,
         allowance=view.allowance,
@@ -288,29 +260,29 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
 
 def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
     """Return True if the measurement is to stop: it is decided, or the rounds or the budget are used up."""
-    n, schedule = len(rounds), looks(policy)
-    if n >= (policy.max_rounds if policy.graded else EARLY_PASS_ROUNDS):
+    n = len(rounds)
+    if n >= (MAX_ROUNDS if policy.graded else EARLY_PASS_ROUNDS):
         return True
-    next_look = next(look for look in schedule if look > n)
+    next_look = next(look for look in LOOKS if look > n)
     spent_s = sum(one.wall_s for one in rounds)
     over_budget = policy.budget_s is not None and n > 0 and spent_s / n * next_look > policy.budget_s
-    if n in schedule:
+    if n in LOOKS:
         return (
             over_budget
             or _decide(rounds, policy, early=False)[0] is not None
             or not can_be_slow(rounds, policy)
         )
-    if n < policy.min_rounds:
+    if n < MIN_ROUNDS:
         verdict, view = _decide(rounds, policy, early=True)
         # Few rounds cannot prove that the machine is unfit. If they suggest it, take more rounds.
         decided = n >= (EARLY_PASS_ROUNDS if verdict == "pass" else GROSS_ROUNDS) and verdict is not None
-        return decided and is_fit(view.self_ratios(), policy)
-    return n > policy.min_rounds and not can_be_slow(rounds, policy)
+        return decided and is_fit(view.self_ratios())
+    return n > MIN_ROUNDS and not can_be_slow(rounds, policy)
 
 
 def can_be_slow(rounds: Sequence[Round], policy: TimePolicy) -> bool:
     """Return True if further rounds could still prove that the student is slow, by either clock."""
-    rank = interval_rank(policy.max_rounds, confidence_of(looks(policy)))
+    rank = interval_rank(MAX_ROUNDS)
     views = [view for view in _views(rounds, policy) if view is not None]
     return any(sum(ratio < view.allowance for ratio in view.ratios()) < rank for view in views)
 
