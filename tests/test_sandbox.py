@@ -423,8 +423,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert {tmp_path / ".venv", tmp_path / "elsewhere"} <= set(view.python_paths.__wrapped__())
     read = [tmp_path / name for name in ("usr", "bin", "sbin", ".venv")]
-    own = {"own_user_namespace": False, "own_processes": True}
-    command = tiers.bubblewrapped("bwrap", read=read, places={}, **own, scratch_bytes=1, cwd="/")
+    command = Sandbox("A", "bwrap").enclosed([], read=read, system=(), cwd="/")
     options = list(itertools.pairwise(command))
     assert ("--symlink", "usr/bin") in options
     assert ("--symlink", str(tmp_path / "usr" / "bin")) in options, "a link to a link, which is not seen"

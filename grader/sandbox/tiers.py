@@ -34,69 +34,6 @@ from grader.sandbox.limits import Limits
 ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 
 
-def bubblewrapped(
-    program: str,
-    *,
-    read: Collection[Path],
-    places: Mapping[Path, str],
-    write: Iterable[Path] = (),
-    own_user_namespace: bool,
-    own_processes: bool,
-    scratch_bytes: int,
-    cwd: str,
-    devices: Iterable[str] = (),
-    facts: Iterable[str] = (),
-    changing: Mapping[Path, str] | None = None,
-) -> list[str]:
-    """Return the words to put before a command, which then sees only these files, a bare /dev and an empty /tmp.
-
-    Args:
-        read, write: paths that the command sees under their own names, `write` with the right to write.
-        places, changing: outside paths with the names that they have inside, `changing` with the right to write.
-        own_user_namespace: True unless the caller is root: bwrap then needs a user namespace.
-        own_processes: True for a process namespace and /proc. Otherwise the command has no /proc, and it replaces the
-            process of bwrap, so that the caller can read its CPU time.
-        scratch_bytes: size of /tmp and of /dev/shm.
-        devices, facts: device files, and files about the machine. Those of `facts` in /proc are left out.
-    """
-    line = [program, "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if own_processes:
-        line += ["--unshare-pid", "--proc", "/proc"]
-    if own_user_namespace:
-        line.append("--unshare-user")
-    else:
-        line += ["--cap-drop", "ALL"]
-        for capability in ZYGOTE_CAPABILITIES:
-            line += ["--cap-add", capability]
-    line += ["--new-session", "--hostname", "runner", "--dev", "/dev"]
-    size = ["--size", str(scratch_bytes)]
-    for device in devices:
-        line += ["--dev-bind", device, device]
-    for path in facts:
-        if not path.startswith("/proc/"):
-            line += ["--ro-bind-try", path, path]
-    # /dev would be writable without a limit of size: make it read-only. /dev/shm and /tmp are writable up to a limit.
-    line += [*size, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    line += [*size, "--perms", "1777", "--tmpfs", "/tmp"]
-    for folder in dict.fromkeys(
-        [
-            *(path.parent for path in read),
-            *map(os.path.dirname, (*places.values(), *(changing or {}).values())),
-        ]
-    ):
-        # Without --dir, bwrap creates the folders above a file closed to other users.
-        line += ["--dir", str(folder)]
-    for path in read:
-        line += _seen(path, read)
-    for outside, inside in places.items():
-        line += ["--ro-bind", str(outside), inside]
-    for outside, inside in (changing or {}).items():
-        line += ["--bind", str(outside), inside]
-    for path in write:
-        line += ["--bind", str(path), str(path)]
-    return [*line, "--remount-ro", "/", "--chdir", cwd, "--"]
-
-
 def _seen(path: Path, read: Collection[Path]) -> list[str]:
     """Return the options that make a path visible: a link as a link (/bin on many systems), else a file or folder.
 
@@ -230,29 +167,52 @@ class Sandbox:
     ) -> list[str]:
         """Return the command line that runs the command in namespaces in tier A; in other tiers the command itself.
 
-        In tier A the command sees the system, Python and these paths (see `bubblewrapped`), with `card` also the
-        devices of a GPU. `system` replaces the system and Python, except for the interpreter that `lock.py` needs.
-        `own_processes`: True if the command gets a process namespace of its own.
+        In the namespaces it sees only some files, a bare /dev and an empty /tmp.
+
+        Args:
+            read, write: paths that it sees under their own names, `write` with the right to write.
+            places, changing: outside paths with the names that they have inside, `changing` with the right to write.
+            own_processes: give it a process namespace and /proc. Otherwise it has no /proc, and it replaces the process
+                of bwrap, so that the caller can read its CPU time.
+            card: it also sees the devices of a GPU, and the files of CARD_FACTS that are not in /proc.
+            system: paths that it sees in place of the system and Python, besides the interpreter that `lock.py` needs.
         """
         if self.bwrap is None:
             return list(command)
+        places, changing = places or {}, changing or {}
         known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
         # Drop paths inside other visible folders: bwrap could not make their symbolic links there.
         seen = view.outermost([*known, *read])
-        prefix = bubblewrapped(
-            self.bwrap,
-            read=seen,
-            places=places or {},
-            changing=changing or {},
-            write=write,
-            own_user_namespace=self.own_user_namespace,
-            own_processes=own_processes,
-            scratch_bytes=Limits.scratch_bytes,
-            cwd=cwd,
-            devices=view.card_devices() if card else (),
-            facts=view.CARD_FACTS if card else (),
-        )
-        return [*prefix, *command]
+        line = [self.bwrap, "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        if own_processes:
+            line += ["--unshare-pid", "--proc", "/proc"]
+        if self.own_user_namespace:
+            line.append("--unshare-user")
+        else:
+            line += ["--cap-drop", "ALL"]
+            for capability in ZYGOTE_CAPABILITIES:
+                line += ["--cap-add", capability]
+        line += ["--new-session", "--hostname", "runner", "--dev", "/dev"]
+        for device in view.card_devices() if card else ():
+            line += ["--dev-bind", device, device]
+        for path in view.CARD_FACTS if card else ():
+            if not path.startswith("/proc/"):
+                line += ["--ro-bind-try", path, path]
+        # /dev would be writable without a limit of size: make it read-only. /dev/shm and /tmp are writable up to a
+        # limit.
+        size = ["--size", str(Limits.scratch_bytes), "--perms", "1777"]
+        line += [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev", *size, "--tmpfs", "/tmp"]
+        inner = map(os.path.dirname, (*places.values(), *changing.values()))
+        for folder in dict.fromkeys([*(str(path.parent) for path in seen), *inner]):
+            # Without --dir, bwrap creates the folders above a file closed to other users.
+            line += ["--dir", folder]
+        for path in seen:
+            line += _seen(path, seen)
+        for outside, inside in places.items():
+            line += ["--ro-bind", str(outside), inside]
+        for outside, inside in (*changing.items(), *((path, str(path)) for path in write)):
+            line += ["--bind", str(outside), inside]
+        return [*line, "--remount-ro", "/", "--chdir", cwd, "--", *command]
 
     def protect(self, *paths: Path) -> None:
         """In tier C, remove other users' permissions for these paths: no other layer of this tier hides files."""
