@@ -1,18 +1,11 @@
 // Offers the reference's kernels (module_ref_stub/dispatch.cpp) to a runner. Their parameters are float pointers for
-// tensors, int for numbers, and the output last.
-#include <cstddef>
-#include <type_traits>
-#include <utility>
-
-#include "program.h"
+// tensors, int for numbers, and the output last, which the signatures do not list.
+#include "gpt149_c_abi.h"
 
 extern "C" {
 #define GPT149_FIVE float *, float *, float *, float *, float *
-void gpt149_ref_set_threads(int);
-void gpt149_ref_naive(const float *, const float *, const float *, float *, int, int, int, int, float *);
-void gpt149_ref_blocked(const float *, const float *, const float *, float *, int, int, int, int, float *);
-void gpt149_ref_fused(const float *, const float *, const float *, float *, int, int, int, int, float *);
-void gpt149_ref_fused_rows(const float *, const float *, const float *, float *, int, int, int, int, float *);
+using Rows = void(const float *, const float *, const float *, float *, int, int, int, int, float *);
+Rows gpt149_ref_naive, gpt149_ref_blocked, gpt149_ref_fused, gpt149_ref_fused_rows;
 void gpt149_ref_flash(const float *, const float *, const float *, GPT149_FIVE, GPT149_FIVE, float *, int, int, int,
                       int, int, int, float *);
 #undef GPT149_FIVE
@@ -20,54 +13,31 @@ void gpt149_ref_flash(const float *, const float *, const float *, GPT149_FIVE, 
 
 namespace gpt149_inside {
 
-template <class T>
-T taken(const void *cell) {
-  if constexpr (std::is_pointer_v<T>) return static_cast<T>(static_cast<const Gpt149Tensor *>(cell)->data);
-  else return static_cast<T>(*static_cast<const int64_t *>(cell));
+float *tensor(const void *cell) { return static_cast<float *>(static_cast<const Gpt149Tensor *>(cell)->data); }
+int number(const void *cell) { return static_cast<int>(*static_cast<const int64_t *>(cell)); }
+
+template <Rows kernel>
+void run(void *const *c) {
+  kernel(tensor(c[0]), tensor(c[1]), tensor(c[2]), tensor(c[3]), number(c[4]), number(c[5]), number(c[6]),
+         number(c[7]), tensor(c[8]));
 }
 
-template <class... A, std::size_t... I>
-void call(void (*function)(A...), void *const *cells, std::index_sequence<I...>) {
-  function(taken<A>(cells[I])...);
+void run_flash(void *const *c) {
+  gpt149_ref_flash(tensor(c[0]), tensor(c[1]), tensor(c[2]), tensor(c[3]), tensor(c[4]), tensor(c[5]), tensor(c[6]),
+                   tensor(c[7]), tensor(c[8]), tensor(c[9]), tensor(c[10]), tensor(c[11]), tensor(c[12]),
+                   tensor(c[13]), number(c[14]), number(c[15]), number(c[16]), number(c[17]), number(c[18]),
+                   number(c[19]), tensor(c[20]));
 }
 
-// Wraps a kernel in a function with the same signature for all kernels. The signature text lists all parameters but the
-// last, which is the output.
-template <auto function>
-struct Kernel;
-template <class... A, void (*function)(A...)>
-struct Kernel<function> {
-  static constexpr char codes[] = {(std::is_pointer_v<A> ? 'T' : 'i')..., '\0'};
-  static void run(void *const *cells) { call(function, cells, std::index_sequence_for<A...>{}); }
-  struct Signature {
-    char text[sizeof...(A) + 4] = {};
-    constexpr Signature() {
-      std::size_t at = 0;
-      text[at++] = 'O';
-      text[at++] = '(';
-      for (std::size_t k = 0; k + 1 < sizeof...(A); k++) text[at++] = codes[k];
-      text[at] = ')';
-    }
-  };
-  static constexpr Signature signature{};
-};
-
-struct Entry {
+const struct {
   const char *name, *signature;
   void (*run)(void *const *cells);
-};
-
-template <auto function>
-constexpr Entry entry(const char *name) {
-  return {name, Kernel<function>::signature.text, Kernel<function>::run};
-}
-
-const Entry kernels[] = {
-    entry<gpt149_ref_naive>("gpt149_ref_naive"),
-    entry<gpt149_ref_blocked>("gpt149_ref_blocked"),
-    entry<gpt149_ref_fused>("gpt149_ref_fused"),
-    entry<gpt149_ref_fused_rows>("gpt149_ref_fused_rows"),
-    entry<gpt149_ref_flash>("gpt149_ref_flash"),
+} kernels[] = {
+    {"gpt149_ref_naive", "O(TTTTiiii)", run<gpt149_ref_naive>},
+    {"gpt149_ref_blocked", "O(TTTTiiii)", run<gpt149_ref_blocked>},
+    {"gpt149_ref_fused", "O(TTTTiiii)", run<gpt149_ref_fused>},
+    {"gpt149_ref_fused_rows", "O(TTTTiiii)", run<gpt149_ref_fused_rows>},
+    {"gpt149_ref_flash", "O(TTTTTTTTTTTTTTiiiiii)", run_flash},
 };
 
 }  // namespace gpt149_inside
