@@ -24,7 +24,7 @@ from conftest import ROOT, put, write
 from grader.assignment.loading import load
 from grader.assignment.records import Part
 from grader.backends.gpu import devicebuild, devicerunner, host, timing
-from grader.backends.gpu.card import clock, driver, finding
+from grader.backends.gpu.card import driver, finding
 from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, OnCard, Tensor
 from grader.backends.gpu.compiled import Caches
 from grader.backends.torch.zygote import Zygote
@@ -183,12 +183,12 @@ def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, s
 def test_the_number_of_tensor_sets_fits_call_time_and_memory() -> None:
     tensors = [Tensor("x", (1000,), "float32"), Tensor("y", (1000,), "float32", is_output=True)]
     assert Arena.bytes_for(tensors) == 3 * 4096
-    assert clock.sets_for(tensors, clock.GO_S / 99.5, 1 << 40) == 100
-    assert clock.sets_for(tensors, 1.0, 1 << 40) == 1
-    assert clock.sets_for(tensors, 0.0, 100 * 3 * 4096) == int(100 * clock.MEMORY_SHARE)
-    assert clock.sets_for(tensors, 0.0, 1 << 40) == clock.MOST_SETS
-    assert clock.judges_bytes(140 << 30, 8 << 30) == 132 << 30, "the kernel's share is free"
-    assert clock.judges_bytes(8 << 30, 8 << 30) == 4 << 30
+    assert timing.sets_for(tensors, timing.GO_S / 99.5, 1 << 40) == 100
+    assert timing.sets_for(tensors, 1.0, 1 << 40) == 1
+    assert timing.sets_for(tensors, 0.0, 100 * 3 * 4096) == int(100 * timing.MEMORY_SHARE)
+    assert timing.sets_for(tensors, 0.0, 1 << 40) == timing.MOST_SETS
+    assert timing.judges_bytes(140 << 30, 8 << 30) == 132 << 30, "the kernel's share is free"
+    assert timing.judges_bytes(8 << 30, 8 << 30) == 4 << 30
 
 
 def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
@@ -377,13 +377,13 @@ class Clock:
         self.student_s: Callable[[timing.DeviceRounds], float] = lambda rounds: REFERENCE_S
         self.rounds: list[timing.DeviceRounds] = []
         self.sets(10)
-        make, raw = timing.DeviceRounds.__post_init__, clock.TimedRunner.raw
+        make, raw = timing.DeviceRounds.__post_init__, timing.TimedRunner.raw
 
         def made(rounds: timing.DeviceRounds) -> None:
             make(rounds)
             self.rounds.append(rounds)
 
-        def called(runner: clock.TimedRunner, seed: int, sets: int, laid: int | None = None) -> Call:
+        def called(runner: timing.TimedRunner, seed: int, sets: int, laid: int | None = None) -> Call:
             is_student = bool(self.rounds) and runner.arena is self.rounds[-1].mine
             set_s = self.student_s(self.rounds[-1]) if is_student else REFERENCE_S
             laid_sets = runner.arena.sets if laid is None else laid
@@ -395,7 +395,7 @@ class Clock:
             return replace(call, wall_s=seconds)
 
         self.patch(timing.DeviceRounds, "__post_init__", made)
-        self.patch(clock.TimedRunner, "raw", called)
+        self.patch(timing.TimedRunner, "raw", called)
 
     def clock_is(self, rounds: Iterator[Mhz]) -> None:
         """Set the GPU's clock rate in each call of the rounds, as if heat limited the rate."""
@@ -403,7 +403,7 @@ class Clock:
         self.patch(finding, "clock_of", lambda driver: SimpleNamespace(read=readings.__next__))
 
     def sets(self, count: int) -> None:
-        self.patch(clock, "GO_S", count * REFERENCE_S)
+        self.patch(timing, "GO_S", count * REFERENCE_S)
 
 
 @pytest.fixture
@@ -411,7 +411,7 @@ def timed(judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     reference = write(tmp_path, RIGHT, "reference.py")
     monkeypatch.setattr(host.DeviceHost, "reference_file", lambda self, part: reference)
     monkeypatch.setattr(host.DeviceHost, "card", property(lambda self: card))
-    monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(timing, "WARM_UP_S", 0.0)
     monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
     monkeypatch.setattr(timing, "_known_sets", {})
     return Clock(lambda text, **how: judge(text, "softmax", on=card, cases=1, **how)["softmax"], monkeypatch)
@@ -603,7 +603,7 @@ def test_the_subtracted_time_is_a_call_on_one_set() -> None:
 
     ignored = dict.fromkeys(("warm_up", "poison", "take"), lambda *_: None)
     calls = SimpleNamespace(session=None, pid=0, sets=9, command=command, **ignored)
-    runner = clock.TimedRunner(calls, calls, {"op": "attach"})  # type: ignore[arg-type]
+    runner = timing.TimedRunner(calls, calls, {"op": "attach"})  # type: ignore[arg-type]
     assert runner.warm_up(1) is None and asked == [9], "no time is subtracted from a student's call"
     taken_off = runner.calibrate(1)
     assert isinstance(taken_off, float) and set(asked[1:]) == {1}
