@@ -23,9 +23,11 @@
 #include "machine_files.h"
 #include "messages.h"
 #include "pipes.h"
-#include "program.h"
+#include "gpt149_c_abi.h"
 
 namespace gpt149_inside {
+
+using namespace gpt149;
 
 // Thrown if a function of the student throws, or if a request does not fit the function.
 struct Failed {

@@ -2,7 +2,7 @@
 // with this program lists no function; otherwise it lists "trial failed".
 #include <stdexcept>
 
-#include "program.h"
+#include "gpt149_c_abi.h"
 
 extern "C" {
 int32_t gpt149_count(void) {

@@ -37,8 +37,6 @@
 
 namespace gpt149 {
 
-enum Kind : int32_t { kVoid, kNumber, kTensor, kVector, kUndefined };
-
 template <class T>
 using Bare = std::remove_cv_t<std::remove_reference_t<T>>;
 

@@ -1,4 +1,7 @@
-// The plain C types and functions of gpt149_abi.h: arguments and results between a runner and a submission.
+// The plain C types and functions of gpt149_abi.h, by which a runner calls the kernels in its program. gpt149_glue.h
+// defines the functions for a student's object, and inside/reference.cpp for the reference. Signatures are as in
+// gpt149_abi.h. In addition, result code 'O' means that the function writes its result to a last tensor, which the
+// runner allocates and the signature does not list.
 #ifndef GPT149_C_ABI_H
 #define GPT149_C_ABI_H
 
@@ -25,6 +28,16 @@ struct Gpt149Result {
   void *owner;
   char error[1024];
 };
+
+int32_t gpt149_count(void);
+const char *gpt149_name(int32_t);
+const char *gpt149_signature(int32_t);
+int32_t gpt149_call(int32_t, void *const *, Gpt149Result *);
+void gpt149_release(Gpt149Result *);
+}
+
+namespace gpt149 {
+enum Kind : int32_t { kVoid, kNumber, kTensor, kVector, kUndefined };
 }
 
 #endif
