@@ -35,50 +35,31 @@ COMPARISONS = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__")
 USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
 
 
-class HostDriver:
-    """Stand-in for Triton's driver of a GPU. It provides properties, the tensors' device and a clock for autotuners."""
-
-    @property
-    def utils(self) -> HostDriver:
-        return self
-
-    def get_device_properties(self, device: Any = None) -> dict[str, int]:
-        return dict(PROPERTIES)
-
-    def is_active(self) -> bool:
-        return True
-
-    def get_current_target(self) -> Any:
-        return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 80, 32)
-
-    def get_active_torch_device(self) -> Any:
-        return importlib.import_module("torch").device("cuda", 0)
-
-    def get_device_interface(self) -> Any:
-        return importlib.import_module("torch").cuda
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: Any = None) -> int:
-        return 0
-
-    def set_current_device(self, device: Any) -> None:
-        """Do nothing, because there is only one device."""
-
-    def get_empty_cache_for_benchmark(self) -> Any:
-        return importlib.import_module("torch").empty(1)
-
-    def clear_cache(self, cache: Any) -> None:
-        """Do nothing, because kernels are not timed."""
-
-    def get_benchmarker(self) -> Callable[..., Any]:
-        return untimed
-
-
 def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
     """Return the same time for every kernel without running it, so that an autotuner takes its first configuration."""
     return 0.0 if quantiles is None else [0.0] * len(quantiles)
+
+
+def host_driver() -> Any:
+    """Return a stand-in for Triton's driver of a GPU: properties, the tensors' device, a clock for autotuners."""
+    torch: Any = importlib.import_module("torch")
+    made = types.SimpleNamespace(
+        get_device_properties=lambda device=None: dict(PROPERTIES),
+        is_active=lambda: True,
+        get_current_target=lambda: importlib.import_module("triton.backends.compiler").GPUTarget(
+            "cuda", 80, 32
+        ),
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+        get_device_interface=lambda: torch.cuda,
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device=None: 0,
+        set_current_device=lambda device: None,
+        get_empty_cache_for_benchmark=lambda: torch.empty(1),
+        clear_cache=lambda cache: None,  # kernels are not timed
+        get_benchmarker=lambda: untimed,
+    )
+    made.utils = made
+    return made
 
 
 class WarmedUp:
@@ -438,7 +419,7 @@ def prepare() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(late)
     with contextlib.suppress(ImportError, AttributeError):
-        importlib.import_module("triton.runtime.driver").driver.set_active(HostDriver())
+        importlib.import_module("triton.runtime.driver").driver.set_active(host_driver())
         testing: Any = importlib.import_module("triton.testing")
         testing.do_bench = untimed
         function: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction

@@ -169,7 +169,10 @@ class PythonFile:
         if self.classes and not classes:
             raise NotWritten(f"the file has no autograd.Function whose forward takes {count} arguments")
         # Prefer classes whose code uses the language, then classes whose name has it: code may not be written yet.
-        signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in classes]
+        signs = [
+            (launches(each) == in_triton, ("triton" in each.__name__.lower()) == in_triton)
+            for each in classes
+        ]
         best = max(signs, default=(False, False))
         if not signs or (language and not any(best)):
             kind = "launches a Triton kernel" if in_triton else "launches no Triton kernel"
@@ -375,10 +378,6 @@ def launches(cls: Any) -> bool:
     return False
 
 
-def says_triton(cls: Any) -> bool:
-    return "triton" in cls.__name__.lower()
-
-
 def names_in(code: types.CodeType) -> Iterator[str]:
     """Yield the names that a function's code uses, inner functions included."""
     yield from code.co_names
@@ -449,13 +448,28 @@ def attempted(work: Callable[[], None]) -> None:
 
 def _is_students(error: BaseException) -> bool:
     """Return True if a `raise` in the student's file raised the exception, not a function that the file called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None or error.__cause__ is not None or trace.tb_frame.f_globals.get("__name__") not in OWN:
+    links = _links(error)
+    if not links or error.__cause__ is not None or _module(links[-1]) not in OWN:
         return False
     # C code (such as torch's) has no Python frame. If it raises, the file's last instruction is a call, not a raise.
-    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return _raises(links[-1])
+
+
+def _links(error: BaseException) -> list[types.TracebackType]:
+    """Return an exception's traceback as a list, the innermost frame last."""
+    links, link = [], error.__traceback__
+    while link is not None:
+        links.append(link)
+        link = link.tb_next
+    return links
+
+
+def _module(link: types.TracebackType) -> str:
+    return str(link.tb_frame.f_globals.get("__name__"))
+
+
+def _raises(link: types.TracebackType) -> bool:
+    return link.tb_frame.f_code.co_code[link.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def described(error: BaseException, *, has_card: bool = True) -> str:
@@ -489,41 +503,30 @@ def remember_code() -> None:
         pending += [each for each in code.co_consts if isinstance(each, types.CodeType)]
 
 
-def _is_known(frame: types.FrameType) -> bool:
-    return known_codes.get(id(frame.f_code)) is frame.f_code
+def _is_known(link: types.TracebackType) -> bool:
+    return known_codes.get(id(link.tb_frame.f_code)) is link.tb_frame.f_code
 
 
 def _is_of_card(error: BaseException) -> bool:
     """Return True if code of torch or Triton that needs a GPU raised this exception, and not the file itself."""
-    trace, link = [], error.__traceback__
-    while link is not None:
-        trace.append(link)
-        link = link.tb_next
-    if not trace:
-        return False
-    frames = [each.tb_frame for each in trace]
-    own = [k for k, frame in enumerate(frames) if frame.f_globals.get("__name__") in OWN]
-    for frame in frames[own[-1] + 1 if own else 0 :]:
-        name = str(frame.f_globals.get("__name__"))
+    links = _links(error)
+    own = [k for k, link in enumerate(links) if _module(link) in OWN]
+    for link in links[own[-1] + 1 if own else 0 :]:
         # The name is not enough: a student's file can have any name, and can put functions into these modules.
-        if name.startswith(OF_CARD) and _is_known(frame):
+        if _module(link).startswith(OF_CARD) and _is_known(link):
             return True
     # An exception that torch raises in C++ has no Python frame in torch: compare its text.
-    last = trace[-1]
-    is_call = last.tb_frame.f_code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"]
+    is_call = bool(links) and not _raises(links[-1])
     return is_call and type(error) is RuntimeError and FROM_C.match(str(error)) is not None
 
 
 def _is_unsupported(error: BaseException) -> bool:
     """Return True if Triton's interpreter raised this exception because it lacks a feature that a GPU has."""
-    link = error.__traceback__
-    while link is not None and link.tb_next is not None:
-        link = link.tb_next
-    if link is None or not _is_known(link.tb_frame):
+    links = _links(error)
+    if not links or not _is_known(links[-1]):
         return False
-    name = str(link.tb_frame.f_globals.get("__name__"))
     if isinstance(error, NotImplementedError):
-        return name == INTERPRETER
+        return _module(links[-1]) == INTERPRETER
     # A function of Triton's language uses an operation that the interpreter's builder lacks.
     return isinstance(error, AttributeError) and type(error.obj).__module__ == INTERPRETER
 
@@ -540,14 +543,11 @@ def _described(error: BaseException) -> str:
     """Return a message on an exception, with the place in the student's files where it was raised."""
     root = _root(error)
     places = []
-    for link in (error, root):
-        trace = link.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_globals.get("__name__") in OWN:
-                file = trace.tb_frame.f_code.co_filename
-                # Show the file's name only if the hand-in has several files. Their names are relative.
-                places.append(f"{file}:" * (not file.startswith("/")) + str(trace.tb_lineno))
-            trace = trace.tb_next
+    for link in (*_links(error), *_links(root)):
+        if _module(link) in OWN:
+            file = link.tb_frame.f_code.co_filename
+            # Show the file's name only if the hand-in has several files. Their names are relative.
+            places.append(f"{file}:" * (not file.startswith("/")) + str(link.tb_lineno))
     where = "it"
     if places:
         where = places[-1] if ":" in places[-1] else f"line {places[-1]}"
