@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from grader.backends.native import ispc
-from grader.backends.native.toolchain import Toolchain, cache_root
+from grader.backends.native.toolchain import (
+    Toolchain,
+    cache_root,
+    default_flags,
+    libomp_prefix,
+    openmp_flags,
+)
 from grader.backends.records import BuildOptions
 from grader.core import objectcache
 from grader.core.errors import KitError, UsageError, explained
@@ -103,19 +110,17 @@ class Compilers:
 
         In the sandbox it can read the paths of its `stage`; without a stage, the system's paths and `visible`.
         """
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        mark = ""
+        mark, colors = "", {}
         if self.source.tools.family == "gcc" and any(PLAIN in word for word in command):
-            mark = drawn_mark()
+            # A colour consists of digits only.
+            mark = str(secrets.randbelow(1 << 62) + (1 << 62))
             command = [word.replace(PLAIN, MARKED) for word in command]
-            environment["GCC_COLORS"] = mark_colors(mark)
-        finished = run_limited(
+            colors = {"GCC_COLORS": f"locus={mark}"}
+        finished = run_limited_compiler(
             command,
-            cwd=cwd,
-            timeout_s=timeout_s,
-            memory_bytes=COMPILER_MEMORY_BYTES,
-            output_bytes=COMPILER_OUTPUT_BYTES,
-            env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
+            cwd,
+            timeout_s,
+            colors,
             sandbox=OPEN if room is None else self.options.sandbox,
             read=() if room is None else self._read(command[0], room, stage),
             system=system_paths() if stage is None else stage.system,
@@ -222,8 +227,17 @@ class Compilers:
             return finished is not None and finished.returncode == 0 and not finished.timed_out
 
 
-def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) -> Finished:
-    """Run a compiler on a source of the kit, in the folder `place`: with the usual limits, without a sandbox."""
+def run_limited_compiler(
+    command: Sequence[str],
+    place: Path,
+    timeout_s: float | TimeLimit,
+    variables: Mapping[str, str] | None = None,
+    **how: Any,
+) -> Finished:
+    """Run a compiler in the folder `place`, with the usual limits and these further environment variables.
+
+    `how` are further keywords of `run_limited`; without them, it runs without a sandbox.
+    """
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return run_limited(
         command,
@@ -231,7 +245,8 @@ def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) 
         timeout_s=timeout_s,
         memory_bytes=COMPILER_MEMORY_BYTES,
         output_bytes=COMPILER_OUTPUT_BYTES,
-        env={**environment, "LC_ALL": "C", "TMPDIR": str(place)},
+        env={**environment, **(variables or {}), "LC_ALL": "C", "TMPDIR": str(place)},
+        **how,
     )
 
 
@@ -265,6 +280,14 @@ def clock_flags() -> tuple[str, ...]:
     """
     fixed = {"DATE": "Jan  1 1970", "TIME": "00:00:00", "TIMESTAMP": "Thu Jan  1 00:00:00 1970"}
     return ("-Wno-builtin-macro-redefined", *(f'-D__{name}__="{value}"' for name, value in fixed.items()))
+
+
+def common_flags(tools: Toolchain) -> tuple[str, ...]:
+    """Return the compile flags that all code of one program has, with and without torch."""
+    openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
+    standard, module = f"-std={tools.cxx_standard}", "-DTORCH_EXTENSION_NAME=gpt149_module"
+    shown = (*diagnostic_flags(tools), *clock_flags())
+    return (standard, *default_flags(tools.machine), *openmp, "-w", *shown, module)
 
 
 def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
@@ -312,16 +335,6 @@ _INCLUDED = re.compile(rb"In file included from |\s+from ")
 _ERROR = re.compile(rb"[^\s:][^:]*:\d+:(?:\d+:)? +(?:fatal )?error: ")
 #: Messages of the assembler, with FILE:LINE. They have no colours, and appear only if the compiler found no error.
 _LATER = re.compile(rb"[^\s:][^:]*:\d+: (?:Error|Fatal error|Warning|Info): ")
-
-
-def drawn_mark() -> str:
-    """Draw the random mark for one run. It consists of digits only, as a colour must."""
-    return str(secrets.randbelow(1 << 62) + (1 << 62))
-
-
-def mark_colors(mark: str) -> str:
-    """Return the value of the environment variable GCC_COLORS that makes gcc use the mark."""
-    return f"locus={mark}"
 
 
 def without_marks(output: bytes, mark: str) -> bytes:

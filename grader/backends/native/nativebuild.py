@@ -99,7 +99,7 @@ def build(source: Path, **options: Any) -> NativeBuild:
     started = time.monotonic()
     wanted = BuildOptions(**options)
     tools = toolchain()
-    recipe = NativeRecipe(
+    recipe = Source(
         tools,
         read_source(source),
         ispc.beside(source),
@@ -174,21 +174,6 @@ def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) 
     ]
 
 
-@dataclass(frozen=True)
-class NativeRecipe(Source):
-    """All inputs on which the content of a program depends."""
-
-    def key(self) -> str:
-        return digest(repr(self).encode(), *_kits_text())
-
-
-def _kits_text() -> list[bytes]:
-    return [
-        *contents_of(SHIM, standin.PLAIN, INSIDE),
-        repr((standin.RULES, LINKAGES, PLAIN_STACK, FILE_CALLS, NO_COMPILER_AT_LINK, clock_flags())).encode(),
-    ]
-
-
 # ---- the kit's own objects
 
 
@@ -238,10 +223,8 @@ def _views(tools: Toolchain, cache: Path) -> stages.Views:
 
 def _make_kit(tools: Toolchain, place: Path) -> Path:
     compiler, openmp = str(tools.compiler), _openmp(tools)[0]
-    ours = (f"-std={tools.cxx_standard}", "-O2", "-fPIE", f"-I{INSIDE}", f"-I{SHIM}", "-c")
-    for name, flags in ((RUNNER, ()), ("trial.o", openmp)):
-        source = INSIDE / f"{Path(name).stem}.cpp"
-        _make([compiler, *ours, *flags, str(source), "-o", name], place)
+    _make_object(tools, RUNNER, place)
+    _make_object(tools, "trial.o", place, *openmp)
     linkage = next((each for each in LINKAGES if _works(tools, each, place)), None)
     if linkage is None:
         _make(_link(tools, "dynamic", [RUNNER, "trial.o"], TRIAL), place)
@@ -279,6 +262,13 @@ def _make(command: Sequence[str], place: Path) -> None:
         raise KitError(f"{command[0]} cannot build the native runner: {first.strip()[:300]}")
 
 
+def _make_object(tools: Toolchain, name: str, place: Path, *flags: str) -> None:
+    """Compile the source in inside/ that belongs to the object `name`."""
+    source, includes = INSIDE / f"{Path(name).stem}.cpp", (f"-I{INSIDE}", f"-I{SHIM}")
+    how = (f"-std={tools.cxx_standard}", "-O2", "-fPIE", *includes, *flags)
+    _make([str(tools.compiler), *how, "-c", str(source), "-o", name], place)
+
+
 def _open_to_runners(program: Path) -> None:
     """Let every user start the program: a runner may have another user id, and the umask may exclude other users."""
     program.chmod(0o755)
@@ -295,15 +285,7 @@ def reference_program(kernels: Callable[[], Path], key: str) -> Path:
     entry = cache / "objects" / f"{digest(b'reference', key.encode(), known.folder.name.encode())}.program"
 
     def make(place: Path) -> Path:
-        adapter = [
-            str(tools.compiler),
-            f"-std={tools.cxx_standard}",
-            "-O2",
-            "-fPIE",
-            f"-I{INSIDE}",
-            f"-I{SHIM}",
-        ]
-        _make([*adapter, "-c", str(INSIDE / "reference.cpp"), "-o", "reference.o"], place)
+        _make_object(tools, "reference.o", place)
         return _linked(known, tools, [str(known.runner), "reference.o", str(kernels())], place)
 
     return objectcache.kept(cache, entry, make)
@@ -340,11 +322,11 @@ def linked(kernels: Path) -> Path:
 class _Work(Compilers):
     """One build of a student's file while it is being made."""
 
-    source: NativeRecipe
-
     @cached_property
     def key(self) -> str:
-        return self.source.key()
+        """Digest of all inputs on which the content of a program depends."""
+        rules = (standin.RULES, LINKAGES, PLAIN_STACK, FILE_CALLS, NO_COMPILER_AT_LINK, clock_flags())
+        return digest(repr((self.source, rules)).encode(), *contents_of(SHIM, standin.PLAIN, INSIDE))
 
     @property
     def entry(self) -> Path:

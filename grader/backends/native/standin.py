@@ -23,18 +23,11 @@ from typing import Literal
 from grader.backends.native.compilers import (
     HEADER_TIMEOUT_S,
     SHIM,
-    clock_flags,
-    diagnostic_flags,
+    common_flags,
     run_limited_compiler,
+    use_header,
 )
-from grader.backends.native.toolchain import (
-    Toolchain,
-    cache_root,
-    default_flags,
-    libomp_prefix,
-    openmp_flags,
-    toolchain,
-)
+from grader.backends.native.toolchain import Toolchain, cache_root, toolchain
 from grader.core import objectcache
 from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
@@ -168,12 +161,7 @@ class Prepared:
 
         For gcc, macros may follow. For clang, they must equal the macros passed to `prepare`.
         """
-        if self.tools.family == "clang":
-            forced: tuple[str, ...] = ("-include-pch", str(self.folder / PRECOMPILED))
-        else:
-            # The folder with the precompiled header must be the first one: else gcc takes the header from PLAIN.
-            forced = (f"-I{self.folder}", "-include", HEADER)
-        return self._command(forced)
+        return self._command(use_header(self.tools, self.folder, HEADER))
 
     def commands(self, text: bytes) -> tuple[tuple[str, ...], ...]:
         """Return the commands to try in this order, until one succeeds, for a student's file with this text.
@@ -205,18 +193,7 @@ def write_headers(folder: Path) -> None:
 
 def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the compile flags for all code of one program. `flags` follow the published flags and override them."""
-    openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
-    return (
-        f"-std={tools.cxx_standard}",
-        *default_flags(tools.machine),
-        *openmp,
-        "-w",
-        *diagnostic_flags(tools),
-        *clock_flags(),
-        "-DTORCH_EXTENSION_NAME=gpt149_module",
-        *flags,
-        *INCLUDES,
-    )
+    return (*common_flags(tools), *flags, *INCLUDES)
 
 
 def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path | None = None) -> Prepared:

@@ -28,9 +28,9 @@ from grader.backends.native.compilers import (
     Compilers,
     Source,
     clock_flags,
+    common_flags,
     contents_of,
     define_flags,
-    diagnostic_flags,
     digest,
     named,
     read_source,
@@ -38,7 +38,6 @@ from grader.backends.native.compilers import (
 )
 from grader.backends.native.toolchain import (
     TorchFiles,
-    default_flags,
     libomp_prefix,
     linker_flags,
     no_compiler_at_link,
@@ -156,7 +155,6 @@ class TorchRecipe(Source):
     def compile_flags(self, path: str) -> tuple[str, ...]:
         """Return the compile flags for one of PATHS."""
         tools, torch = self.tools, self.torch
-        openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
         includes = [f"-I{SHIM / path}"] if path == "light" else []
         if path == "full" and torch.python_include_dir is not None:
             includes += ["-isystem", str(torch.python_include_dir)]
@@ -164,13 +162,8 @@ class TorchRecipe(Source):
             includes += ["-isystem", str(directory)]
         abi = () if torch.cxx11_abi is None else (f"-D_GLIBCXX_USE_CXX11_ABI={torch.cxx11_abi}",)
         return (
-            f"-std={tools.cxx_standard}",
-            *default_flags(tools.machine),
-            *openmp,
-            *("-fPIC", "-fvisibility=hidden", "-w"),
-            *diagnostic_flags(tools),
-            *clock_flags(),
-            *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
+            *common_flags(tools),
+            *("-fPIC", "-fvisibility=hidden", *abi),
             *(("-DAT_PER_OPERATOR_HEADERS",) if path == "light" else ()),
             *self.flags,
             *(sanitize.FLAGS if self.sanitize else ()),
@@ -227,17 +220,12 @@ class _Work(Compilers):
 
     def find(self) -> str | None:
         """Return the path ("light" or "full") whose object is in the cache; None if neither is."""
-        return next((path for path in ("light", "full") if objectcache.touch(self.entry(path))), None)
+        return next((path for path in PATHS if objectcache.touch(self.entry(path))), None)
 
     def compile(self) -> tuple[str, str]:
         """Try the light path, then the full path. Return the deciding path and its error message ("" for success)."""
         if self.must_wait():
             return "light", ispc.LACKING
-        path, message = self.compile_all()
-        return path, self.may_lack_ispc(message)
-
-    def compile_all(self) -> tuple[str, str]:
-        """Compile as `compile` does, without the check for a missing `ispc`."""
         header = self.light_header()
         limit = TimeLimit(self.options.timeout_s)
         with (
@@ -248,7 +236,7 @@ class _Work(Compilers):
             room.put("module.cpp", self.source.text)
             message = self.compile_ispc(room, limit)
             if message:
-                return "light", message
+                return "light", self.may_lack_ispc(message)
             for path in PATHS if room.header else ("full",):
                 failure = self.attempt(path, room, limit)
                 if failure is None or failure.timed_out or diagnostics.ran_out_of_memory(failure):
@@ -258,7 +246,7 @@ class _Work(Compilers):
                 if path == "full" and _misses_a_header(failure) and not self.headers_are_whole():
                     self.waits_for = PYTHON_HEADERS
                     message = f"{LACKING_HEADERS}\nWithout them the compiler says:\n{message}"
-                return path, message
+                return path, self.may_lack_ispc(message)
             message = self.too_large(room.folder / "module.so")
             headers = (Path("/usr/include"), SHIM, *self.source.torch.include_dirs)
             message = message or stages.refused(self.source.tools, room.folder, stages.ASSEMBLED, headers)
