@@ -60,12 +60,12 @@ class Build:
 
     ok: bool
     object_path: Path | None
-    cached: bool
     diagnostics: str
-    notes: tuple[str, ...]
-    wall_s: float
-    cpu_s: float
     key: str
+    cached: bool = False
+    notes: tuple[str, ...] = ()
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
     waits_for: str = ""
     failed_at: tuple[tuple[int, int], ...] = ()
     program: Path | None = None

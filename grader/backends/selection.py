@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from grader import sandbox as sandboxes
 from grader.assignment.labs import Lab
-from grader.assignment.records import Assignment, Part, TorchRunner, file_of
+from grader.assignment.records import Assignment, Part, file_of
 from grader.backends.gpu import devicebuild
 from grader.backends.gpu.backend import GpuBackend
 from grader.backends.gpu.host import DeviceHost
@@ -25,7 +25,6 @@ from grader.backends.kinds import KERNELS, Kind, kind_of
 from grader.backends.native import nativebuild
 from grader.backends.native.backend import NativeBackend
 from grader.backends.native.nativehost import NativeHost
-from grader.backends.native.standin import Refusal
 from grader.backends.native.toolchain import ABSENT, TORCH, torch_version
 from grader.backends.protocol import Backend
 from grader.backends.records import Build, BuildStep
@@ -168,14 +167,15 @@ def make(
     refusal = native.refused
     if native.ok or refusal is None:
         return Made(native, with_torch, native=True)
-    if not _allowed(refusal, assignment.torch_runner):
+    rule = assignment.torch_runner
+    if not (rule == "always" or (rule == "needed" and refusal.kind != "work")):
         return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
     if torch_version() == ABSENT:
         # A missing torch is not the student's fault: `waits_for` leads to the verdict `unjudged`.
         words = f"{refusal.text}. Only a process with torch can judge that: install torch, and judge again"
         return Made(replace(native, diagnostics=words, waits_for=TORCH), with_torch, native=True)
     built = with_torch()
-    if assignment.torch_runner == "needed" and (borrowed := _borrowed(built)):
+    if rule == "needed" and (borrowed := _borrowed(built)):
         return Made(
             replace(built, ok=False, object_path=None, diagnostics=borrowed), with_torch, native=False
         )
@@ -207,16 +207,7 @@ def make_for_device(
             lacking = (
                 f"There is no {path.name} beside {source.name}: the part in {path.name} is not handed in."
             )
-            made[language] = Build(
-                ok=False,
-                object_path=None,
-                cached=False,
-                diagnostics=lacking,
-                notes=(),
-                wall_s=0.0,
-                cpu_s=0.0,
-                key="",
-            )
+            made[language] = Build(ok=False, object_path=None, diagnostics=lacking, key="")
         elif language == "cuda":
             made[language] = devicebuild.cuda(path, architecture, **how)
         else:
@@ -256,7 +247,3 @@ def _borrowed(built: Build) -> str:
     """Return a message if the object calls torch's operators (the compiler's first error may not show it); else ""."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
     return f"{called[0]}; write their work yourself, with loops over elements" if called else ""
-
-
-def _allowed(refusal: Refusal, rule: TorchRunner) -> bool:
-    return rule == "always" or (rule == "needed" and refusal.kind != "work")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grader.backends.gpu import readpython
 from grader.backends.native.compilers import (
@@ -89,25 +90,18 @@ def nvcc() -> str:
     return found if found and machine.answer([found, "--version"]) else ""
 
 
-def _made(started: float, message: str, path: Path | None, key: str, **more: object) -> Build:
-    how = {"cached": False, "cpu_s": 0.0, "waits_for": "", **more}
-    return Build(
-        ok=not message,
-        object_path=None if message else path,
-        diagnostics=message,
-        notes=(),
-        wall_s=time.monotonic() - started,
-        key=key,
-        **how,  # type: ignore[arg-type]
-    )
+def _made(started: float, message: str, path: Path | None, key: str, **more: Any) -> Build:
+    """Return the build of the object at `path`, or, with a message, a failed one. `more` are further fields."""
+    wall_s, found = time.monotonic() - started, None if message else path
+    return Build(ok=not message, object_path=found, diagnostics=message, wall_s=wall_s, key=key, **more)
 
 
-def python(source: Path, entries: Iterable[str] = (), **options: object) -> Build:
+def python(source: Path, entries: Iterable[str] = (), **options: Any) -> Build:
     """Check that a file is valid Python and that Triton is installed. Return the build.
 
     `entries`: judged functions; `options`: fields of BuildOptions. Raises UsageError if the source cannot be read.
     """
-    started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
+    started, wanted = time.monotonic(), BuildOptions(**options)
     text = pythontree.whole(source)
     files = filebundle.split(text)
     key = digest(b"python", text)
@@ -170,12 +164,12 @@ def _kept(text: bytes, place: Path, entry: Path) -> Path:
     return entry / BUNDLE
 
 
-def cuda(source: Path, architecture: str = "", **options: object) -> Build:
+def cuda(source: Path, architecture: str = "", **options: Any) -> Build:
     """Compile a CUDA source to a library, or find it in the cache.
 
     `architecture`: the GPU's ("sm_90"); `options`: fields of BuildOptions. Raises UsageError for an unreadable source.
     """
-    started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
+    started, wanted = time.monotonic(), BuildOptions(**options)
     text, program = read_source(source), nvcc()
     architecture = architecture or USUAL_ARCHITECTURE
     command = [
