@@ -101,12 +101,9 @@ def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
         return "python"
     if name in _CATEGORY_OF:
         return _CATEGORY_OF[name]
-    foreign = versions and not symbol.versioned and not _NEUTRAL.match(name) and not _in_c_library(name)
+    foreign = versions and not symbol.versioned and not _NEUTRAL.match(name)
+    foreign = foreign and not any(hasattr(library, name) for library in _c_libraries())
     return "torch" if foreign or _BLAS.match(name) else None
-
-
-def _in_c_library(name: str) -> bool:
-    return any(hasattr(library, name) for library in _c_libraries())
 
 
 @functools.cache

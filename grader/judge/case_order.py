@@ -81,14 +81,6 @@ def steps(part: Part, *, look: bool) -> list[Step]:
     return [*map(Step, fixed), Step(first, peak=True), *map(Step, rest[:-1]), Step(rest[-1], shown=True)]
 
 
-def has_hidden(part: Part) -> bool:
-    return any(case.hidden for case in part.cases)
-
-
-def hidden_steps(part: Part) -> list[Step]:
-    return [Step(case) for case in part.cases if case.hidden]
-
-
 def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
     """Return the steps by number of threads, because each number needs its own runner.
 

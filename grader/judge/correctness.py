@@ -141,9 +141,8 @@ class Correctness:
             return
         before, self.cases = self.cases, self.unsettled
         try:
-            self.call_in_fresh_runners(
-                case_order.by_threads(case_order.hidden_steps(self.part), self.bench.shape["threads"])
-            )
+            steps = [Step(case) for case in self.part.cases if case.hidden]
+            self.call_in_fresh_runners(case_order.by_threads(steps, self.bench.shape["threads"]))
         finally:
             hidden = [case for case in settled_together(self.cases) if case.hidden]
             names = {case.name for case in self.part.cases}

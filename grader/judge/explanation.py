@@ -92,17 +92,13 @@ def _closer_look(
         results.broken,
         results.runners.fresh,
         bench.command,
-        _races_in(bench) if options.second_look else None,
+        (lambda part: (bench.watched(part) or Watched()).races) if options.second_look else None,
     )
     closer = Closer(judged, SecondBuild(bench, stack) if options.second_look else None)
     if verdict in ("crash", "timeout"):
         return [closer.crash]
     is_public = any(case.diagnosis is diagnosis and not case.hidden for case in results.cases)
     return [closer.wrong] if verdict == "wrong" and is_public else []
-
-
-def _races_in(bench: Bench) -> Callable[[Part], str]:
-    return lambda part: (bench.watched(part) or Watched()).races
 
 
 def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Correctness) -> Diagnosis:

@@ -206,14 +206,10 @@ class Marker:
             UNEXPLAINED,
         )
         if isinstance(diagnosis, diagnose.Explained):
-            diagnosis = diagnosis.in_order(self._is_in_text)
+            diagnosis = diagnosis.in_order(lambda text: self.body is None or bool(self.body.uses(text)))
         if earlier is None:
             (diagnosis,) = diagnose.settled([diagnosis])
         return diagnosis
-
-    def _is_in_text(self, pattern: str) -> bool:
-        """Return True if the function's source uses the pattern (a copy of an argument is not a use) or is unknown."""
-        return self.body is None or bool(self.body.uses(pattern))
 
     @functools.cached_property
     def body(self) -> Body | None:

@@ -48,7 +48,7 @@ def beside_reference(
             theirs = _profiled(marker, mine, session, "REFERENCE")
     own = _profiled(marker, mine, student, "STUDENT")
     memory = replace(
-        peaks(marker, mine),
+        of_call(marker, mine)[0],
         profiler_bytes=case_order.profiler_bytes(part, "STUDENT", own.call),
         reference_profiler_bytes=case_order.profiler_bytes(part, "REFERENCE", theirs.call)
         if theirs
@@ -68,16 +68,12 @@ class Held:
     """Growth of the student's process during the judged call (`Call.peak_bytes`)."""
 
 
-def peaks(marker: Marker, mine: Shown) -> Memory:
-    """Return the true peak memory of student and reference. Raises KitError if the reference fails."""
+def of_call(marker: Marker, mine: Shown) -> tuple[Memory, Held]:
+    """Return true peaks and held memory of student and reference in the judged call. Raises KitError if the reference
+    fails."""
     call = _reference_call(marker, {}) if marker.part.reference else None
-    return Memory(None, None, mine.peak_bytes, call.peak_bytes if call else None)
-
-
-def held(marker: Marker, mine: Shown) -> Held:
-    """Return the memory held by student and reference in the judged call. Raises KitError if the reference fails."""
-    call = _reference_call(marker, {}) if marker.part.reference else None
-    return Held(marker.shape, mine.held_bytes, call.held_bytes if call else None, mine.peak_bytes)
+    memory = Memory(None, None, mine.peak_bytes, call.peak_bytes if call else None)
+    return memory, Held(marker.shape, mine.held_bytes, call.held_bytes if call else None, mine.peak_bytes)
 
 
 def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, int]) -> Held:

@@ -21,7 +21,7 @@ from grader.core import machine
 from grader.core.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.explain import explanation_errors
 from grader.integrity import flags as integrity
-from grader.judge import case_order, memory, same_work
+from grader.judge import memory, same_work
 from grader.judge.bench import Bench
 from grader.judge.case_order import Shown
 from grader.judge.correctness import Correctness, Runners
@@ -134,7 +134,7 @@ class PartJudge:
         if not self.has_results or self.verdict in BROKEN_OFF:
             return False
         judged_by = self.results.stand_in
-        return case_order.has_hidden(self.part if judged_by is None else judged_by.part)
+        return any(case.hidden for case in (self.part if judged_by is None else judged_by.part).cases)
 
     def judge_hidden(self) -> None:
         """Call the hidden cases. If one is wrong, the part's time is dropped, as for any wrong part."""
@@ -168,8 +168,7 @@ class PartJudge:
         if shown is None:
             self.take_device_memory()
             return
-        self.held = memory.held(self.marker, shown)
-        self.memory = memory.peaks(self.marker, shown)
+        self.memory, self.held = memory.of_call(self.marker, shown)
 
     def flag_library_work(self) -> None:
         """Flag a GPU part if libraries did its work in place of the student's kernel, in any right call so far."""

@@ -17,10 +17,11 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from grader.core import procfs
 from grader.core.procfs import Excess
+from grader.runner.calls import Sample
 
 if TYPE_CHECKING:
     from grader.runner.session import Session
@@ -34,16 +35,6 @@ longer call is repeated only while the first touch of new memory takes a good pa
 FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
 """FAULT_S: seconds for the first touch of a page (3.5 ms for 8 MiB). A long call is not repeated if first touches take
 at most FRESH_SHARE of its time. Nor is it if they take more than STEADY_SHARE of their time in the call before."""
-
-
-class Timed(Protocol):
-    """A call with its wall time in seconds."""
-
-    @property
-    def wall_s(self) -> float: ...
-
-
-Sample = TypeVar("Sample", bound=Timed)
 
 
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:

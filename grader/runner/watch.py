@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from grader.core import procfs
+from grader.core import machine, procfs
 from grader.core.procfs import Excess
 
 #: Library by which the judge recognises a zygote: the process that forks runners with torch.
@@ -73,7 +73,7 @@ class Watch:
         program, None for a forked runner: its code is that of its zygote.
         """
         self._pid, self._cpu_clock_s = pid, cpu_clock_s
-        self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
+        self._cpus = frozenset(cpus if cpus is not None else machine.usable_cpus())
         self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
         self._threads_are_the_kernels, self._threads = own_code is not None, 1
         self._loading_s = (0.0, 0.0)
@@ -195,10 +195,6 @@ def _thread_states(pid: int, excess: Excess) -> list[str]:
         with contextlib.suppress(OSError, IndexError):
             states.append(procfs.text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[0])
     return states
-
-
-def _own_cpus() -> set[int]:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
 def _parent(pid: int) -> int:

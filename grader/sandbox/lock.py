@@ -50,10 +50,6 @@ def system_call(number: int, *arguments: Any) -> int:
     return int(libc.syscall(ctypes.c_long(number), *wide))
 
 
-class LockFailed(OSError):
-    """Error for a lock that could not be put on. The process must then not run the student's code."""
-
-
 def enter(lock: dict[str, Any]) -> None:
     """Apply a lock's entries "uid", "files" and "calls" to this process. An entry is None if the tier lacks it."""
     # Open the files of the rules before the uid changes: the new user may not be allowed to open them.
@@ -75,9 +71,10 @@ def enter(lock: dict[str, Any]) -> None:
 
 
 def check(result: int, what: str) -> int:
+    """Raise OSError if a lock could not be put on: the process must then not run the student's code."""
     if result < 0:
         number = ctypes.get_errno()
-        raise LockFailed(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
 
 

@@ -167,15 +167,16 @@ class Sandbox:
     ) -> list[str]:
         """Return the command line that runs the command in namespaces in tier A; in other tiers the command itself.
 
-        In the namespaces it sees only some files, a bare /dev and an empty /tmp.
+        In the namespaces the command sees only some files, a bare /dev and an empty /tmp.
 
         Args:
-            read, write: paths that it sees under their own names, `write` with the right to write.
+            read, write: paths that the command sees under their own names, `write` with the right to write.
             places, changing: outside paths with the names that they have inside, `changing` with the right to write.
-            own_processes: give it a process namespace and /proc. Otherwise it has no /proc, and it replaces the process
-                of bwrap, so that the caller can read its CPU time.
-            card: it also sees the devices of a GPU, and the files of CARD_FACTS that are not in /proc.
-            system: paths that it sees in place of the system and Python, besides the interpreter that `lock.py` needs.
+            own_processes: True for a process namespace and /proc. Otherwise the command has no /proc, and it replaces
+                the process of bwrap, so that the caller can read its CPU time.
+            card: True to show the devices of a GPU, and the files of CARD_FACTS that are not in /proc.
+            system: paths that the command sees in place of the system and Python, besides the interpreter that
+                `lock.py` needs.
         """
         if self.bwrap is None:
             return list(command)

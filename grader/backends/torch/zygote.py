@@ -250,9 +250,7 @@ class Zygote:
             # bwrap, which would leave the zygote behind if killed.
             self._process.kill()
         self._control.close()
-        for pid in self._living:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+        self._kill_runners()
         try:
             self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -414,6 +412,11 @@ class Zygote:
                     sender = _CREDENTIALS.unpack(data)[0]
         return json.loads(line), sender
 
+    def _kill_runners(self) -> None:
+        for pid in self._living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+
     def _clear_up(self) -> None:
         """Kill a broken zygote and all of its runners."""
         # Kill the zygote before the socket is closed: at its end the zygote would remove files that the next one needs.
@@ -422,9 +425,7 @@ class Zygote:
         self._control.close()
         if self._process.stderr:
             self._process.stderr.close()
-        for pid in self._living:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+        self._kill_runners()
         leftovers.kill_processes_in(self._scratch)
 
 

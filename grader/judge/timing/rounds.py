@@ -215,15 +215,19 @@ class Pairs:
             marker.bench.reference(threads=threads, cpus=cpus) as theirs,
             self.student(threads=threads, cpus=cpus) as mine,
         ):
+            reference, student = (
+                partial(self.calls.sample, session, is_reference=theirs is session)
+                for session in (theirs, mine)
+            )
             if by_wall or self.longest_s < FULL_WARM_UP_S:
                 # Warm up with full calls: starting threads and touching memory would dominate a short call's time.
-                sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin_to=cores)
+                sample = placement.warm_up(theirs, reference, pin_to=cores)
                 self.longest_s = max(self.longest_s, sample.wall_s)
-                placement.warm_up(mine, partial(self.student_call, mine), pin_to=cores)
+                placement.warm_up(mine, student, pin_to=cores)
             else:
                 self.small_calls(theirs, mine)
             if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
-                yield partial(self.reference_call, theirs), partial(self.student_call, mine)
+                yield reference, student
                 return
             # Both runners make the delayed call at the same place among their timed calls, so that it favours neither.
             place = self.calls.place(self.rounds)
@@ -234,12 +238,6 @@ class Pairs:
             yield partial(next, calls[0]), partial(next, calls[1])
             for each in calls:
                 next(each, None)
-
-    def reference_call(self, session: Session) -> Sample:
-        return self.calls.sample(session, is_reference=True)
-
-    def student_call(self, session: Session) -> Sample:
-        return self.calls.sample(session, is_reference=False)
 
     def small_calls(self, theirs: Session, mine: Session) -> None:
         """Warm up both runners with a call at the smallest sizes, and by writing memory for a call at the run's sizes.
