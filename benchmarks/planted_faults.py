@@ -338,7 +338,7 @@ def run_fault(copy: Copy, fault: Fault, cache: Path, tiers: Sequence[str], *, ne
             test = copy.first_failure(TIERS[tier], *arguments)
         finally:
             copy.write(fault.file, text)
-        # The control run had only near files. Another test may fail without a fault, so run it again without one.
+        # The control run had only near files. So repeat a failed test of another file without the fault.
         if test and tuple(arguments[:2]) == ("-n", "2") and "::" in test:
             copy.link_cache(cache)
             test = "" if copy.first_failure(TIERS[tier], "-n", "0", test) else test

@@ -286,7 +286,7 @@ __attribute__((noinline)) void writeOutputs(const Vec *O, int pitch, Vec sum, co
     }
 }
 
-// Scales Q so that scores are arguments of weightOf, for `trustingBlock` (`inPowers`), or unscaled, for `carefulBlock`.
+// Scales Q: if `inPowers`, so that scores are arguments of weightOf, for `trustingBlock`; else not, for `carefulBlock`.
 template <int M>
 void useUnits(Tile<M> &tile, const Gpt149Head &head, int first, bool inPowers) {
     tile.inPowers = inPowers;

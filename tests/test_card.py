@@ -755,7 +755,7 @@ def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
 
 
 def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that an ended builder missed is repeated by a builder of its own; one builder repeats all that raised."""
+    """If a builder ends, each call that it missed gets a new builder. One new builder repeats all calls that raised."""
     tried: list[list[str]] = []
 
     def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:

@@ -1035,7 +1035,7 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
     found = sorted(edits.candidates(source, ["kernel"]), key=lambda each: each.places)
 
     def built(part: Any, text: str) -> Any:
-        """Report an error in edit 2 at first."""
+        """Report an error in edit 2, only in the first build."""
         texts.append(text)
         condition = f"{edited_source.CHOSEN} == 2 ? "
         column = text.split("\n")[2].find(condition) + len(condition) + 1

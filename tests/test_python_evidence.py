@@ -259,7 +259,7 @@ NO_KERNEL = {
             ("tensors of one number", "torch.ones(2) * torch.tensor(v)"),
         )
     },
-    # Results in values that a list of forbidden values could miss.
+    # Results handed to a kernel in ways that a list of forbidden ways could miss.
     "an atomic addition of 0": KERNEL.format("touch", "d, n")
     + "    tl.atomic_add(d + at, at * 0.0, mask=at < n)\n§t = torch.from_numpy(work(a, b))\n"
     f"touch{GRID}(t, t.numel(), B=64)\nc.copy_(t)",

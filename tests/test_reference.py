@@ -66,7 +66,7 @@ def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
 
 @pytest.fixture(autouse=True)
 def one_thread_afterwards() -> Iterator[None]:
-    """Afterwards reset the number of OpenMP threads, also torch's, because the fused kernel sets it."""
+    """After a test, reset the number of OpenMP threads (also torch's), because the fused kernel sets it."""
     yield
     torch.set_num_threads(1)
 

@@ -121,7 +121,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
 
 @pytest.mark.full
 def test_a_labs_handout_names_only_its_own_parts(tmp_path: Path) -> None:
-    """In a lab's handout this lab is the main one. The handout has no commands of other labs, such as the demo."""
+    """In a lab's handout, commands mean this lab. Commands of other labs, such as the demo, are missing."""
     release = release_of("operators")
     files = release.handout
     for path in ("README.md", "Makefile"):

@@ -42,7 +42,7 @@ JUDGE_CPU_S = 60.0
 
 
 #: Folder of secret files. Threats' sources contain its path. It is the same in each run, so that the cache has their
-#: objects. Names of files that threats leave in public folders are made from it. They differ by checkout and tier.
+#: objects. Names of threats' files in public folders are made from this path and differ by checkout and tier.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
 
 

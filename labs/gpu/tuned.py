@@ -94,7 +94,7 @@ def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, dq_ptr, count, D: tl.c
 def _add_share(
     share, dq_ptr, dq_tensor, begin, first, N, D: tl.constexpr, ROWS: tl.constexpr, BULK: tl.constexpr,
 ):
-    """Add one program's share of ROWS rows of dQ, from `first` on. BULK: by the copy engine; else atomic additions."""
+    """Add one program's share of ROWS rows of dQ, from `first` on. BULK: True to use the copy engine."""
     if BULK:
         dq_tensor.atomic_add([begin + first, 0], share)
     else:
@@ -117,8 +117,8 @@ def _backward_tiles(
 ):
     """Add the contribution of the queries from `first` to before `last` to dk and dv, and of these keys to dq.
 
-    LATE: each tile's share of dq is added in the next step. Then `share` is the share of the tile before `first`, and
-    the caller must add the returned share."""
+    LATE: True to add each tile's share of dq in the next step. Then `share` is the share of the tile before `first`,
+    and the caller must add the returned share."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = q_tensor.load([begin + start, 0])

@@ -169,7 +169,7 @@ def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
 
 
 def _empty(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return the maxima of both sides, -inf for empty sides: in turn the left side, the right side, both, none."""
+    """Return the maxima of both sides, -inf for an empty side. In turn, the left, the right, both or none is empty."""
     m1, m2 = _near(draws, rows)
     m1[0::4], m2[1::4] = -np.inf, -np.inf
     m1[2::4], m2[2::4] = -np.inf, -np.inf

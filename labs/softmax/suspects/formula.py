@@ -381,9 +381,9 @@ WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
-    """Return the suspects for rows of `columns` elements. Widths that leave out the same columns give one suspect.
+    """Return mistakes that leave out the last of `columns` columns. Block widths that leave out the same give one.
 
-    `has_maximum`: True to include a maximum that leaves out columns.
+    `has_maximum`: True if the part computes a maximum, which may leave out columns, too.
     """
     cuts: dict[int, list[str]] = {}
     cuts[columns - 1] = ["the last one"]
