@@ -311,10 +311,9 @@ def test_profile_counts_launches() -> None:
 
 def test_memory_grows_with_the_square_and_with_n() -> None:
     sizes = [(n, 2 * 2 * 8 * n * n if n < 4096 else None) for n in (512, 1024, 2048, 4096)]
-    peaks = memory.peaks_of([[n, naive, 2 * 8 * n * 64 + 4 * 8 * n] for n, naive in sizes])
+    study = memory.MemoryStudy([(n, naive, 2 * 8 * n * 64 + 4 * 8 * n) for n, naive in sizes], "a card")
     for name, power in (("naive", 2), ("flash", 1)):
-        assert memory.growth(tuple((p.length, getattr(p, name)) for p in peaks)) == pytest.approx(power)
-    study = memory.MemoryStudy(peaks, "a card")
+        assert memory.growth(study.of(name)) == pytest.approx(power)
     assert study.table().rows[-1][1] is None and study.table().rows[-1][3] is None
     assert "naive N^2.00, flash N^1.00" in study.table().caption
     assert study.figures()

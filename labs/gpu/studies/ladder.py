@@ -17,10 +17,10 @@ from grader.study import figure, options, outcome
 from grader.study.figure import Figure
 from grader.study.table import Cell, Table
 
+from .. import Gpu
 from .asking import about, measured
 
-PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
-RUNGS = ("by hand", "compiled", "yours", "reference", "tuned", "PyTorch's best")
+PARTS = tuple(Gpu.oracles)
 LIMIT = "the GPU's limit"
 
 
@@ -67,11 +67,8 @@ class LadderStudy:
         return (True, -ms) if isinstance(ms, float) else (False, 0.0)
 
     def figures(self) -> tuple[Figure, ...]:
-        known = {
-            rung: ms
-            for rung in sorted(self.times, key=self._order)
-            if isinstance(ms := self.times[rung], float)
-        }
+        rungs = sorted(self.times, key=self._order)
+        known = {rung: ms for rung in rungs if isinstance(ms := self.times[rung], float)}
         known[LIMIT] = self.limit[1]
         title = f"{self.part}: from the naive kernel to the limit"
         return (figure.bars("ladder", title, self.about, "ms", tuple(known), {"ms": tuple(known.values())}),)

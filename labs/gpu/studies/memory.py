@@ -6,6 +6,7 @@ attention stores its output and one number for each row: if N doubles, it needs 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log2
 
@@ -18,19 +19,11 @@ from .asking import about, measured
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 HEADS, D = 8, 64
+KERNELS = ("naive", "flash")
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Peak:
-    """Peak bytes of both kernels besides the inputs, for N = `length`; None if the GPU's memory was too small."""
-
-    length: int
-    naive: int | None
-    flash: int | None
-
-
-def growth(points: tuple[tuple[int, int | None], ...]) -> float | None:
+def growth(points: Iterable[tuple[int, int | None]]) -> float | None:
     """Return p such that memory grows as N^p between the last two known points (N, bytes); None with fewer points."""
     known = [(n, size) for n, size in points if size]
     if len(known) < 2:
@@ -41,26 +34,21 @@ def growth(points: tuple[tuple[int, int | None], ...]) -> float | None:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    peaks: tuple[Peak, ...]
+    """Peak bytes besides the inputs: rows (N, naive, flash). None if the GPU's memory was too small."""
+
+    peaks: Sequence[tuple[int, int | None, int | None]]
     about: str
+
+    def of(self, kernel: str) -> list[tuple[int, int | None]]:
+        """Return the points (N, bytes) of a kernel."""
+        return [(peak[0], peak[1 + KERNELS.index(kernel)]) for peak in self.peaks]
 
     def table(self) -> Table:
         rows = tuple(
-            (
-                peak.length,
-                None if peak.naive is None else peak.naive / MIB,
-                None if peak.flash is None else peak.flash / MIB,
-                peak.naive / peak.flash if peak.naive and peak.flash else None,
-            )
-            for peak in self.peaks
+            (n, *(size and size / MIB for size in sizes), sizes[0] / sizes[1] if all(sizes) else None)
+            for n, *sizes in self.peaks
         )
-        powers = [
-            growth(tuple((peak.length, getattr(peak, name)) for peak in self.peaks))
-            for name in ("naive", "flash")
-        ]
-        limits = [
-            f"{name} N^{power:.2f}" for name, power in zip(("naive", "flash"), powers, strict=True) if power
-        ]
+        limits = [f"{name} N^{power:.2f}" for name in KERNELS if (power := growth(self.of(name)))]
         return Table(
             "attention-memory",
             f"Memory of attention beside its inputs, {HEADS} heads of d = {D}, float16",
@@ -71,30 +59,21 @@ class MemoryStudy:
         )
 
     def figures(self) -> tuple[Figure, ...]:
-        drawn = []
-        for name in ("naive", "flash"):
-            known = [(float(p.length), getattr(p, name) / MIB) for p in self.peaks if getattr(p, name)]
-            if known:
-                x, y = zip(*known, strict=True)
-                drawn.append(Series(name, tuple(x), tuple(y)))
-        title = "Memory of attention over N"
+        known = {name: [(float(n), size / MIB) for n, size in self.of(name) if size] for name in KERNELS}
+        drawn = tuple(Series(name, *zip(*points, strict=True)) for name, points in known.items() if points)
         return (
             Plot(
                 "attention-memory",
-                title,
+                "Memory of attention over N",
                 self.about,
                 "N",
                 "MiB",
-                tuple(drawn),
+                drawn,
                 log_x=True,
                 log_y=True,
                 x_ticks=tuple(map(float, LENGTHS)),
             ),
         )
-
-
-def peaks_of(points: list[list[int | None]]) -> tuple[Peak, ...]:
-    return tuple(Peak(int(n or 0), naive, flash) for n, naive, flash in points)
 
 
 def main(arguments: list[str]) -> int:
@@ -106,5 +85,5 @@ def main(arguments: list[str]) -> int:
     lengths = LENGTHS if given.lengths is None else options.numbers(given.lengths, "--lengths", 16, 65536)
     outcome.prepare(settings, "attention-memory")
     found = measured("memory", settings.source, lengths=list(lengths), heads=HEADS, d=D)
-    outcome.deliver(MemoryStudy(peaks_of(found["points"]), about(found)), settings)
+    outcome.deliver(MemoryStudy(found["points"], about(found)), settings)
     return EXIT_PASS

@@ -6,7 +6,7 @@ compiled version, and the versions in Triton and in CUDA launch a single kernel 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,26 +26,18 @@ BYTES = 2 * 4 * SIDE * SIDE
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel: how often it was launched, and the total time of all launches in us."""
-
-    name: str
-    count: int
-    us: float
-
-
-@dataclass(frozen=True)
 class Way:
-    """One way to write GELU. `ms` is the time of a call; if it is None, `trouble` says why."""
+    """One way to write GELU. `ms` is the time of a call; if it is None, `trouble` says why. `launches` has a row for
+    each kernel: its name, how often it was launched, and the total time of all launches in us."""
 
     name: str
     ms: float | None
-    launches: tuple[Launch, ...] = ()
+    launches: Sequence[tuple[str, int, float]] = ()
     trouble: str = ""
 
     @property
     def count(self) -> int:
-        return sum(launch.count for launch in self.launches)
+        return sum(count for _, count, _ in self.launches)
 
 
 @dataclass(frozen=True)
@@ -60,9 +52,9 @@ class ProfileStudy:
                 rows.append((way.name, None, None, way.trouble, None, None))
                 continue
             rate = BYTES / way.ms / 1e9
-            for number, launch in enumerate(way.launches):
+            for number, (kernel, count, us) in enumerate(way.launches):
                 head = (way.name, way.ms, rate) if number == 0 else ("", None, None)
-                rows.append((*head, _short(launch.name), launch.count, launch.us))
+                rows.append((*head, _short(kernel), count, us))
         return Table(
             "profile",
             f"Kernels that each version of GELU launches, {SIDE} x {SIDE} float32",
@@ -88,15 +80,11 @@ def _short(name: str) -> str:
 
 def ways_of(found: Mapping[str, Any]) -> tuple[Way, ...]:
     """Convert the child's reply to a `Way` for each of WAYS, in this order."""
-    made = []
-    for name in WAYS:
-        one = found.get(name, "not measured")
-        if isinstance(one, str):
-            made.append(Way(name, None, trouble=one))
-            continue
-        launches = tuple(Launch(str(kernel), int(count), float(us)) for kernel, count, us in one["kernels"])
-        made.append(Way(name, float(one["ms"]), launches))
-    return tuple(made)
+    each = ((name, found.get(name, "not measured")) for name in WAYS)
+    return tuple(
+        Way(name, None, trouble=one) if isinstance(one, str) else Way(name, one["ms"], one["kernels"])
+        for name, one in each
+    )
 
 
 def main(arguments: list[str]) -> int:

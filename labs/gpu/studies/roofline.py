@@ -23,7 +23,6 @@ SHAPE = {
     "R": SIDE, "C": SIDE, "lines": SIDE, "width": SIDE, "rows": SIDE, "inner": SIDE, "columns": SIDE,
     "B": 64, "N": 4096, "M": 4096, "d": 64, "causal": 0, "precision": 11,
 }  # fmt: skip
-ORACLE_OF = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
 
 
 @dataclass(frozen=True)
@@ -106,8 +105,8 @@ def kernels_of(found: Mapping[str, float | str]) -> tuple[Kernel, ...]:
     from ..oracle import ORACLES
 
     made = []
-    for name in ORACLE_OF:
-        oracle, time = ORACLES[name], found.get(name, "not measured")
+    for name, oracle in ORACLES.items():
+        time = found.get(name, "not measured")
         work, moved = oracle.flops(SHAPE), oracle.bytes(SHAPE)  # type: ignore[attr-defined]
         is_time = isinstance(time, float)
         made.append(Kernel(name, work, moved, time if is_time else None, "" if is_time else str(time)))
