@@ -386,19 +386,25 @@ def diagnose_read(
 ) -> Diagnosis:
     """Explain wrong reads. `expected`, `actual` and the mask `wrong` have an element for each row of the indices."""
     (first,) = first_of(wrong)
-    index = tuple(inputs["index"][first].tolist())
+    flat = inputs["tensor"].reshape(-1).astype(np.float64)
+
+    def explains(offsets: Array, inside: Array) -> bool:
+        """Return True if the value at each offset in the tensor was read. These offsets must be at least a quarter of
+        all, and a wrong value must be among them."""
+        enough = inside.sum() >= max(1, len(offsets) // 4) and wrong[inside].any()
+        return bool(enough and (flat[offsets[inside]] == actual[inside]).all())
+
     if not actual.any():
         code, why = "not_written", "Every read returns 0: fourDimRead is not written yet."
     else:
-        flat = inputs["tensor"].reshape(-1).astype(np.float64)
-        code, why = _explain(inputs, shape, wrong, lambda offsets, rows: flat[offsets] == actual[rows])
+        code, why = _formula(inputs, shape, explains)
         where = np.flatnonzero(flat == actual[first])
         if len(where) == 1 and code == "wrong_offset":
             right = flat_offsets(inputs["index"], shape)[first]
             why = f"It read offset {where[0]} where {right} is right. {why}"
         elif code == "wrong_offset":
             why = f"The value is not in the tensor, so fourDimRead read outside of it. {why}"
-    return _report("fourDimRead", code, why, index, expected[first], actual[first], wrong, inputs, shape)
+    return _report(code, why, inputs["index"][first], expected[first], actual[first], wrong, shape)
 
 
 def diagnose_write(
@@ -408,9 +414,17 @@ def diagnose_write(
     before, after = inputs["tensor"].reshape(-1).astype(np.float64), actual.reshape(-1)
     flat_wrong, wanted = wrong.reshape(-1), expected.reshape(-1)
     (at,) = first_of(flat_wrong)
-    index = tuple(int(i) for i in np.unravel_index(at, inputs["tensor"].shape))
     named = np.zeros(len(before), bool)
     named[flat_offsets(inputs["index"], shape)] = True
+    both = flat_wrong & named
+
+    def explains(offsets: Array, inside: Array) -> bool:
+        """Return True if writing the values at these offsets, in this order, gives the tensor."""
+        replayed = before.copy()
+        for offset, value in zip(offsets[inside].tolist(), inputs["values"][inside].tolist(), strict=True):
+            replayed[offset] = value
+        return np.array_equal(replayed, after)
+
     if np.array_equal(before, after):
         code, why = (
             "not_written",
@@ -418,80 +432,47 @@ def diagnose_write(
         )
     elif not (flat_wrong & ~named).any() and np.array_equal(before[flat_wrong], after[flat_wrong]):
         which = "The last element keeps" if flat_wrong.sum() == flat_wrong[-1] else "These elements keep"
-        code, why = (
-            "element_skipped",
-            (f"{which} the old value, because it is never overwritten: look for a condition on the offset."),
-        )
-    elif (both := flat_wrong & named).any() and np.array_equal((before + wanted)[both], after[both]):
+        code = "element_skipped"
+        why = f"{which} the old value, because it is never overwritten: look for a condition on the offset."
+    elif both.any() and np.array_equal((before + wanted)[both], after[both]):
         code, why = "wrong_value", "`val` is added to the old value: write it with = and not +=."
     elif not both.any():
         code, why = "extra_write", "The right elements are written, but other elements are changed, too."
     elif flat_wrong.sum() <= len(inputs["index"]) // 4:
-        code, why = (
-            "extra_write",
-            "Most elements are written correctly, but other writes change a few of them again.",
-        )
+        code = "extra_write"
+        why = "Most elements are written correctly, but other writes change a few of them again."
     else:
-        code, why = _explain_writes(inputs, shape, before, after)
-    return _report("fourDimWrite", code, why, index, wanted[at], after[at], flat_wrong, inputs, shape)
+        code, why = _formula(inputs, shape, explains)
+        if code == "wrong_offset" and not np.isin(after, np.concatenate([before, inputs["values"]])).all():
+            code, why = "wrong_value", "The stored values are not those of `val`."
+    index = np.array(np.unravel_index(at, inputs["tensor"].shape))
+    return _report(code, why, index, wanted[at], after[at], flat_wrong, shape)
 
 
-def _explain(
-    inputs: Mapping[str, Array],
-    shape: Mapping[str, int],
-    wrong: Array,
-    holds: Callable[[Array, Array], Array],
+def _formula(
+    inputs: Mapping[str, Array], shape: Mapping[str, int], explains: Callable[[Array, Array], bool]
 ) -> tuple[str, str]:
-    """Return code and words of the first wrong formula that explains the values that were read.
+    """Return code and words of the first wrong formula that explains the result, else the code "wrong_offset".
 
-    `holds(offsets, rows)` returns True for each row in which the value at the given offset was read. A formula explains
-    the values if that is True for all rows whose offset lies in the tensor. These must be at least a quarter of all
-    rows, and one of them must be wrong.
+    `explains(offsets, inside)` gets the formula's offset for each row of the indices, and the mask of the offsets that
+    lie in the tensor.
     """
-    size = inputs["tensor"].size
     for code, words, (*factors, constant) in formulas(shape):
         offsets = inputs["index"] @ np.array(factors) + constant
-        inside = np.flatnonzero((offsets >= 0) & (offsets < size))
-        if len(inside) < max(1, len(offsets) // 4) or not wrong[inside].any():
-            continue
-        if holds(offsets[inside], inside).all():
+        if explains(offsets, (offsets >= 0) & (offsets < inputs["tensor"].size)):
             return code, f"{words}. The offset is {RIGHT}."
-    return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
-
-
-def _explain_writes(
-    inputs: Mapping[str, Array], shape: Mapping[str, int], before: Array, after: Array
-) -> tuple[str, str]:
-    """Return code and words for wrong writes: another formula of the offset, or wrong values."""
-    for code, words, (*factors, constant) in formulas(shape):
-        offsets = inputs["index"] @ np.array(factors) + constant
-        inside = (offsets >= 0) & (offsets < len(before))
-        replayed = before.copy()
-        for offset, value in zip(offsets[inside].tolist(), inputs["values"][inside].tolist(), strict=True):
-            replayed[offset] = value
-        if np.array_equal(replayed, after):
-            return code, f"{words}. The offset is {RIGHT}."
-    if not np.isin(after, np.concatenate([before, inputs["values"]])).all():
-        return "wrong_value", "The stored values are not those of `val`."
     return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
 
 
 def _report(
-    name: str,
-    code: str,
-    why: str,
-    index: tuple[int, ...],
-    expected: Array,
-    actual: Array,
-    wrong: Array,
-    inputs: Mapping[str, Array],
-    shape: Mapping[str, int],
+    code: str, why: str, at: Array, expected: Array, actual: Array, wrong: Array, shape: Mapping[str, int]
 ) -> Diagnosis:
-    at = ", ".join(f"{letter}={i}" for letter, i in zip("xyzb", index, strict=True))
+    index = tuple(at.tolist())
+    place = ", ".join(f"{letter}={i}" for letter, i in zip("xyzb", index, strict=True))
     sizes = tuple(shape[key] for key in "BHNd")
     count, total = int(wrong.sum()), wrong.size
     message = (
-        f"{why} Element ({at}) of a tensor of shape {sizes}: expected {expected:g}, got {actual:g}; "
+        f"{why} Element ({place}) of a tensor of shape {sizes}: expected {expected:g}, got {actual:g}; "
         f"{count} of {total} elements are wrong."
     )
     return Diagnosis(code, message, index, float(expected), float(actual), count, total)
