@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from statistics import linear_regression
 
 from grader.assignment.records import Part
 from grader.core.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
@@ -124,14 +126,7 @@ def exponents(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> list[f
     `rounds[k]` has the times of round k, in the order of `sizes`. `sizes` needs two different numbers at least.
     """
     logs = [math.log(n) for n in sizes]
-    mean_x = sum(logs) / len(logs)
-    below = sum((x - mean_x) ** 2 for x in logs)
-    found = []
-    for times in rounds:
-        heights = [math.log(time) for time in times]
-        mean_y = sum(heights) / len(heights)
-        found.append(sum((x - mean_x) * (y - mean_y) for x, y in zip(logs, heights, strict=True)) / below)
-    return found
+    return [linear_regression(logs, [math.log(time) for time in times]).slope for times in rounds]
 
 
 def measure_sizes(laboratory: Laboratory, part: Part, sizes: Sequence[int]) -> Scaling:
@@ -259,7 +254,7 @@ class BlockSweep:
 # ---- measuring
 
 
-def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
+def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macro: str) -> TileSweep:
     """Build the file with each tile, and time all builds in turn. Raises UsageError if all builds are the same."""
     settings, shape = laboratory.settings, laboratory.settings.sizes
     recipes = [BuildFlags(((macro, str(tile)),)) for tile in tiles]
@@ -289,21 +284,6 @@ def measure_blocks(laboratory: Laboratory, part: Part, brs: Sequence[int], bcs: 
     )
 
 
-def measure(
-    laboratory: Laboratory,
-    part: Part,
-    *,
-    tiles: Sequence[int] = (),
-    blocks: tuple[Sequence[int], Sequence[int]] | None = None,
-    sizes: Sequence[int] = (),
-    macro: str = MACRO,
-) -> TileSweep | BlockSweep | Scaling:
-    """Measure one part for several `tiles`, `blocks` (values of Br, values of Bc) or `sizes` (N). Give one of them."""
-    if tiles:
-        return measure_tiles(laboratory, part, tiles, macro)
-    return measure_blocks(laboratory, part, *blocks) if blocks else measure_sizes(laboratory, part, sizes)
-
-
 # ---- command line
 
 
@@ -321,32 +301,22 @@ def main(arguments: list[str]) -> int:
     parse.add_argument("--br", metavar="n,n,...", help=f"rows of a Q tile (part4: {BLOCKS})")
     parse.add_argument("--bc", metavar="n,n,...", help=f"rows of a K and V tile (part4: {BLOCKS})")
     given = parse.parse_args(arguments)
-    plan = planned(given, options.settings(given))
-    outcome.prepare(plan.settings, plan.name)
-    with set_up(plan.settings) as laboratory:
-        finding = measure(
-            laboratory, plan.part, tiles=plan.tiles, blocks=plan.blocks, sizes=plan.sizes, macro=given.macro
-        )
-    outcome.deliver(finding, plan.settings)
+    settings, name, measure = planned(given, options.settings(given))
+    outcome.prepare(settings, name)
+    with set_up(settings) as laboratory:
+        finding = measure(laboratory)
+    outcome.deliver(finding, settings)
     return EXIT_SUBMISSION if any(line.trouble for line in finding.comparison.lines) else EXIT_PASS
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Plan of a sweep. One of `tiles`, `blocks` (Br, Bc) and `sizes` (N) has values; `name` is the table's name."""
-
-    settings: Settings
-    part: Part
-    name: str
-    tiles: tuple[int, ...] = ()
-    blocks: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    sizes: tuple[int, ...] = ()
+Measure = Callable[[Laboratory], TileSweep | BlockSweep | Scaling]
 
 
-def planned(given: argparse.Namespace, settings: Settings) -> Plan:
-    """Return the sweep that the command line requests. Raises UsageError for options that exclude each other.
+def planned(given: argparse.Namespace, settings: Settings) -> tuple[Settings, str, Measure]:
+    """Return the settings of the sweep that the command line requests, its table's name, and a function that measures.
 
-    The default varies Br and Bc if the part has them, the tile in part 2, and N in other parts.
+    The default varies Br and Bc if the part has them, the tile in part 2, and N in other parts. Raises UsageError for
+    options that exclude each other.
     """
     part, maxima = options.part(settings, given.part), settings.assignment.maxima
     rows = () if given.N is None else options.numbers(given.N, "-N", 1, maxima.get("N", 1 << 20))
@@ -355,24 +325,25 @@ def planned(given: argparse.Namespace, settings: Settings) -> Plan:
     if not asked and len(rows) < 2:
         asked = ["br", "bc"] if has_blocks else ["tile"] if part.id == TILED_PART else []
     if not asked:
-        return Plan(settings, part, f"scaling-{part.id}", sizes=rows or ROWS)
+        return settings, f"scaling-{part.id}", partial(measure_sizes, part=part, sizes=rows or ROWS)
     if len(rows) > 1:
         raise UsageError(f"sweep varies one thing at a time: give either several -N or --{asked[0]}")
     if rows:
         settings = replace(settings, shape={**settings.shape, "N": rows[0]})
+    name = f"sweep-{part.id}"
     if "tile" in asked:
         if len(asked) > 1:
             raise UsageError("sweep varies tiles or blocks, not both: give either --tile, or --br and --bc")
         refuse_absent(given.macro, settings)
         tiles = options.numbers(given.tile or TILES, "--tile", 1, LARGEST_TILE)
-        return Plan(settings, part, f"sweep-{part.id}", tiles=tiles)
+        return settings, name, partial(measure_tiles, part=part, tiles=tiles, macro=given.macro)
     if not has_blocks:
         raise UsageError(f"{part.id} takes no Br and Bc: --br and --bc are for part4")
-    blocks = tuple(
-        options.numbers(getattr(given, name) or BLOCKS, f"--{name}", 1, maxima.get(name.title(), 1 << 20))
-        for name in ("br", "bc")
+    brs, bcs = (
+        options.numbers(getattr(given, size) or BLOCKS, f"--{size}", 1, maxima.get(size.title(), 1 << 20))
+        for size in ("br", "bc")
     )
-    return Plan(settings, part, f"sweep-{part.id}", blocks=(blocks[0], blocks[1]))
+    return settings, name, partial(measure_blocks, part=part, brs=brs, bcs=bcs)
 
 
 def refuse_absent(macro: str, settings: Settings) -> None:
