@@ -175,7 +175,7 @@ def test_simulated_traffic_equals_the_theory(kernel: str) -> None:
     for size_bytes in (4 << 10, 128 << 10):
         model = Model(size_bytes)
         walk = ((kernel, rows, columns), model)
-        found = traffic.Traffic(*simulated(traffic.SIMULATOR, [walk])[0])
+        (found,) = simulated(traffic.SIMULATOR, [walk])
         assert (found.loads, found.stores) == traffic.theory(kernel, rows, columns)
         expected = traffic.passes(kernel, columns, model)
         if expected is not None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from grader.backends.native.toolchain import cache_root, toolchain
 from grader.core import machine, objectcache
@@ -127,17 +128,30 @@ def cache_models(
     return tuple(CacheModel(size, count, line_bytes) for size in chosen)
 
 
-def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[tuple[int, ...]]:
-    """Run a simulator for each walk, given as (arguments, cache), in parallel. Return the counts that each run prints.
+class Traffic(NamedTuple):
+    """Accesses to tensors in elements, and lines moved between the cache and memory."""
+
+    loads: int
+    stores: int
+    fetched: int
+    written: int
+
+    @property
+    def lines(self) -> int:
+        return self.fetched + self.written
+
+
+def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[Traffic]:
+    """Run a simulator for each walk, given as (arguments, cache), in parallel. Return the traffic of each walk.
 
     Raises KitError if the simulator cannot be built or run.
     """
     program(simulator)
 
-    def count(walk: tuple[Sequence[object], CacheModel]) -> tuple[int, ...]:
+    def count(walk: tuple[Sequence[object], CacheModel]) -> Traffic:
         arguments, cache = walk
         words = [*arguments, cache.size_bytes, cache.ways, cache.line_bytes]
-        return tuple(map(int, output_of(simulator, words, SIMULATION_TIMEOUT_S).split()))
+        return Traffic(*map(int, output_of(simulator, words, SIMULATION_TIMEOUT_S).split()))
 
     with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
         return list(pool.map(count, walks))

@@ -34,6 +34,7 @@ from grader.core.errors import EXIT_PASS, KitError, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.helpers import CacheModel as Model
+from grader.study.helpers import Traffic
 from grader.study.laboratory import show_progress
 from grader.study.options import Settings
 from grader.study.standalone import Kit, Unsuitable, build_program, ran
@@ -65,29 +66,13 @@ Walk = tuple[str, Model, Shape]
 """One simulated walk through a kernel's loops: the kernel's name, the cache and the sizes."""
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Lines moved between the cache and memory for one head, and the number of accesses that caused this."""
-
-    accesses: int
-    fetched: int
-    written: int
-
-    @property
-    def lines(self) -> int:
-        return self.fetched + self.written
-
-
 def simulate(walks: Sequence[Walk], *, scores_only: bool) -> dict[Walk, Traffic]:
     """Return the traffic of each walk; one simulation runs on each core. `scores_only`: True for Q K^T alone."""
     tail = "-scores" if scores_only else ""
     found = helpers.simulated(
         SIMULATOR, [((f"{name}{tail}", s.N, s.d, s.tile, s.Br, s.Bc), model) for name, model, s in walks]
     )
-    return {
-        walk: Traffic(loads + stores, fetched, written)
-        for walk, (loads, stores, fetched, written) in zip(walks, found, strict=True)
-    }
+    return dict(zip(walks, found, strict=True))
 
 
 def formula(kernel: str, shape: Shape, line_bytes: int) -> float | None:

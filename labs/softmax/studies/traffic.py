@@ -28,6 +28,7 @@ from grader.core.errors import EXIT_PASS, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.helpers import CacheModel as Model
+from grader.study.helpers import Traffic
 from grader.study.table import Cell, Table
 
 SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
@@ -38,16 +39,6 @@ KERNELS = ("framework", "naive", "safe", "online", "fused")
 USUAL = {"R": 64, "C": 8192}
 LADDER = (8 << 10, 256 << 10, 64 << 20)
 MOST_ACCESSES = 1 << 33
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Accesses to tensors in elements, and lines between cache and memory."""
-
-    loads: int
-    stores: int
-    fetched: int
-    written: int
 
 
 def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
@@ -102,14 +93,8 @@ class TrafficStudy:
     def _row(self, kernel: str, model: Model) -> tuple[Cell, ...]:
         found, (loads, stores) = self.found[kernel, model], theory(kernel, self.rows, self.columns)
         counted = (found.loads, loads, found.stores, stores, found.fetched, found.written)
-        expected = passes(kernel, self.columns, model)
-        return (
-            helpers.size_text(model.size_bytes),
-            kernel,
-            *counted,
-            self.passes_fetched(kernel, model),
-            expected,
-        )
+        fetched = (self.passes_fetched(kernel, model), passes(kernel, self.columns, model))
+        return (helpers.size_text(model.size_bytes), kernel, *counted, *fetched)
 
     def passes_fetched(self, kernel: str, model: Model) -> float:
         """Return the fetched lines as a multiple of the lines of X."""
@@ -151,8 +136,7 @@ def measure(rows: int, columns: int, models: Sequence[Model], about: str) -> Tra
     """Simulate every kernel in every cache. Raises KitError if the simulator cannot be built."""
     walks = [(kernel, model) for model in models for kernel in KERNELS]
     found = helpers.simulated(SIMULATOR, [((kernel, rows, columns), model) for kernel, model in walks])
-    lines = {walk: Traffic(*counts) for walk, counts in zip(walks, found, strict=True)}
-    return TrafficStudy(rows, columns, tuple(models), lines, about)
+    return TrafficStudy(rows, columns, tuple(models), dict(zip(walks, found, strict=True)), about)
 
 
 def main(arguments: list[str]) -> int:
