@@ -201,7 +201,7 @@ class _Turns:
         cpu_s, mine_s, started = session.cpu_clock_s(), time.process_time(), time.perf_counter()
         for _ in range(count):
             images, labels = self.batches[self.done % len(self.batches)]
-            self.loss, _ = self.net.step(images, labels, self.rate)
+            self.loss = self.net.step(images, labels, self.rate)
             self.done += 1
         wall_s, mine_s = time.perf_counter() - started, time.process_time() - mine_s
         if cpu_s is not None and (now_s := session.cpu_clock_s()) is not None:

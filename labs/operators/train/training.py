@@ -57,17 +57,11 @@ class Training:
     calls, including the pipe, in the time of steps without comparison."""
 
     network: Network
-    wishes: Wishes
     epochs: tuple[Epoch, ...]
     agreement: Agreement
     read: Array
     calls_per_step: float
     call_share: float
-    threads: int
-
-    @property
-    def accuracy(self) -> float:
-        return self.epochs[-1].accuracy if self.epochs else 0.0
 
 
 class Stopped(Exception):
@@ -118,8 +112,7 @@ class Trainer:
             raise UsageError(
                 f"--batch {wishes.batch} is larger than the training set of {len(data.training)} images"
             )
-        self.network, self.data, self.wishes = network, data, wishes
-        self.threads, self.on_step = threads, on_step
+        self.network, self.data, self.wishes, self.on_step = network, data, wishes, on_step
         weights = network.first_weights(wishes.seed)
         self.operators = operators
         self.student = StudentNetwork(network, weights, operators)
@@ -160,13 +153,11 @@ class Trainer:
         steps, calls, call_s, step_s = self._unwatched.tolist()
         return Training(
             self.network,
-            self.wishes,
             tuple(epochs),
             self.watch.agreement(),
             self._read(self.student.forward) if epochs else np.zeros(0, np.int64),
             calls / max(1, steps),
             call_s / step_s if step_s else 0.0,
-            self.threads,
         )
 
     # ---- one epoch
@@ -196,7 +187,7 @@ class Trainer:
         calls, call_s, on_call_s = call.calls, call.wall_s, call.on_call_s
         started = time.perf_counter()
         try:
-            loss, _ = self.student.step(images, labels, self._rate(self.steps))
+            loss = self.student.step(images, labels, self._rate(self.steps))
         except Broken as fault:
             raise Broken(f"step {self.steps + 1}: {fault}") from fault
         wall_s = time.perf_counter() - started - (call.on_call_s - on_call_s)
@@ -209,7 +200,7 @@ class Trainer:
 
     def _torch_step(self, images: Tensor, labels: Tensor, tally: _Tally, *, watched: bool) -> None:
         started = time.perf_counter()
-        loss, _ = self.torch.step(images, labels, self._rate(self.torch_steps))
+        loss = self.torch.step(images, labels, self._rate(self.torch_steps))
         self.torch_steps += 1
         tally.add(loss, len(images), time.perf_counter() - started, watched=watched)
 
@@ -234,8 +225,7 @@ class Trainer:
         images would change the weights as much as a full batch."""
         size = self.wishes.batch
         for k in range(start, end):
-            chosen = order[k * size : (k + 1) * size]
-            yield tensors(self.data.training, chosen)
+            yield tensors(self.data.training, order[k * size : (k + 1) * size])
 
     def _read(self, forward: Callable[[Tensor], Tensor]) -> Array:
         """Return the digit that a network reads in each test image, int64."""
