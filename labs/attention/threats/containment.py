@@ -8,6 +8,11 @@ from __future__ import annotations
 from .sources import End, Threat, function
 
 HONEST = "attention(q, k, v, o, B * H, N, d);"
+IN_PARALLEL = """
+        #pragma omp parallel for
+        for (int p = 0; p < B * H; p++)
+            attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
+"""
 CRASH = End(("crash",))
 ANYHOW = ("pass", "wrong", "crash", "timeout")
 
@@ -181,13 +186,7 @@ EXHAUSTION = [
         "two threads that sleep in each repeated call",
         # The judge calls kernels with threads about 40 more times. With this kernel's sleep, that would take 80 s.
         End(("pass",)),
-        """
-        #pragma omp parallel for
-        for (int p = 0; p < B * H; p++)
-            attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
-        static int calls = 0;
-        if (calls++ > 8) usleep(2000000);
-        """,
+        IN_PARALLEL + "static int calls = 0; if (calls++ > 8) usleep(2000000);",
         part="part3",
         alone=True,
         wall_s=45.0,

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from .containment import ACCESSOR_CONTROLS, ACCESSORS, ASSEMBLED, CONTAINMENT, READING
+from .containment import ACCESSOR_CONTROLS, ACCESSORS, ASSEMBLED, CONTAINMENT, HONEST, IN_PARALLEL, READING
 from .same_work import SAME_WORK, SAME_WORK_CONTROLS
 from .sources import End, Threat
 
 PASS, WRONG = End(("pass",)), End(("wrong",))
 SLOW = End(("slow",))
-HONEST = "attention(q, k, v, o, B * H, N, d);"
 
 CONTROLS = [
     Threat("", "a right kernel", PASS, HONEST),
@@ -40,18 +39,7 @@ CONTROLS = [
     ),
     Threat("", "a right kernel, measured", PASS, HONEST, timed=True),
     Threat("", "a slow kernel", SLOW, HONEST + " burn_ms(40);", timed=True),
-    Threat(
-        "",
-        "a right kernel with OpenMP, measured",
-        PASS,
-        """
-        #pragma omp parallel for
-        for (int p = 0; p < B * H; p++)
-            attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
-        """,
-        part="part3",
-        timed=True,
-    ),
+    Threat("", "a right kernel with OpenMP, measured", PASS, IN_PARALLEL, part="part3", timed=True),
     Threat(
         "",
         "threads that update a shared number one at a time",
@@ -75,11 +63,7 @@ CONTROLS = [
         "",
         "a wrong kernel with OpenMP",
         WRONG,
-        """
-        #pragma omp parallel for
-        for (int p = 1; p < B * H; p++)
-            attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
-        """,
+        IN_PARALLEL.replace("p = 0", "p = 1"),
         part="part3",
         watched=True,
     ),
@@ -289,20 +273,6 @@ ssize_t pwrite(int, const void *, size_t, off_t) { called |= 8; return -1; }
 ssize_t pwrite64(int, const void *, size_t, off64_t) { called |= 8; return -1; }
 int nanosleep(const timespec *, timespec *) { called |= 16; return 0; }
 }
-"""
-IN_PARALLEL = """
-    #pragma omp parallel for collapse(2)
-    for (int p = 0; p < B * H; p++) for (int i = 0; i < N; i++) {
-        const float *row = q + (p * N + i) * d;
-        float sum = 0, *to = o + (p * N + i) * d;
-        for (int j = 0; j < N; j++) {
-            float dot = 0;
-            for (int c = 0; c < d; c++) dot += row[c] * k[(p * N + j) * d + c];
-            sum += dot = std::exp(dot);
-            for (int c = 0; c < d; c++) to[c] += dot * v[(p * N + j) * d + c];
-        }
-        for (int c = 0; c < d; c++) to[c] /= sum;
-    }
 """
 GUESSED += [
     Threat(

@@ -71,10 +71,15 @@ def flash(body: str, name: str, arguments: str = NAMED) -> str:
     return f"{head}, int B, int H, int N, int d) {{\n    {body.strip()}\n}}\n"
 
 
+def bound(*names: str) -> str:
+    """Return the PYBIND11_MODULE of a file that exports these functions."""
+    table = "".join(f'    m.def("{name}", &{name});\n' for name in names)
+    return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
+
+
 def with_part_4(text: str, name: str) -> str:
     """Return a whole file with part 1 and with `text`, the source of a part 4 called `name`."""
-    table = f'    m.def("myNaiveAttention", &myNaiveAttention);\n    m.def("{name}", &{name});\n'
-    return f"{NAIVE}\n{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
+    return f"{NAIVE}\n{text}\n{bound('myNaiveAttention', name)}"
 
 
 BOUND = function("row0")
@@ -162,15 +167,7 @@ def _in_common(first: str, second: str = BLOCKED, helpers: str = SHARED) -> str:
     """Return a file with `helpers`, part 1 with the body `first`, and part 2 with the body `second`."""
     head, tail = NAIVE.partition("torch::Tensor myNaiveAttention")[::2]
     assert tail
-    return (
-        f"{head}{helpers}{_blocked(first, 'myNaiveAttention')}{_blocked(second)}{_bound('myNaiveAttention')}"
-    )
-
-
-def _bound(other: str) -> str:
-    """Return the PYBIND11_MODULE of a file with function `other` and the threat's function, BOUND."""
-    table = f'    m.def("{other}", &{other});\n    m.def("{BOUND}", &{BOUND});\n'
-    return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
+    return f"{head}{helpers}{_blocked(first, 'myNaiveAttention')}{_blocked(second)}{bound('myNaiveAttention', BOUND)}"
 
 
 def _body(body: str) -> str:
@@ -187,16 +184,15 @@ WRAPPED = "return wrapper(Q, K, V, QK_t, B, H, N, d);"
 def _second(body: str, helper: str = "") -> str:
     """Return a file with part 1 and a part 2 with this body. If given, `helper` is the body of a function `wrapper`."""
     before = _blocked(helper, "wrapper") if helper else ""
-    return f"{NAIVE}\n{before}{_blocked(body)}{_bound('myNaiveAttention')}"
+    return f"{NAIVE}\n{before}{_blocked(body)}{bound('myNaiveAttention', BOUND)}"
 
 
-CALL_LOOP = "return attention(Q, K, V, B, H, N, d);"
 #: Part 1 has its own loops; part 2 only calls `attention`.
 SECOND_LOOP = (
     NAIVE.partition("torch::Tensor myNaiveAttention")[0]
     + SHARED
     + _blocked(NAIVE_OF_SHARED, "myNaiveAttention")
-    + _blocked(CALL_LOOP, "myUnfusedAttentionBlocked")
+    + _blocked(CALL, "myUnfusedAttentionBlocked")
 )
 _SAME = End(("pass",), ("same_as_part1",))
 SAME_WORK = [
@@ -231,7 +227,7 @@ SAME_WORK = [
         "F2",
         "one loop as part 2 and as part 4; part 1 has another loop",
         End(("pass",), ("same_as_part2",)),
-        f"{SECOND_LOOP}{flash(CALL_LOOP, BOUND)}{_bound('myUnfusedAttentionBlocked')}",
+        f"{SECOND_LOOP}{flash(CALL, BOUND)}{bound('myUnfusedAttentionBlocked', BOUND)}",
         beside="part2",
     ),
 ]  # fmt: skip
