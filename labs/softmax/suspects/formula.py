@@ -5,36 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering, row
+from grader.explain.suspect import Suspect, row
 
 from ..scene import Scene, normalised, shifted, total
-
-MISTAKES: list[Suspect] = []
-mistake = registering(MISTAKES)
-
-#: Mistakes of kernels that do not subtract a maximum.
-NAIVE: list[Suspect] = []
-naive = registering(NAIVE)
 
 LOG2_E = np.float32(1.4426950408889634)
 
 
-@mistake("not_normalised", "The rows do not sum to 1: they are never divided by the sum of exp(x - m).")
-def not_divided(s: Scene) -> Array:
-    return s.weights
+def _other_rows(s: Scene) -> Array | None:
+    """Return the softmax if row i is read from X[i * R + j]; None if this would read beyond X."""
+    rows, columns = s.whole.shape
+    if rows >= columns:
+        return None
+    at = np.arange(s.first, s.first + len(s.x))[:, None] * rows + np.arange(columns)
+    x = s.whole.reshape(-1)[at]
+    return normalised(np.exp(x - x.max(1, keepdims=True)))
 
 
-NAIVE += [
-    row("plain_not_divided", "not_normalised",
-        "The rows do not sum to 1: they are never divided by the sum of exp(x).",
-        lambda s: s.plain),
-    row("divided_by_largest", "divided_by_largest",
-        "Each row is divided by its largest exp(x), not by the sum of exp(x).",
+def _in_steps(values: Array, digits: int) -> Array:
+    return np.round(values * np.float32(10**digits)) / np.float32(10**digits)
+
+
+MISTAKES: list[Suspect] = [
+    row("not_divided", "not_normalised", "The rows do not sum to 1: they are never divided by the sum of exp(x - m).",
         lambda s: s.weights),
-]  # fmt: skip
-
-
-MISTAKES += [
     row("base_two", "wrong_base",
         "exp2(x) computes powers of 2, not of e: multiply x by log2(e) = 1.442695 before, or call exp(x).",
         lambda s: normalised(np.exp2(s.x - s.most))),
@@ -51,15 +45,6 @@ MISTAKES += [
     row("sum_of_elements", "exponential_missing_in_sum",
         "The sum adds the elements of the row, not their exp().",
         lambda s: s.weights / total(s.x)),
-]  # fmt: skip
-
-
-@naive("exponential_missing_in_sum", "The sum adds the elements of the row, not their exp().")
-def plain_sum_of_elements(s: Scene) -> Array:
-    return s.plain / total(s.x)
-
-
-MISTAKES += [
     row("turned_round", "wrong_sign",
         "The smallest element of a row has the largest share: exp(-x) or exp(m - x) is used, not exp(x - m).",
         lambda s: normalised(np.exp(s.x.min(1, keepdims=True) - s.x))),
@@ -70,54 +55,34 @@ MISTAKES += [
     row("shifted_exponential_of_output", "reads_what_it_wrote",
         "The last pass computes exp(o - m), not exp(x - m): it reads O, to which an earlier pass has written.",
         lambda s: np.exp(s.weights - s.most) / total(s.weights)),
+    row("rows_of_another_length", "wrong_stride",
+        "Row i is read from X[i * R + j]: each row has C elements, so row i begins at i * C.", _other_rows),
+    *(row(f"{what} {digits}", "rounded", f"{what} rounded to {digits} decimals: smaller weights are lost.", predict)
+      for digits in (2, 3, 4, 5, 6)
+      for what, predict in (
+          ("exp(x - m) is", lambda s, digits=digits: normalised(_in_steps(s.weights, digits))),
+          ("The results are", lambda s, digits=digits: _in_steps(normalised(s.weights), digits)),
+      )),
 ]  # fmt: skip
 
-
-NAIVE += [
+#: Mistakes of kernels that do not subtract a maximum.
+NAIVE: list[Suspect] = [
+    row("plain_not_divided", "not_normalised",
+        "The rows do not sum to 1: they are never divided by the sum of exp(x).",
+        lambda s: s.plain),
+    row("divided_by_largest", "divided_by_largest",
+        "Each row is divided by its largest exp(x), not by the sum of exp(x).",
+        lambda s: s.weights),
+    row("plain_sum_of_elements", "exponential_missing_in_sum", "The sum adds the elements of the row, not their exp().",
+        lambda s: s.plain / total(s.x)),
     row("plain_exponential_of_output", "reads_what_it_wrote",
         "exp() is applied twice to each element: the last pass does not read x, but O, which already contains exp(x).",
         lambda s: np.exp(s.plain) / total(s.plain)),
 ]  # fmt: skip
 
-
-@mistake(
-    "wrong_stride", "Row i is read from X[i * R + j]: each row has C elements, so row i begins at i * C."
-)
-def rows_of_another_length(s: Scene) -> Array | None:
-    rows, columns = s.whole.shape
-    if rows >= columns:
-        return None
-    at = np.arange(s.first, s.first + len(s.x))[:, None] * rows + np.arange(columns)
-    x = s.whole.reshape(-1)[at]
-    return normalised(np.exp(x - x.max(1, keepdims=True)))
-
-
-def _in_steps(values: Array, digits: int) -> Array:
-    return np.round(values * np.float32(10**digits)) / np.float32(10**digits)
-
-
-MISTAKES += [
-    Suspect(
-        "rounded",
-        f"{what} rounded to {digits} decimals: smaller weights are lost.",
-        predict,
-        (f"{what} {digits}",),
-    )
-    for digits in (2, 3, 4, 5, 6)
-    for what, predict in (
-        ("exp(x - m) is", lambda s, digits=digits: normalised(_in_steps(s.weights, digits))),
-        ("The results are", lambda s, digits=digits: _in_steps(normalised(s.weights), digits)),
-    )
-]
-
-
 # ---- mistakes in the subtracted maximum: results are wrong only if exp() overflows, or is 0 for a whole row
 
-MAXIMUM: list[Suspect] = []
-of_maximum = registering(MAXIMUM)
-
-
-MAXIMUM += [
+MAXIMUM: list[Suspect] = [
     row("no_maximum", "no_maximum", "The maximum is not subtracted: exp(x) is infinite above 88.7, and 0 below -104.",
         lambda s: shifted(s, 0.0)),
     row("of_the_matrix", "maximum_of_matrix",
@@ -135,25 +100,11 @@ MAXIMUM += [
         lambda s: shifted(s, s.x[:, :1])),
     row("of_the_last", "maximum_of_last", "The last element of the row is subtracted, not the largest one.",
         lambda s: shifted(s, s.x[:, -1:])),
-]  # fmt: skip
-
-
-def _of_row_before(start: float) -> Callable[[Scene], Array]:
-    def predict(s: Scene) -> Array:
-        before = np.concatenate([np.full((1, 1), start, np.float32), s.all_most[:-1]])
-        return shifted(s, s.of_all(before))
-
-    return predict
-
-
-_BEFORE = "The maximum of the previous row is subtracted: it is used before the maximum of this row is known."
-MAXIMUM += [
-    Suspect("maximum_of_row_before", _BEFORE, _of_row_before(start), (f"row before, {start} for row 0",))
-    for start in (0.0, -np.inf, -np.finfo(np.float32).max)
-]
-
-
-MAXIMUM += [
+    *(row(f"row before, {start} for row 0", "maximum_of_row_before",
+          "The maximum of the previous row is subtracted: it is used before the maximum of this row is known.",
+          lambda s, start=start: shifted(
+              s, s.of_all(np.concatenate([np.full((1, 1), start, np.float32), s.all_most[:-1]]))))
+      for start in (0.0, -np.inf, -np.finfo(np.float32).max)),
     row("largest_so_far", "maximum_not_reset",
         "The maximum also contains all earlier rows: set it to -inf at the beginning of each row.",
         lambda s: shifted(s, s.of_all(np.maximum.accumulate(s.all_most, 0)))),
@@ -161,29 +112,14 @@ MAXIMUM += [
         lambda s: shifted(s, abs(s.x).max(1, keepdims=True))),
     row("of_the_smallest", "minimum_taken", "The smallest element of the row is subtracted, not the largest one.",
         lambda s: shifted(s, s.x.min(1, keepdims=True))),
-]  # fmt: skip
-
-
-def _begun_at(start: float) -> Callable[[Scene], Array]:
-    return lambda s: shifted(s, np.maximum(s.most, np.float32(start)))
-
-
-MAXIMUM += [
-    Suspect(
-        "maximum_start",
-        f"The maximum begins at {words}, which is larger than all elements of some rows: begin at -inf.",
-        _begun_at(start),
-        (f"begun at {start:g}",),
-    )
-    for start, words in (
-        (0.0, "0, or at numeric_limits<float>::min(), which is the smallest positive number"),
-        (-100.0, "-100"),
-        (-1000.0, "-1000"),
-    )
-]
-
-
-MAXIMUM += [
+    *(row(f"begun at {start:g}", "maximum_start",
+          f"The maximum begins at {words}, which is larger than all elements of some rows: begin at -inf.",
+          lambda s, start=start: shifted(s, np.maximum(s.most, np.float32(start))))
+      for start, words in (
+          (0.0, "0, or at numeric_limits<float>::min(), which is the smallest positive number"),
+          (-100.0, "-100"),
+          (-1000.0, "-1000"),
+      )),
     row("misses_first", "maximum_misses_first",
         "The maximum leaves out the first element of the row: look at the loop's start.",
         lambda s: shifted(s, s.x[:, 1:].max(1, keepdims=True, initial=np.float32(-np.inf)))),
@@ -197,14 +133,9 @@ MAXIMUM += [
         lambda s: normalised(np.exp(s.x + s.most))),
 ]  # fmt: skip
 
-
 # ---- mistakes in the sum: its range, its start, its rounding
 
-SUMS: list[Suspect] = []
-of_sums = registering(SUMS)
-
-
-SUMS += [
+SUMS: list[Suspect] = [
     row("plain_whole_sum", "whole_sum",
         "The sum is a whole number: each exp() loses its fraction when it is added. Make the sum a float or a double.",
         lambda s: s.plain / total(np.floor(s.plain))),
@@ -250,37 +181,25 @@ def in_lanes(weights: Array, lanes: int) -> Array:
     return sums.sum(1, keepdims=True, dtype=np.float32)
 
 
-def _losing(lanes: int, backwards: bool) -> Callable[[Scene], Array]:
-    def predict(s: Scene) -> Array:
-        return s.weights / in_lanes(s.weights[:, ::-1] if backwards else s.weights, lanes)
-
-    return predict
-
-
-def _lanes(lanes: int) -> tuple[Suspect, ...]:
-    held = "one float" if lanes == 1 else f"{lanes} floats"
-    words = (
-        f"The sum of a row is stored in {held} and loses many small numbers: once it is 1 or more, "
-        "adding a number below 6e-8 does not change it. Sum in double, or in blocks of some hundred numbers "
-        "whose sums are then added."
-    )
-    return tuple(
-        Suspect("float_sum", words, _losing(lanes, backwards), (f"{lanes} lanes{' backwards' * backwards}",))
-        for backwards in (False, True)
-    )
-
-
 #: Suspects for `safe` and `online` only, because `naive` may use such a sum.
-LANES: tuple[Suspect, ...] = tuple(suspect for lanes in (1, 2, 4, 8, 16) for suspect in _lanes(lanes))
+LANES: tuple[Suspect, ...] = tuple(
+    row(
+        f"{lanes} lanes{' backwards' * backwards}",
+        "float_sum",
+        f"The sum of a row is stored in {'one float' if lanes == 1 else f'{lanes} floats'} and loses many small "
+        "numbers: once it is 1 or more, adding a number below 6e-8 does not change it. Sum in double, or in blocks of "
+        "some hundred numbers whose sums are then added.",
+        lambda s, lanes=lanes, step=-1 if backwards else 1: s.weights / in_lanes(s.weights[:, ::step], lanes),
+    )
+    for lanes in (1, 2, 4, 8, 16)
+    for backwards in (False, True)
+)
 
 
 # ---- mistakes of the pass that keeps a running maximum m and a running sum l.
 # The right recurrence is l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j), where m_j is the maximum of elements 0 to
 # j. Predictions compute the result of a wrong recurrence as a sum over j, because all later steps together rescale term
 # j by exp(m_j - m_last).
-
-RUNNING: list[Suspect] = []
-of_running = registering(RUNNING)
 
 
 def _before(s: Scene, start: Array) -> Array:
@@ -293,7 +212,35 @@ def _later(s: Scene) -> Array:
     return np.exp(s.running - s.most)
 
 
-RUNNING += [
+def _begun_anew(s: Scene) -> Array:
+    """Return the result if the running sum is set to 0 whenever the maximum grows."""
+    last_growth = s.columns - 1 - np.argmax(s.running[:, ::-1] > _before(s, np.float32(-np.inf))[:, ::-1], 1)
+    kept = np.arange(s.columns) >= last_growth[:, None]
+    return s.weights / total(np.where(kept, s.weights, np.float32(0)))
+
+
+def _is_new_maximum(s: Scene) -> Array:
+    """Return a mask (K, C) of the elements, from the second on, that are larger than all earlier ones in their row."""
+    return np.asarray(s.x > _before(s, np.full(s.most.shape, np.inf, np.float32)))
+
+
+def _written_in_first_pass(s: Scene) -> Array:
+    """Return exp(x - m) / l with the running maximum m and the running sum l."""
+    sums = np.cumsum(np.exp(s.x.astype(np.float64) - s.most), 1) * np.exp(
+        s.most.astype(np.float64) - s.running
+    )
+    return np.exp(s.x - s.running) / sums.astype(np.float32)
+
+
+def _state_kept(s: Scene) -> Array:
+    """Return the result if m and l go on from row to row."""
+    largest = np.maximum.accumulate(s.all_most, 0).astype(np.float64)
+    log_sums = s.all_most + np.log(np.exp(s.whole - s.all_most).sum(1, keepdims=True, dtype=np.float64))
+    sums = np.exp(np.logaddexp.accumulate(log_sums, 0) - largest).astype(np.float32)
+    return np.exp(s.x - s.of_all(largest).astype(np.float32)) / s.of_all(sums)
+
+
+RUNNING: list[Suspect] = [
     row("not_rescaled", "not_rescaled",
         "The running sum is not rescaled: when the maximum grows from m to n, multiply the sum so far by exp(m - n).",
         lambda s: s.weights / total(np.exp(s.x - s.running))),
@@ -311,25 +258,9 @@ RUNNING += [
         "The running sum is rescaled by exp(n - m) when the maximum grows from m to n: it should be exp(m - n), which "
         "is below 1.",
         lambda s: s.weights / total(np.exp(s.x - s.running) * np.exp(s.most - s.running))),
-]  # fmt: skip
-
-
-@of_running(
-    "rescaled_to_new_only",
-    "The sum is set to 0 when the maximum grows from m to n: multiply the sum so far by exp(m - n) instead.",
-)
-def begun_anew(s: Scene) -> Array:
-    last_growth = s.columns - 1 - np.argmax(s.running[:, ::-1] > _before(s, np.float32(-np.inf))[:, ::-1], 1)
-    kept = np.arange(s.columns) >= last_growth[:, None]
-    return s.weights / total(np.where(kept, s.weights, np.float32(0)))
-
-
-def _is_new_maximum(s: Scene) -> Array:
-    """Return a mask (K, C) of the elements, from the second on, that are larger than all earlier ones in their row."""
-    return np.asarray(s.x > _before(s, np.full(s.most.shape, np.inf, np.float32)))
-
-
-RUNNING += [
+    row("begun_anew", "rescaled_to_new_only",
+        "The sum is set to 0 when the maximum grows from m to n: multiply the sum so far by exp(m - n) instead.",
+        _begun_anew),
     row("new_maximum_left_out", "new_maximum_left_out",
         "An element that becomes the maximum rescales the sum, but is not added to it: after sum *= exp(old - new), "
         "add its term, exp(0) = 1.",
@@ -341,38 +272,17 @@ RUNNING += [
     row("first_twice", "first_counted_twice",
         "The first element counts twice: if the sum begins at 1 for it, the loop has to begin at 1, too.",
         lambda s: s.weights / (total(s.weights) + s.weights[:, :1])),
-]  # fmt: skip
-
-
-@of_running(
-    "written_too_early",
-    "The first pass already writes exp(x - m) / l: write in a second pass, because m and l are complete only after the "
-    "first.",
-)
-def written_in_first_pass(s: Scene) -> Array:
-    sums = np.cumsum(np.exp(s.x.astype(np.float64) - s.most), 1) * np.exp(
-        s.most.astype(np.float64) - s.running
-    )
-    return np.exp(s.x - s.running) / sums.astype(np.float32)
-
-
-RUNNING += [
+    row("written_in_first_pass", "written_too_early",
+        "The first pass already writes exp(x - m) / l: write in a second pass, because m and l are complete only after "
+        "the first.", _written_in_first_pass),
     row("masked_beginning", "empty_so_far",
         "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is not a number. Skip "
         "elements that are -inf, or begin with a finite maximum.",
         lambda s: np.where(np.isneginf(s.x[:, :1]), np.float32(np.nan), normalised(s.weights))),
+    row("state_kept", "state_not_reset",
+        "Maximum and sum of a row continue those of the previous row: set m to -inf and l to 0 at the start of each "
+        "row.", _state_kept),
 ]  # fmt: skip
-
-
-@of_running(
-    "state_not_reset",
-    "Maximum and sum of a row continue those of the previous row: set m to -inf and l to 0 at the start of each row.",
-)
-def state_kept(s: Scene) -> Array:
-    largest = np.maximum.accumulate(s.all_most, 0).astype(np.float64)
-    log_sums = s.all_most + np.log(np.exp(s.whole - s.all_most).sum(1, keepdims=True, dtype=np.float64))
-    sums = np.exp(np.logaddexp.accumulate(log_sums, 0) - largest).astype(np.float32)
-    return np.exp(s.x - s.of_all(largest).astype(np.float32)) / s.of_all(sums)
 
 
 # ---- columns that a loop leaves out: the last one, or those beyond the last full block of an unrolled loop
@@ -390,17 +300,16 @@ def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
     for width in WIDTHS:
         if columns % width:
             cuts.setdefault(columns // width * width, []).append(str(width))
-    kinds = (_KINDS[0], _KINDS[1], *(_KINDS[2:] if has_maximum else ()))
     return [
         Suspect(
             code,
             f"{words} from {cut} on: {_why(columns, names)}.",
-            make(cut),
+            lambda s, cut=cut, predict=predict: predict(s, cut),
             tuple(f"{code} {name}" for name in names),
             {f"{code} {name}": f"a block of {name}" for name in names if name.isdigit()}
             | {f"{code} the last one": "one column less"},
         )
-        for code, words, make in kinds
+        for code, words, predict in (_KINDS if has_maximum else _KINDS[:-1])
         for cut, names in cuts.items()
     ]
 
@@ -417,27 +326,24 @@ def _largest(x: Array) -> Array:
     return x.max(1, keepdims=True, initial=np.float32(-np.inf))
 
 
-def _left_out(cut: int) -> Callable[[Scene], Array]:
-    def predict(s: Scene) -> Array:
-        x = s.x[:, :cut]
-        weights = np.exp(x - _largest(x))
-        found = np.zeros_like(s.x)
-        found[:, :cut] = weights / total(weights)
-        return found
-
-    return predict
+def _left_out(s: Scene, cut: int) -> Array:
+    x = s.x[:, :cut]
+    weights = np.exp(x - _largest(x))
+    found = np.zeros_like(s.x)
+    found[:, :cut] = weights / total(weights)
+    return found
 
 
-def _sum_lacks(cut: int) -> Callable[[Scene], Array]:
-    return lambda s: s.weights / total(s.weights[:, :cut])
-
-
-def _maximum_lacks(cut: int) -> Callable[[Scene], Array]:
-    return lambda s: shifted(s, _largest(s.x[:, :cut]))
-
-
-_KINDS: tuple[tuple[str, str, Callable[[int], Callable[[Scene], Array]]], ...] = (
+_KINDS: tuple[tuple[str, str, Callable[[Scene, int], Array]], ...] = (
     ("columns_left_out", "All passes leave out the columns", _left_out),
-    ("sum_misses_columns", "The sum leaves out the columns", _sum_lacks),
-    ("maximum_misses_columns", "The maximum leaves out the columns", _maximum_lacks),
+    (
+        "sum_misses_columns",
+        "The sum leaves out the columns",
+        lambda s, cut: s.weights / total(s.weights[:, :cut]),
+    ),
+    (
+        "maximum_misses_columns",
+        "The maximum leaves out the columns",
+        lambda s, cut: shifted(s, _largest(s.x[:, :cut])),
+    ),
 )
