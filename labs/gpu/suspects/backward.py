@@ -6,14 +6,12 @@ from dataclasses import replace
 from functools import partial
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering, row
+from grader.explain.suspect import Suspect, row
 
 from .. import arithmetic
 from .forward import diagonal_tiles, turned_diagonal
 from .scene import LOG2_E, TILES, Heads, in_blocks, last_tile
 
-MISTAKES: list[Suspect] = []
-mistake = registering(MISTAKES)
 Outputs = dict[str, Array]
 
 
@@ -21,15 +19,21 @@ def _only(found: Outputs, *names: str) -> Outputs:
     return {name: found[name] for name in names}
 
 
-# ---- scale
-
-
 def _both_by(h: Heads, factor: float) -> Outputs:
     found = h.gradients()
     return {name: found[name] * factor for name in ("dQ", "dK")}
 
 
-MISTAKES += [
+def _of_weights(p: Array, h: Heads) -> Outputs:
+    return h.gradients(p, p * (h.dp - h.delta))
+
+
+def _with_delta(h: Heads, delta: Array | float) -> Outputs:
+    return _only(h.gradients(ds=h.p * (h.dp - delta)), "dQ", "dK")
+
+
+MISTAKES: list[Suspect] = [
+    # ---- scale
     row("query_scale_missing", "scale_missing",
         "dQ is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
         lambda h: {"dQ": h.ds @ h.k}),
@@ -46,22 +50,9 @@ MISTAKES += [
         "The gradient is log(2) = 0.6931 times what it should be: the derivative of exp2() is used, but the scores' "
         "factor log2(e) is missing.",
         lambda h: _both_by(h, 1 / LOG2_E)),
-]  # fmt: skip
-
-
-@mistake("dv_scaled", "dV is multiplied by 1/sqrt(d): dV = P^T dO has no scale.")
-def value_scaled(h: Heads) -> Outputs:
-    return {"dV": h.gradients()["dV"] * h.d**-0.5}
-
-
-# ---- weights
-
-
-def _of_weights(p: Array, h: Heads) -> Outputs:
-    return h.gradients(p, p * (h.dp - h.delta))
-
-
-MISTAKES += [
+    row("value_scaled", "dv_scaled", "dV is multiplied by 1/sqrt(d): dV = P^T dO has no scale.",
+        lambda h: {"dV": h.gradients()["dV"] * h.d**-0.5}),
+    # ---- weights
     row("without_sum", "weights_not_normalised", "P is exp(s) and not exp(s - L): subtract the saved log-sum-exp.",
         lambda h: _of_weights(np.exp(h.s), h)),
     row("with_maximum", "weights_not_normalised",
@@ -77,17 +68,7 @@ MISTAKES += [
         lambda h: _of_weights(np.exp2(h.s - h.lse[..., None] * LOG2_E), h)),
     row("unscaled_scores", "score_scale_missing", "P is computed from scores that are not multiplied by 1/sqrt(d).",
         lambda h: _of_weights(np.exp(np.where(h.seen[None], h.plain, -np.inf) - h.lse[..., None]), h)),
-]  # fmt: skip
-
-
-# ---- D, the row sum of dO * O (`delta`)
-
-
-def _with_delta(h: Heads, delta: Array | float) -> Outputs:
-    return _only(h.gradients(ds=h.p * (h.dp - delta)), "dQ", "dK")
-
-
-MISTAKES += [
+    # ---- D, the row sum of dO * O (`delta`)
     row("no D", "delta_missing",
         "D = rowsum(dO * O) is missing: dS = P * (dP - D). A score also changes the sum that divides all weights.",
         lambda h: _with_delta(h, 0.0)),
@@ -108,13 +89,7 @@ MISTAKES += [
         lambda h: _only(h.gradients(ds=np.where(h.seen[None], h.p * h.dp - h.delta, 0.0)), "dQ", "dK")),
     row("no_weights", "weights_missing", "dS is dP - D: it has to be multiplied by P.",
         lambda h: _only(h.gradients(ds=np.where(h.seen[None], h.dp - h.delta, 0.0)), "dQ", "dK")),
-]  # fmt: skip
-
-
-# ---- a wrong matrix in a product, or a matrix that is not transposed
-
-
-MISTAKES += [
+    # ---- a wrong matrix in a product, or a matrix that is not transposed
     row("dv_not_transposed", "not_transposed", "dV is P dO: it has to be P^T dO, a sum over queries.",
         lambda h: {"dV": h.p @ h.do} if h.queries == h.keys else None),
     row("dk_not_transposed", "not_transposed", "dK is dS q: it has to be dS^T q, a sum over queries.",
@@ -145,6 +120,25 @@ for name, words in (
     MISTAKES += in_blocks(f"{name} in tiles of {{}}", "not_transposed", words, predict, TILES)
 
 
+def _masked_by(h: Heads, seen: Array) -> Outputs:
+    p = np.exp(np.where(seen[None], h.scaled, -np.inf) - h.lse[..., None])
+    return _of_weights(p, h)
+
+
+def _differentiated(h: Heads, seen: Array) -> Outputs:
+    """Return the gradients if both passes have the mask `seen` in place of the right one."""
+    s = np.where(seen[None], h.scaled, -np.inf)
+    lse = arithmetic.log_sum_exp(s)[..., None]
+    p = np.exp(s - np.where(np.isneginf(lse), np.nan, lse))
+    delta = (h.do * (p @ h.v)).sum(2, keepdims=True)
+    return h.gradients(p, p * (h.dp - delta))
+
+
+def _unscaled_in_both(h: Heads) -> Outputs:
+    found = _differentiated(replace(h, q=h.q * h.d**0.5), h.seen)
+    return {**found, "dQ": found["dQ"] * h.d**0.5}
+
+
 MISTAKES += [
     row("dq_transposed", "not_transposed", "dQ is dS^T k: it has to be dS k, a sum over keys.",
         lambda h: {"dQ": h.ds.swapaxes(1, 2) @ h.k * h.d**-0.5} if h.queries == h.keys else None),
@@ -160,32 +154,15 @@ MISTAKES += [
         lambda h: {"dV": h.p.swapaxes(1, 2) @ h.o}),
     row("dq_of_values", "operand_exchanged", "dQ is dS v: it has to be dS k.",
         lambda h: {"dQ": h.ds @ h.v * h.d**-0.5}),
-]  # fmt: skip
-
-
-@mistake("outputs_exchanged", "dK and dV are exchanged.")
-def exchanged(h: Heads) -> Outputs:
-    found = h.gradients()
-    return {"dK": found["dV"], "dV": found["dK"]}
-
-
-# ---- the mask
-
-
-def _masked_by(h: Heads, seen: Array) -> Outputs:
-    p = np.exp(np.where(seen[None], h.scaled, -np.inf) - h.lse[..., None])
-    return _of_weights(p, h)
-
-
-MISTAKES += [
+    row("exchanged", "outputs_exchanged", "dK and dV are exchanged.",
+        lambda h: {"dK": h.gradients()["dV"], "dV": h.gradients()["dK"]}),
+    # ---- the mask
     row("no_mask", "mask_missing",
         "The backward pass lacks the causal mask: P has to be 0 for keys beyond the query's number.",
         lambda h: _masked_by(h, np.ones_like(h.seen)) if h.causal else None),
     row("reversed_mask", "mask_reversed", "The backward pass has its causal mask on the wrong side of the diagonal.",
         lambda h: _masked_by(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None),
 ]  # fmt: skip
-
-
 MISTAKES += in_blocks(
     "turned tiles of {}",
     "mask_reversed",
@@ -193,23 +170,9 @@ MISTAKES += in_blocks(
     lambda h, tile: None if (seen := turned_diagonal(h, tile)) is None else _masked_by(h, seen),
     TILES,
 )
-
-
-@mistake("mask_strict", "The backward pass leaves out the diagonal: the mask has to keep keys j <= i.")
-def strict(h: Heads) -> Outputs | None:
-    return _masked_by(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
-
-
-def _differentiated(h: Heads, seen: Array) -> Outputs:
-    """Return the gradients if both passes have the mask `seen` in place of the right one."""
-    s = np.where(seen[None], h.scaled, -np.inf)
-    lse = arithmetic.log_sum_exp(s)[..., None]
-    p = np.exp(s - np.where(np.isneginf(lse), np.nan, lse))
-    delta = (h.do * (p @ h.v)).sum(2, keepdims=True)
-    return h.gradients(p, p * (h.dp - delta))
-
-
 MISTAKES += [
+    row("strict", "mask_strict", "The backward pass leaves out the diagonal: the mask has to keep keys j <= i.",
+        lambda h: _masked_by(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None),
     row("reversed_in_both", "mask_reversed",
         "The causal mask is on the wrong side of the diagonal in both passes: query i has to see the keys up to i.",
         lambda h: _differentiated(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None),
@@ -217,29 +180,13 @@ MISTAKES += [
         lambda h: _differentiated(h, np.ones_like(h.seen)) if h.causal else None),
     row("strict_in_both", "mask_strict", "Both passes leave out the diagonal: the mask has to keep keys j <= i.",
         lambda h: _differentiated(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None),
+    row("unscaled_in_both", "scale_missing", "Both passes lack the factor 1/sqrt(d) of the scores.", _unscaled_in_both),
+    row("mask_not_asked", "mask_always", "The causal mask is applied although `causal` is False.",
+        lambda h: None if h.causal else _masked_by(h, replace(h, causal=True).seen)),
+    row("masked_in_dv_alone", "mask_late",
+        "The mask is applied for dV but not for dS: P has to be 0 at masked scores in both.",
+        lambda h: _with_delta(replace(h, causal=False), h.delta) if h.causal else None),
 ]  # fmt: skip
-
-
-@mistake("scale_missing", "Both passes lack the factor 1/sqrt(d) of the scores.")
-def unscaled_in_both(h: Heads) -> Outputs:
-    other = replace(h, q=h.q * h.d**0.5)
-    found = _differentiated(other, h.seen)
-    return {**found, "dK": found["dK"], "dQ": found["dQ"] * h.d**0.5}
-
-
-@mistake("mask_always", "The causal mask is applied although `causal` is False.")
-def mask_not_asked(h: Heads) -> Outputs | None:
-    return None if h.causal else _masked_by(h, replace(h, causal=True).seen)
-
-
-@mistake("mask_late", "The mask is applied for dV but not for dS: P has to be 0 at masked scores in both.")
-def masked_in_dv_alone(h: Heads) -> Outputs | None:
-    if not h.causal:
-        return None
-    p = np.exp(h.scaled - h.lse[..., None])
-    return _only(h.gradients(ds=p * (h.dp - h.delta)), "dQ", "dK")
-
-
 MISTAKES += in_blocks(
     "diagonal tiles of {}",
     "mask_by_tiles",

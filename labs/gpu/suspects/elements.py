@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from math import erf
 
 from grader.core.arrays import Array, np
 from grader.explain.deviation import Deviation
 from grader.explain.relations import Found
-from grader.explain.suspect import Situation, Suspect, registering, row
+from grader.explain.suspect import Situation, Suspect, row
 
 from ..arithmetic import CUBIC, ROOT, softmax
 from .scene import in_blocks
-
-GELU: list[Suspect] = []
-SOFTMAX: list[Suspect] = []
-of_gelu, of_softmax = registering(GELU), registering(SOFTMAX)
 
 BLOCKS = tuple(1 << k for k in range(4, 14))
 """Usual lengths of blocks of a row, which the suspects try."""
@@ -28,7 +25,12 @@ def _inner(x: Array) -> Array:
     return np.asarray(ROOT * (x + CUBIC * x**3))
 
 
-GELU += [
+def by_columns(t: Array) -> Array:
+    """Return the matrix that a kernel sees if it reads `t` row by row, although `t` is stored column by column."""
+    return t.ravel(order="F").reshape(t.shape)
+
+
+GELU: list[Suspect] = [
     row("half_missing", "gelu_half_missing", "Each value is twice what it should be: the factor 1/2 is missing.",
         lambda s: s.expected * 2),
     row("factor_missing", "gelu_factor_x_missing", "This is (1 + tanh(...)) / 2 alone: it is not multiplied by x.",
@@ -49,21 +51,9 @@ GELU += [
     row("sigmoid_form", "gelu_sigmoid",
         "This is x sigmoid(1.702 x), another approximation: this assignment uses the tanh form.",
         lambda s: s.inputs["x"] * _sigmoid(1.702 * s.inputs["x"])),
-]  # fmt: skip
-
-
-@of_gelu(
-    "gelu_erf",
-    "This is the exact form, with erf: this assignment uses the tanh form, which differs by up to 5e-4.",
-)
-def exact_form(s: Situation) -> Array:
-    from math import erf
-
-    x = s.inputs["x"]
-    return x * (1 + np.vectorize(erf)(x / 2**0.5)) / 2
-
-
-GELU += [
+    row("exact_form", "gelu_erf",
+        "This is the exact form, with erf: this assignment uses the tanh form, which differs by up to 5e-4.",
+        lambda s: s.inputs["x"] * (1 + np.vectorize(erf)(s.inputs["x"] / 2**0.5)) / 2),
     row("base_two", "gelu_base", "exp2() is used in place of exp(): 2^x = exp(x log(2)).",
         lambda s: s.inputs["x"] / (1 + np.exp2(-2 * _inner(s.inputs["x"])))),
     row("wrong_sign", "gelu_sign", "The sign of the exponent is wrong: this is x sigmoid(-2 u).",
@@ -75,30 +65,20 @@ GELU += [
 ]  # fmt: skip
 
 
-def by_columns(t: Array) -> Array:
-    """Return the matrix that a kernel sees if it reads `t` row by row, although `t` is stored column by column."""
-    return t.ravel(order="F").reshape(t.shape)
-
-
 # ---- softmax
 
 
-SOFTMAX += [
-    row("softmax_by_columns", "operand_not_contiguous",
-        "x is read as if its rows were contiguous in memory: use its strides.",
-        lambda s: softmax(by_columns(s.inputs["x"]))),
-]  # fmt: skip
-
-
-@of_softmax(
-    "no_maximum", "The row's maximum is not subtracted: exp(x) is infinite above 88.7, and 0 below -104."
-)
-def no_maximum(s: Situation) -> Array:
+def _without_maximum(s: Situation) -> Array:
     weights = np.exp(s.inputs["x"].astype(np.float32))
     return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
-SOFTMAX += [
+SOFTMAX: list[Suspect] = [
+    row("softmax_by_columns", "operand_not_contiguous",
+        "x is read as if its rows were contiguous in memory: use its strides.",
+        lambda s: softmax(by_columns(s.inputs["x"]))),
+    row("no_maximum", "no_maximum",
+        "The row's maximum is not subtracted: exp(x) is infinite above 88.7, and 0 below -104.", _without_maximum),
     row("not_divided", "not_normalised", "The rows are not divided by their sums: this is exp(x - maximum).",
         lambda s: np.exp(s.inputs["x"] - s.inputs["x"].max(1, keepdims=True))),
     row("over_rows", "wrong_axis", "Each column sums to 1, not each row: the sum has the wrong axis.",

@@ -6,12 +6,10 @@ from dataclasses import replace
 from functools import partial
 
 from grader.core.arrays import Array, np
-from grader.explain.suspect import Suspect, registering, row
+from grader.explain.suspect import Suspect, row
 
 from .scene import LOG2_E, TILES, Heads, in_blocks, last_tile, running_maxima, softmax_of
 
-MISTAKES: list[Suspect] = []
-mistake = registering(MISTAKES)
 Outputs = dict[str, Array]
 MASKED_AS_ZERO = "Masked scores are 0, and count exp(0): they have to be -inf."
 
@@ -61,7 +59,7 @@ def _padded(h: Heads, tile: int) -> Outputs | None:
     return {"O": h.weights * np.exp(h.most - most) @ h.v / total, "L": (most + np.log(total))[..., 0]}
 
 
-MISTAKES += [
+MISTAKES: list[Suspect] = [
     row("no_mask", "mask_missing", "Every query sees every key: the causal mask is missing.",
         lambda h: softmax_of(h.scaled, h.v) if h.causal else None),
     row("reversed_mask", "mask_reversed",
@@ -182,29 +180,13 @@ for say, code, words in (
     MISTAKES += in_blocks(f"{say} tile of {{}}", code, words, partial(_tiles_of_keys, say=say), TILES)
 
 
-MISTAKES += [
-    row("not_divided", "not_normalised", "The rows of O are not divided by the sums of their weights.",
-        lambda h: {"O": h.weights @ h.v, "L": h.right[1]}),
-    row("by_count", "divided_by_keys",
-        "The rows of O are divided by the number of keys, not by the sum of their weights.",
-        lambda h: {"O": h.weights @ h.v / h.keys, "L": h.right[1]}),
-    row("twice", "divided_twice", "The rows of O are divided by the sums of their weights twice.",
-        lambda h: {"O": h.right[0] / h.total, "L": h.right[1]}),
-]  # fmt: skip
-
-
-@mistake("no_maximum", "The maximum is not subtracted: exp(s) overflows above 88.7, and is 0 below -104.")
-def no_maximum(h: Heads) -> Outputs:
+def _without_maximum(h: Heads) -> Outputs:
     weights = np.exp(h.s.astype(np.float32))
     total = weights.sum(2, keepdims=True)
     return {"O": weights @ h.v / total, "L": np.log(total)[..., 0]}
 
 
-@mistake(
-    "maximum_start",
-    "The maximum begins at 0: in rows whose scores are all far below 0, all weights are 0. Begin at -inf.",
-)
-def begun_at_zero(h: Heads) -> Outputs:
+def _begun_at_zero(h: Heads) -> Outputs:
     most = np.maximum(h.most, 0.0)
     weights = np.exp((h.s - most).astype(np.float32)).astype(np.float64)
     total = weights.sum(2, keepdims=True)
@@ -232,6 +214,18 @@ def _rescaled_by_base(h: Heads, tile: int, of_old: float) -> Outputs | None:
 
 
 MISTAKES += [
+    row("not_divided", "not_normalised", "The rows of O are not divided by the sums of their weights.",
+        lambda h: {"O": h.weights @ h.v, "L": h.right[1]}),
+    row("by_count", "divided_by_keys",
+        "The rows of O are divided by the number of keys, not by the sum of their weights.",
+        lambda h: {"O": h.weights @ h.v / h.keys, "L": h.right[1]}),
+    row("twice", "divided_twice", "The rows of O are divided by the sums of their weights twice.",
+        lambda h: {"O": h.right[0] / h.total, "L": h.right[1]}),
+    row("no_maximum", "no_maximum",
+        "The maximum is not subtracted: exp(s) overflows above 88.7, and is 0 below -104.", _without_maximum),
+    row("begun_at_zero", "maximum_start",
+        "The maximum begins at 0: in rows whose scores are all far below 0, all weights are 0. Begin at -inf.",
+        _begun_at_zero),
     row("unscaled", "scale_missing", "The scores are not multiplied by 1/sqrt(d).", lambda h: _scaled_by(h, 1.0)),
     row("by d", "scale_wrong", "The scores are divided by d, not by sqrt(d).", lambda h: _scaled_by(h, 1.0 / h.d)),
     row("by root again", "scale_wrong", "The scores are multiplied by sqrt(d), not divided by it.",
@@ -270,13 +264,6 @@ MISTAKES += [
         lambda h: {"O": h.right[0], "L": h.total[..., 0]}),
     row("maximum_alone", "maximum_alone", "L is the maximum of the scores: log(l) has to be added.",
         lambda h: {"O": h.right[0], "L": h.most[..., 0]}),
-]  # fmt: skip
-
-
-# ---- operands
-
-
-MISTAKES += [
     row("keys_for_values", "operand_exchanged",
         "Keys are used as values: the weights multiply k, and have to multiply v.",
         lambda h: {"O": h.weights @ h.k / h.total, "L": h.right[1]}),

@@ -1,8 +1,8 @@
 """Suspects of the lab, possible mistakes: each has words for students and predicts the output of a wrong kernel.
 
 Predictions for rows take a `labs.softmax.scene.Scene`, predictions for `merge` the inputs by name. To add a suspect,
-write a row in a table of `formula` or `merging`, or a function with the table's decorator. The lists below name the
-tables of each part. Suspects that explain the same output are reported together, simpler ones first.
+write a row in a table of `formula` or `merging`. The lists below name the tables of each part. Suspects that explain
+the same output are reported together, simpler ones first.
 """
 
 from __future__ import annotations
