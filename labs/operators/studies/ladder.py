@@ -23,6 +23,7 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -302,20 +303,20 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     )
     times = rounds.measured(settings.rounds)
     again = facts.measure()
-    level = speed.levels[-1]
-    work = sources.work(part, settings.sizes)
     # Other load on the machine only lowers a measured peak, so take the larger one.
-    peak = max(each.peak(level, rounds.threads) for each in (speed, again))
-    rungs = tuple(
-        Rung(one.name, trouble=one.trouble)
-        if one.trouble
-        else Rung(one.name, times[one.name], note=rounds.doubt(one, times[one.name]) or one.note)
-        for one in checked
-    )
+    peak = max(each.peak(speed.levels[-1], rounds.threads) for each in (speed, again))
+
+    def rung(one: Candidate) -> Rung:
+        if one.trouble:
+            return Rung(one.name, trouble=one.trouble)
+        is_short = median(times[one.name]) < SHORTEST_SHARE * rounds.call_ms[one.nothing]
+        doubt = "calling it takes longer than its work: choose larger sizes"
+        return Rung(one.name, times[one.name], note=doubt if is_short else one.note)
+
     return Ladder(
         part,
-        rungs,
-        Limit(work, peak, rounds.moved_ms) if rounds.moved_ms else None,
+        tuple(map(rung, checked)),
+        Limit(sources.work(part, settings.sizes), peak, rounds.moved_ms) if rounds.moved_ms else None,
         rounds.clock,
         rounds.threads,
         options.about(binding.used_sizes({**settings.sizes, "threads": rounds.threads}, part)),
@@ -365,12 +366,6 @@ class _Rounds:
             for kernel in self.kernels
         }
 
-    def doubt(self, kernel: Candidate, net_ms: tuple[float, ...]) -> str:
-        """Return the reason why a kernel's time is unreliable; "" if it is reliable."""
-        if median(net_ms) < SHORTEST_SHARE * self.call_ms[kernel.nothing]:
-            return "calling it takes longer than its work: choose larger sizes"
-        return ""
-
     def _seconds(self, sample: Sample) -> float:
         return max(sample.wall_s if self.clock == "wall" else sample.cpu_s or 0.0, SHORTEST_S)
 
@@ -380,7 +375,7 @@ class _Rounds:
         seed = secrets.randbits(60) if settings.seed is None else settings.seed
         mine = self.laboratory.bench(Variant(YOURS, self.part, settings.sizes))
         build = nativebuild.build(
-            sources.written("machine", sources.MACHINE), flags=sources.level_flags(self.level)
+            sources.written("machine", sources.MACHINE), flags=sources.LEVELS.get(self.level, ())
         )
         if build.program is None:
             raise KitError(f"the ladder's own program does not compile: {build.diagnostics.splitlines()[0]}")
@@ -396,7 +391,8 @@ class _Rounds:
             drawn = TimedInputs(Marker(kernel.bench, kernel.part), derive(seed, "ladder", number))
             inputs = settings.assignment.typical_inputs(self.part, settings.sizes, derive(seed, "repeated"))
             asked = binding.request(kernel.part, settings.sizes, inputs)
-            made[kernel.name] = self._checked(drawn, session, self._repeated(session, asked))
+            check = partial(drawn.sample, session, is_reference=False)
+            made[kernel.name] = self._repeated(session, asked, check)
             if kernel.with_torch:
                 made[kernel.nothing] = self._repeated(session, nothing)
         return made
@@ -406,20 +402,13 @@ class _Rounds:
         session.call_timeout_s = bench.call_timeout_s(bench.shape) + MOST_REPEATED_S
         return session
 
-    def _checked(
-        self, drawn: TimedInputs, session: Session, timed: Callable[[], Sample]
+    def _repeated(
+        self, session: Session, asked: Request, check: Callable[[], object] = lambda: None
     ) -> Callable[[], Sample]:
-        """Return a function that first makes a call and compares its output with the oracle, then calls `timed`. The
-        timed calls add to gradients repeatedly, so their results cannot be checked."""
+        """Return a function that measures the time of one call, by a request with many calls and one with one call.
 
-        def call() -> Sample:
-            drawn.sample(session, is_reference=False)
-            return timed()
-
-        return call
-
-    def _repeated(self, session: Session, asked: Request) -> Callable[[], Sample]:
-        """Return a function that measures the time of one call, by a request with many calls and one with one call."""
+        It first calls `check`. The timed calls add to gradients repeatedly, so their results cannot be checked.
+        """
         repeats = 0
 
         def once() -> Sample:
@@ -429,6 +418,7 @@ class _Rounds:
 
         def call() -> Sample:
             nonlocal repeats
+            check()
             if repeats == 0:
                 # The first round warms up: find the number of calls that take LONG_ENOUGH_S.
                 repeats = 1

@@ -210,18 +210,6 @@ def _tensors(part: Part) -> dict[str, tuple[str, ...]]:
     return {name: known[name] for name in dict.fromkeys(part.arguments) if name in known}
 
 
-def _elements(s: Shape) -> int:
-    return s["R"] * s["C"]
-
-
-def _product(s: Shape) -> int:
-    return s["M"] * s["K"] * s["N"]
-
-
-def _layer(s: Shape) -> int:
-    return s["batch"] * s["I"] * s["O"]
-
-
 def _products_of_images(s: Shape) -> int:
     """Return the number of products of a filter element and an image element, over all places, filters and images."""
     taps = arithmetic.usual_taps(s)
@@ -230,40 +218,34 @@ def _products_of_images(s: Shape) -> int:
     return s["images"] * s["channels"] * s["filters"] * rows * columns
 
 
-def _places_of_images(s: Shape) -> int:
-    return s["images"] * s["filters"] * math.prod(arithmetic.out_size(s))
-
-
 def _windows(s: Shape) -> int:
     down, right = ((s[name] - s["side"]) // s["step"] + 1 for name in ("rows", "columns"))
     return s["maps"] * s["planes"] * down * right
 
 
-def _logits(s: Shape) -> int:
-    return s["batch"] * s["classes"]
-
-
 #: Functions that return the number of operations, by the name of a part's oracle.
 OPERATIONS: Mapping[str, Callable[[Shape], int]] = {
-    "add": _elements,
-    "add_backward": lambda s: 2 * _elements(s),
-    "mul": _elements,
-    "mul_backward": lambda s: 4 * _elements(s),
+    "add": lambda s: s["R"] * s["C"],
+    "add_backward": lambda s: 2 * s["R"] * s["C"],
+    "mul": lambda s: s["R"] * s["C"],
+    "mul_backward": lambda s: 4 * s["R"] * s["C"],
     "relu": lambda s: s["n"],
     "relu_backward": lambda s: 2 * s["n"],
-    "matmul": lambda s: 2 * _product(s),
-    "matmul_backward": lambda s: 4 * _product(s),
-    "linear": lambda s: 2 * _layer(s),
-    "linear_backward": lambda s: 4 * _layer(s) + s["batch"] * s["O"],
+    "matmul": lambda s: 2 * s["M"] * s["K"] * s["N"],
+    "matmul_backward": lambda s: 4 * s["M"] * s["K"] * s["N"],
+    "linear": lambda s: 2 * s["batch"] * s["I"] * s["O"],
+    "linear_backward": lambda s: (4 * s["I"] + 1) * s["batch"] * s["O"],
     "conv2d": lambda s: 2 * _products_of_images(s),
-    "conv2d_backward": lambda s: 4 * _products_of_images(s) + _places_of_images(s),
+    "conv2d_backward": lambda s: (
+        4 * _products_of_images(s) + s["images"] * s["filters"] * math.prod(arithmetic.out_size(s))
+    ),
     "maxpool2d": lambda s: _windows(s) * (s["side"] ** 2 - 1),
     "maxpool2d_backward": _windows,
     "mse": lambda s: 3 * s["n"],
     "mse_backward": lambda s: 3 * s["n"],
     # For each logit: the maximum, the difference, exp() and the sum; backward also the quotient and the added gradient.
-    "cross_entropy": lambda s: 4 * _logits(s),
-    "cross_entropy_backward": lambda s: 6 * _logits(s),
+    "cross_entropy": lambda s: 4 * s["batch"] * s["classes"],
+    "cross_entropy_backward": lambda s: 6 * s["batch"] * s["classes"],
     "sgd": lambda s: 2 * s["n"],
 }
 
@@ -278,12 +260,7 @@ LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=
 
 def fast_kernels(folder: Path, level: str = "") -> SourceReference:
     """Return the fast kernels, built with the flags of `level`, one of LEVELS; for "", without further flags."""
-    return SourceReference(folder, FAST, level=level, flags=level_flags(level))
-
-
-def level_flags(level: str) -> tuple[str, ...]:
-    """Return the compiler flags for one of LEVELS; () for ""."""
-    return LEVELS.get(level, ())
+    return SourceReference(folder, FAST, level=level, flags=LEVELS.get(level, ()))
 
 
 def all_levels(folder: Path) -> tuple[SourceReference, ...]:
