@@ -152,7 +152,7 @@ FAULTS = (
     # points without work
     Fault("same_work_unflagged", "grader/judge/part.py",
           "        self.look_for_other_work()\n", "",
-          "test_same_work", "one loop bound as all parts gets no flag"),
+          "test_same_work", "one loop registered as all parts gets no flag"),
     Fault("launches_unasked", "grader/backends/gpu/operators.py",
           "    if not checks.holds(replay.case, replay.inputs, call):\n",
           "    if not part.device:\n",

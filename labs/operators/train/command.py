@@ -57,7 +57,7 @@ MOST_PRINTED = 20
 def parser() -> Parser:
     parse = Parser(
         prog=f"{STUDENT_PROGRAM} lab operators train",
-        description="Train a network that reads digits with your operators, and compare each step with PyTorch.",
+        description="Train a network that reads digits with your operators, beside the same network in PyTorch.",
     )
     parse.path("--module", "the file to train with, or its folder (operators.cpp)", "PATH")
     parse.path("--data", "MNIST's four files, also .gz (without it, digits are drawn)", "DIR")
@@ -72,12 +72,12 @@ def parser() -> Parser:
         ("--rate", "x", "learning rate (mlp 0.2; cnn 0.05, a fifth of it in the first 200 steps)"),
         ("--seed", "n", f"seed of the digits, the first weights and the order ({DEFAULT_SEED})"),
         ("--images", "n", f"number of digits to draw, a sixth of them for testing ({DEFAULT_IMAGES})"),
-        ("--lockstep", "n", f"steps in which every call is compared with PyTorch ({DEFAULT_LOCKSTEP})"),
+        ("--lockstep", "n", f"steps in which every call is checked ({DEFAULT_LOCKSTEP})"),
         ("--threads", "n,n,...", "OpenMP threads (1); several numbers also give a table of the speed-up"),
         ("--rounds", "n", f"rounds of timing for --threads ({options.DEFAULT_ROUNDS})"),
     ):
         group.add_argument(flag, metavar=name, help=what)
-    group.add_argument("--go-on", action="store_true", help="continue after a result differs from PyTorch's")
+    group.add_argument("--go-on", action="store_true", help="continue after a wrong result")
     parse.flag("--plot", "draw loss, accuracy and the wrongly read digits as PNG")
     parse.flag("--show", "draw them in the terminal, in letters")
     return parse
@@ -148,7 +148,7 @@ def _require_torch() -> None:
 
     if torch_version() == ABSENT:
         raise KitError(
-            "train compares each step with PyTorch, and this Python has no torch: pip install torch"
+            "train also trains the network in PyTorch, and this Python has no torch: pip install torch"
         )
 
 

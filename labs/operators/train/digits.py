@@ -222,7 +222,7 @@ class Data:
 class Wishes:
     """Options of a training.
 
-    The first `lockstep` steps are compared with PyTorch. `goes_on`: True to continue after a deviation.
+    The calls of the first `lockstep` steps are checked. `goes_on`: True to continue after a deviation.
     """
 
     epochs: int

@@ -1,4 +1,4 @@
-"""Comparison of the first training steps with PyTorch, call by call.
+"""Comparison of the first training steps with the oracle, call by call.
 
 `Watch` receives every call (`operations.Made`) in order. The part's oracle computes the result again in float64 from
 the same inputs, and gives its tolerance, the error budget of float32 (`labs.operators.oracle`). If a result exceeds the
@@ -69,11 +69,11 @@ class Deviation:
         also = f" (and {', '.join(self.tensors[1:])})" if self.tensors[1:] else ""
         beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_SHOWN else ""
         text = (
-            f"step {self.step}, {self.place}, {self.tensors[0]}{also}: {self.function} differs from PyTorch. "
-            f"Element {_shown(self.index)} is {self.got:.6g}, PyTorch's is {self.wanted:.6g}; "
+            f"step {self.step}, {self.place}, {self.tensors[0]}{also}: {self.function} is wrong. "
+            f"Element {_shown(self.index)} is {self.got:.6g}, expected {self.wanted:.6g}; "
             f"{self.wrong} of {self.total} elements are off{beyond}"
         )
-        return f"{text}; each is {self.factor:.4g} times PyTorch's" if self.factor is not None else text
+        return f"{text}; each is {self.factor:.4g} times the right value" if self.factor is not None else text
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class Agreement:
         if self.deviation is not None:
             return self.deviation.line()
         if self.steps == 0:
-            return "no step was compared with PyTorch's"
+            return "no call was checked"
         rounding = f"at most {self.largest_share:.2g} of the error that rounding explains"
-        calls = f"all {self.calls} calls agree with PyTorch ({rounding})"
+        calls = f"all {self.calls} calls are right ({rounding})"
         if self.is_close:
             losses = f"losses lie within {self.loss_apart:.1e} of PyTorch's"
             return f"{self.steps} steps in lockstep: {calls}, and {losses}"

@@ -39,7 +39,7 @@ MNIST_IMAGES = 60_000
 @dataclass(frozen=True)
 class Epoch:
     """Results of both networks for one epoch: mean loss of its steps, share of test images read correctly, and images
-    per second, None if all steps were compared with PyTorch."""
+    per second, None if the calls of all steps were checked."""
 
     number: int
     loss: float
