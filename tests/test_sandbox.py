@@ -361,6 +361,8 @@ def test_a_tier_that_does_not_confine_or_work_is_not_chosen(monkeypatch: pytest.
     monkeypatch.setattr(tiers.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(tiers, "_tried", tiers._tried.__wrapped__)
     refused(r"A: bubblewrap is not installed.*no Landlock.*only root.*--trust", choose)
+    for trust in (False, True):
+        refused("tier A does not work.*bubblewrap is not installed.*Leave out --tier", choose, "A", trust)
     assert choose(trust=True) == OPEN
 
 

@@ -274,14 +274,17 @@ def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
         if found is not None:
             return found
         reasons.append(f"{tier}: {reason}")
+    if wanted not in (None, "D"):
+        raise UsageError(
+            f"sandbox tier {wanted} does not work on this machine ({'; '.join(reasons)}). Leave out --tier to use the "
+            "strongest tier that works"
+        )
     if not trust:
         why = "; ".join(reasons) or "tier D only limits time and memory"
         raise UsageError(
             f"no sandbox for untrusted code on this machine ({why}). Install bubblewrap, or pass --trust for code "
             "that you trust"
         )
-    if wanted not in (None, "D"):
-        raise UsageError(f"sandbox tier {wanted} does not work on this machine ({'; '.join(reasons)})")
     return OPEN
 
 
