@@ -28,7 +28,7 @@ from grader.core.errors import UsageError
 from grader.source.cpptext import without_layout
 from grader.study.watching import files
 from grader.study.watching.files import Content, Watcher
-from grader.study.watching.loop import GoodTime, History, Judged, beside_last_good, changed, summary
+from grader.study.watching.loop import History, Judged, beside_last_good, changed, summary
 
 #: `make test` installs watchfiles. Without it, only the tests that need it are left out.
 needs_watchfiles = pytest.mark.skipif(find_spec("watchfiles") is None, reason="pip install watchfiles")
@@ -82,10 +82,10 @@ def test_a_time_is_compared_with_the_last_good_one() -> None:
     history = History()
     for minute, one in enumerate(["pass", "wrong", "pass"]):
         history.add(judged(minute, one, f"int a{minute};"))
-    assert history.good["part1"].clock == "12:02:00"
+    assert history.good["part1"][1] == "12:02:00"
     assert "1.00 x the last good" in history.lines[-1] and "first look" in history.lines[0]
     assert "x the reference" not in history.lines[1], "a wrong result has no time"
-    known = GoodTime("12:02:00", timing(0.8))
+    known = timing(0.8), "12:02:00"
     assert beside_last_good(None, timing(0.8)) == ""
     assert "0.50 x the last good time (12:02:00): faster" in beside_last_good(known, timing(0.4))
     assert beside_last_good(known, timing(0.9)).endswith(": slower")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
 from grader.core import plainfile
@@ -52,7 +52,8 @@ class GradesCsv:
         self.item_ids: list[str] = []
         self.zone = words.zone_of(assignment)
         self.is_extended = False
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[tuple[list[Cell], dict[str, float], list[Cell], list[Cell]]] = []
+        """For each student: cells before the items, points by item, late, extension and slip days, other cells."""
 
     def add(self, row: Row) -> None:
         lines = row.score.lines if row.score else ()
@@ -61,17 +62,17 @@ class GradesCsv:
         self.item_ids += [item for item in items if item not in self.item_ids]
         parts = {part.id: part for part in row.result.parts} if row.result else {}
         self.is_extended |= bool(row.extended)
-        values = {
-            "start": [row.submission_id, row.name, row.email, self._moment(row)],
-            "parts": [row.part_points(part_id) for part_id in self.part_ids],
-            "items": {item: points for item, points in items.items() if item not in pending},
-            "late": row.late_days,
-            "days": [row.extension_days, row.slip_days],
-            "total": [row.score.penalty if row.score else None, row.total, row.max_points],
-            "verdicts": [parts[part_id].verdict if part_id in parts else "" for part_id in self.part_ids],
-            "end": [_flags(row), " ".join(pending), row.trouble or ""],
-        }
-        self._rows.append(values)
+        first = [row.submission_id, row.name, row.email, self._moment(row)]
+        last = [
+            *(row.score.penalty if row.score else None, row.total, row.max_points),
+            *(parts[part_id].verdict if part_id in parts else "" for part_id in self.part_ids),
+            *(_flags(row), " ".join(pending), row.trouble or ""),
+        ]
+        given = {item: points for item, points in items.items() if item not in pending}
+        points = [row.part_points(part_id) for part_id in self.part_ids]
+        self._rows.append(
+            ([*first, *points], given, [row.late_days, row.extension_days, row.slip_days], last)
+        )
 
     def _moment(self, row: Row) -> str:
         at = row.submitted_at
@@ -98,23 +99,11 @@ class GradesCsv:
     def _lines(self) -> Iterator[str]:
         names = self.columns()
         yield csv_line(names)
-        for values in self._rows:
-            cells = self._cells(values)
+        for first, given, days, last in self._rows:
+            items = [given.get(item) for item in self.item_ids]
+            cells = [*first, *items, *(days if self.is_extended else days[:1]), *last]
             assert len(cells) == len(names), "a missing value would shift all values after it"
             yield csv_line(map(_cell, cells))
-
-    def _cells(self, values: dict[str, Any]) -> list[Cell]:
-        items = [values["items"].get(item) for item in self.item_ids]
-        return [
-            *values["start"],
-            *values["parts"],
-            *items,
-            values["late"],
-            *(values["days"] if self.is_extended else ()),
-            *values["total"],
-            *values["verdicts"],
-            *values["end"],
-        ]
 
 
 def _flags(row: Row) -> str:

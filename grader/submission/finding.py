@@ -308,7 +308,7 @@ def _holds_source(nodes: Sequence[Node], names: Names) -> bool:
         # A write-up beside folders or sources of students belongs to the staff.
         return not _holds_students(nodes, names.of_class) and _holds_source(nodes, Names(names.source))
     fits = [match(node.name, names.dividing.source) for node in nodes if node.kind != "folder"]
-    return any(fit is not None and fit.rank < 2 for fit in fits)
+    return any(fit is not None and fit[0] < 2 for fit in fits)
 
 
 def _holds_students(nodes: Sequence[Node], names: Names) -> bool:

@@ -75,28 +75,20 @@ class Chosen:
     modified_at: datetime | None = None
 
 
-@dataclass(frozen=True)
-class Match:
-    """Result of comparing a file name with the wanted name. `rank`: 0 equal, 1 equal except for capitals, 2 numbered.
+def match(name: str, wanted: str) -> tuple[int, int] | None:
+    """Compare a file name with the wanted one. Return (rank, number in the name or 0), or None if they do not match.
 
-    `number` is the number in the name ("module-2.cpp"), 0 without one.
+    The rank is 0 for equal names, 1 for names that differ in capitals only, 2 for a numbered name ("module-2.cpp").
     """
-
-    rank: int
-    number: int
-
-
-def match(name: str, wanted: str) -> Match | None:
-    """Compare a file name with the wanted one. Return the `Match`, or None if they do not match."""
     if name == wanted:
-        return Match(0, 0)
+        return 0, 0
     if name.casefold() == wanted.casefold():
-        return Match(1, 0)
+        return 1, 0
     stem, suffix = PurePosixPath(wanted).stem, PurePosixPath(wanted).suffix
     found = re.fullmatch(
         rf"{re.escape(stem)}(?:-([0-9]{{1,6}})| ?\(([0-9]{{1,6}})\)){re.escape(suffix)}", name, re.IGNORECASE
     )
-    return Match(2, int(found[1] or found[2])) if found else None
+    return (2, int(found[1] or found[2])) if found else None
 
 
 def visible(nodes: Sequence[Node]) -> list[Node]:
@@ -184,9 +176,7 @@ class _Search:
     def best(self, folder: _Folder, wanted: str) -> list[Node]:
         """Return the files of one folder whose names match `wanted` best: several if they match equally well."""
         found = [(match(node.name, wanted), node) for node in folder.nodes if node.kind != "folder"]
-        ranked = [
-            ((-fit.number, fit.rank) if self.latest else (fit.rank, 0), node) for fit, node in found if fit
-        ]
+        ranked = [((-fit[1], fit[0]) if self.latest else (fit[0], 0), node) for fit, node in found if fit]
         first = min((rank for rank, _ in ranked), default=None)
         return [node for rank, node in ranked if rank == first]
 

@@ -78,22 +78,14 @@ class Judged:
         return f"#{self.number} of {self.clock}, {self.change}"
 
 
-@dataclass(frozen=True)
-class GoodTime:
-    """Time of a part in its last verdict with right results and a steady machine. `clock` is the time of day."""
-
-    clock: str
-    time: Timing
-
-
 @dataclass
 class History:
     """History of the verdicts of one session: the last KEPT with their results, and the last SHOWN as lines of text."""
 
     judged: deque[Judged] = field(default_factory=lambda: deque(maxlen=KEPT))
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
-    good: dict[str, GoodTime] = field(default_factory=dict)
-    """Last good time of each part, by part id."""
+    good: dict[str, tuple[Timing, str]] = field(default_factory=dict)
+    """By part id: time in the last verdict with right results and a steady machine, and the time of day."""
     verdicts: int = 0
 
     @property
@@ -132,7 +124,7 @@ class History:
         if saved_at is None:
             for part in one.result.parts:
                 if part.time is not None and part.time.fit and part.verdict in ("pass", "slow"):
-                    self.good[part.id] = GoodTime(one.clock, part.time)
+                    self.good[part.id] = part.time, one.clock
 
     def relation(self, known: Judged) -> str:
         """Return "still" if `known` is the last verdict, or "back to" if it is an earlier one."""
@@ -142,7 +134,7 @@ class History:
         if len(one.result.parts) != 1 or (time := one.result.parts[0].time) is None:
             return []
         known = self.good.get(one.result.parts[0].id)
-        before = f", {time.ratio / known.time.ratio:.2f} x the last good time" if known is not None else ""
+        before = f", {time.ratio / known[0].ratio:.2f} x the last good time" if known is not None else ""
         return [f"{time.ratio:.2f} x the reference{before}"]
 
 
@@ -161,15 +153,16 @@ def summary(one: Judged) -> str:
     return f"{passes} (not {wrong})" if wrong else passes
 
 
-def beside_last_good(known: GoodTime | None, time: Timing) -> str:
+def beside_last_good(known: tuple[Timing, str] | None, time: Timing) -> str:
     """Return a text that compares a time with the part's last good time, `known`, or "" without one."""
     if known is None:
         return ""
-    (low, high), (known_low, known_high) = time.ratio_interval, known.time.ratio_interval
-    change = f"{time.ratio / known.time.ratio:.2f} x the last good time ({known.clock})"
+    before, clock = known
+    (low, high), (known_low, known_high) = time.ratio_interval, before.ratio_interval
+    change = f"{time.ratio / before.ratio:.2f} x the last good time ({clock})"
     if low <= known_high and known_low <= high:
         return f"{change}: the difference may be chance"
-    return change + (": faster" if time.ratio < known.time.ratio else ": slower")
+    return change + (": faster" if time.ratio < before.ratio else ": slower")
 
 
 def changed(before: str, after: str) -> str:
