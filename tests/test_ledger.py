@@ -180,14 +180,14 @@ def test_timings_on_cores_run_in_parallel_but_not_beside_one_of_the_machine(tmp_
             with slot.shared():
                 if step == 0:
                     all_share.wait(HANG_S)
-                with slot.hold(need) as found:  # type: ignore[arg-type]
-                    assert found.cpus == (None if need == "machine" else [int(found.resource.split()[1])])
-                    held[found.resource] += 1
+                with slot.hold(need) as (resource, cpus):  # type: ignore[arg-type]
+                    assert cpus == (None if need == "machine" else [int(resource.split()[1])])
+                    held[resource] += 1
                     if step == 0:
                         both_hold.wait(HANG_S)  # passes only if two workers hold a core at the same time
                     seen.append({name: count for name, count in held.items() if count})
                     time.sleep(0.01)
-                    held[found.resource] -= 1
+                    held[resource] -= 1
 
     with ThreadPoolExecutor(6) as workers:
         list(workers.map(work, range(6)))
@@ -199,7 +199,7 @@ def test_timings_on_cores_run_in_parallel_but_not_beside_one_of_the_machine(tmp_
 def test_each_timing_locks_the_machine_if_asked_to_or_without_a_core_to_lock(tmp_path: Path) -> None:
     for slot in (Slot(tmp_path, [1], alone=True), Slot(tmp_path, [])):
         with slot.shared(), slot.hold("core") as held:
-            assert (held.resource, held.cpus) == ("machine", None)
+            assert held == ("machine", None)
     needs = {"part1": "core", "part2": "core", "part3": "machine"}
     assert {name: need_of(ASSIGNMENT.part(name)) for name in needs} == needs
     assert {need_of(part) for part in load(ROOT / "labs/gpu/assignment.yaml").parts} == {"machine"}

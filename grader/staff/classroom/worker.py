@@ -16,9 +16,11 @@ import os
 import signal
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -48,14 +50,6 @@ def need_of(part: Part) -> Need:
     rule = part.time
     serial = rule is not None and rule.clock == "cpu" and rule.threads == 1
     return "core" if serial and not kind_of(part).on_card else "machine"
-
-
-@dataclass(frozen=True)
-class Held:
-    """Resource that one timing has locked: its name, and the cores for the timed runner (None: the default)."""
-
-    resource: str
-    cpus: list[int] | None
 
 
 class Slot:
@@ -103,16 +97,17 @@ class Slot:
             self._enter()
 
     @contextmanager
-    def hold(self, need: Need) -> Iterator[Held]:
-        """Lock and yield the resource that a timing needs. Call it inside `shared`."""
+    def hold(self, need: Need) -> Iterator[tuple[str, list[int] | None]]:
+        """Lock the resource that a timing needs. Yield (its name, the cores for the timed runner or None for the
+        default). Call it inside `shared`."""
         self._times = True
         try:
             if need == "machine" or self.alone or (need == "core" and not self.cores):
                 with self.exclusive():
-                    yield Held("machine", None)
+                    yield "machine", None
             else:
                 with self._core() as core:
-                    yield Held(f"core {core}", [core])
+                    yield f"core {core}", [core]
         finally:
             self._times = False
 
@@ -232,24 +227,6 @@ def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
     return ""
 
 
-class PhaseClock:
-    """Clock that adds up a submission's wall time, in seconds, for each kind of phase."""
-
-    def __init__(self) -> None:
-        self._kind, self._since_s = "", time.monotonic()
-        self._spent_s: dict[str, float] = {}
-
-    def enter(self, kind: str) -> None:
-        now_s = time.monotonic()
-        if self._kind:
-            self._spent_s[self._kind] = self._spent_s.get(self._kind, 0.0) + now_s - self._since_s
-        self._kind, self._since_s = kind, now_s
-
-    def spent_s(self) -> dict[str, float]:
-        self.enter("")
-        return {kind: round(spent_s, 3) for kind, spent_s in self._spent_s.items()}
-
-
 class Worker:
     """Grader of one submission after the other. `say` sends a message for each phase and result to the judge."""
 
@@ -259,12 +236,12 @@ class Worker:
         self.box = Sandbox(**settings.sandbox)
         self.zygote = self._new_zygote()
         self.part_id = ""
-        self.clock = PhaseClock()
+        self.entered: list[tuple[str, float]] = []
+        """Kind of each phase of the submission so far, and the time when it began, in seconds."""
         self.timings: list[dict[str, Any]] = []
 
     def grade(self, submission_id: str, source: Path, left: Rest | None, before: Path | None) -> None:
-        self.clock = PhaseClock()
-        self.timings = []
+        self.entered, self.timings = [], []
         self.enter("waiting")
 
         def judged(parts: tuple[Part, ...]) -> SubmissionResult:
@@ -298,7 +275,7 @@ class Worker:
                     bounded(result, submission_id), score.score(self.assignment, result)
                 ),
                 "unfit": is_unfit(result),
-                "seconds": self.clock.spent_s(),
+                "seconds": self.spent_s(),
                 "timings": self.timings,
             }
         )
@@ -313,24 +290,31 @@ class Worker:
             self.enter("results", self.part_id)
 
     def enter(self, kind: str, part_id: str = "") -> None:
-        self.clock.enter(kind)
+        self.entered.append((kind, time.monotonic()))
         self.say({"phase": f"{part_id}: {kind}" if part_id else kind, "kind": kind})
+
+    def spent_s(self) -> dict[str, float]:
+        """Return the submission's wall time by kind of phase, in seconds."""
+        spent_s: defaultdict[str, float] = defaultdict(float)
+        for (kind, began_s), (_, ended_s) in pairwise([*self.entered, ("", time.monotonic())]):
+            spent_s[kind] += ended_s - began_s
+        return {kind: round(seconds, 3) for kind, seconds in spent_s.items()}
 
     @contextmanager
     def alone(self, part: Part) -> Iterator[list[int] | None]:
         """Lock the resource for timing a part. Yield the cores for the timed runner; None for the default."""
         self.enter("waiting", self.part_id)
-        with self.slot.hold(need_of(part)) as held:
+        with self.slot.hold(need_of(part)) as (resource, cpus):
             self.enter("timing", self.part_id)
             began_s = time.time()
             try:
-                yield held.cpus
+                yield cpus
             finally:
                 self.timings.append(
                     {
                         "part": part.id,
                         "machine": self.settings.machine,
-                        "resource": held.resource,
+                        "resource": resource,
                         "began_s": began_s,
                         "ended_s": time.time(),
                     }

@@ -15,7 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
-import selectors
+import select
 import signal
 import stat
 import sys
@@ -237,10 +237,8 @@ class Requests:
     def wait(self) -> dict[str, Any]:
         """Wait for the next request and return it. Raises EOFError also if none comes for IDLE_S: the judge is gone."""
         while not self._lines:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self.descriptor, selectors.EVENT_READ)
-                if not selector.select(IDLE_S):
-                    raise EOFError
+            if not select.select([self.descriptor], [], [], IDLE_S)[0]:
+                raise EOFError
             with contextlib.suppress(BlockingIOError):
                 self._read()
         return dict(json.loads(self._lines.popleft()))

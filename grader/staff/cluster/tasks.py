@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,6 @@ STALL_S = 6.0
 CLOSE_WITHIN_S = 10.0
 NODE_SILENT_S = 30.0
 """A node without a message for this time, in seconds, is stuck: it is killed, and its jobs go to other machines."""
-LOG_LINES = 5
 
 
 class NodeProcess:
@@ -94,7 +94,7 @@ class NodeProcess:
 
     def _read(self, start: dict[str, Any]) -> None:
         """Start the node and read its messages until it ends. Then, or after an error, wake all threads that wait."""
-        said: list[bytes] = []
+        said: deque[bytes] = deque(maxlen=1)
         try:
             self._talk(start, said)
         except Exception as error:  # The process did not start, or it was killed while it wrote a line.
@@ -111,8 +111,8 @@ class NodeProcess:
                 inbox.put(_LOST)
         self._there.set()
 
-    def _talk(self, start: dict[str, Any], said: list[bytes]) -> None:
-        """Start the node and pass on its messages until it ends. `said` gets the last lines of its stderr."""
+    def _talk(self, start: dict[str, Any], said: deque[bytes]) -> None:
+        """Start the node and pass on its messages until it ends. `said` gets the last line of its stderr."""
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", "grader.staff.cluster.node"],
             cwd=ROOT,
@@ -124,8 +124,7 @@ class NodeProcess:
         )
         self._write(start)
         assert process.stdout is not None and process.stderr is not None
-        stderr = process.stderr
-        threading.Thread(target=lambda: [_keep(said, line) for line in stderr], daemon=True).start()
+        threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
         for line in process.stdout:
             message = json.loads(line)
             self.heard_s = time.monotonic()
@@ -142,11 +141,6 @@ class NodeProcess:
 _LOST: dict[str, Any] = {"lost": "its node ended"}
 _nodes: dict[str, NodeProcess] = {}
 _lock = threading.Lock()
-
-
-def _keep(lines: list[bytes], line: bytes) -> None:
-    lines.append(line)
-    del lines[:-LOG_LINES]
 
 
 def _environment() -> dict[str, str]:

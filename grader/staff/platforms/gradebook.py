@@ -73,14 +73,14 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
     targets = book.read(table, asked)
     matched = matching.match([target.person for target in targets], students)
     names = _names(targets)
-    if students and not matched.pairs:
+    if students and not matched:
         raise UsageError(
             f"{path}: none of the {len(students)} submissions belongs to one of the {len(targets)} students in this "
             "file: is it the export of another course?"
         )
     values: dict[Cell, str] = {}
     changed, capped, locked = [], [], []
-    for row, k in matched.pairs:
+    for row, k in matched.items():
         target, student = targets[row], students[k]
         if student.total is None:
             continue
@@ -97,7 +97,9 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
         if target.cell.text.strip():
             changed.append(f"{names[row]} {one_line(target.cell.text, 20)} -> {points(total)}")
         values[target.cell] = points(total)
-    pairs = [(targets[row], students[k]) for row, k in matched.pairs]
+    pairs = [(targets[row], students[k]) for row, k in matched.items()]
+    graded = set(matched.values())
+    strangers = [student for k, student in enumerate(students) if k not in graded]
     notes = [
         f"grades filled in: {len(values)}; left as they were: {sum(t.cell not in values for t, _ in pairs)}",
         matching.listed("replaced an earlier grade", changed),
@@ -109,11 +111,11 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
         _not_final([s for _, s in pairs if s.total is not None]),
         matching.listed(
             f"students in {path.name} without a submission, left as they were",
-            [names[k] for k in matched.only_listed],
+            [name for row, name in enumerate(names) if row not in matched],
         ),
         matching.listed(
             f"submissions whose student is not in {path.name}",
-            [_unknown(students[k], targets, book) for k in matched.only_graded],
+            [_unknown(student, targets, book) for student in strangers],
         ),
     ]
     return Filled(table.replaced(values), tuple(filter(None, notes)))

@@ -55,16 +55,6 @@ class Rostered(Protocol):
     def identities(self) -> tuple[str, ...]: ...
 
 
-@dataclass(frozen=True)
-class Matched:
-    """Result of a match, as indices. `pairs` are (row, submission). `only_listed` are rows without a submission,
-    `only_graded` submissions without a row."""
-
-    pairs: tuple[tuple[int, int], ...]
-    only_listed: tuple[int, ...]
-    only_graded: tuple[int, ...]
-
-
 def identities(
     submission_id: str, emails: Iterable[str], others: Iterable[str], *, fold: bool
 ) -> frozenset[str]:
@@ -90,8 +80,9 @@ def folder(value: str) -> str:
     return f"{FOLDER}:{safe_name(value)}"
 
 
-def match(listed: Sequence[Listed], students: Sequence[Student]) -> Matched:
-    """Match rows with submissions. Several students who handed in one submission together may each have a row.
+def match(listed: Sequence[Listed], students: Sequence[Student]) -> dict[int, int]:
+    """Match rows with submissions. Return {index of a row: index of its submission}, sorted. Several students who
+    handed in one submission together may each have a row.
 
     Raises UsageError if the match is ambiguous: two rows share an identity, a row's identities belong to two
     submissions, or a submission matches more rows than students handed it in.
@@ -111,11 +102,7 @@ def match(listed: Sequence[Listed], students: Sequence[Student]) -> Matched:
         if holder is not None and holder not in taken:
             pairs[k] = holder
     _refuse_crowds(pairs, listed, students)
-    return Matched(
-        tuple(sorted(pairs.items())),
-        tuple(k for k in range(len(listed)) if k not in pairs),
-        tuple(k for k in range(len(students)) if k not in set(pairs.values())),
-    )
+    return dict(sorted(pairs.items()))
 
 
 def _refuse_equal_rows(listed: Sequence[Listed]) -> None:

@@ -166,23 +166,10 @@ MOODLE = Gradebook("Moodle", read_moodle, fold=False, most=True)
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of a platform for one submission. `bytes_back` limits the results file. None: no limit is known."""
-
-    seconds: float | None = None
-    bytes_back: int | None = None
-    cpus: str = ""
-
-    def __str__(self) -> str:
-        limits = [f"{self.seconds:g} s"] if self.seconds else []
-        limits += [f"{self.bytes_back} bytes back"] if self.bytes_back else []
-        return ", ".join([*limits, *([self.cpus] if self.cpus else [])]) or "none"
-
-
-@dataclass(frozen=True)
 class Platform:
     """One platform. The texts are printed by `grader platforms NAME`: see `whole`. `gradebook` is None if the platform
-    has none. `release` describes the files that `release --platform NAME` writes.
+    has none. `release` describes the files that `release --platform NAME` writes. `seconds` and `bytes_back` limit the
+    time of grading and the results file; None: no limit is known.
     """
 
     name: str
@@ -191,8 +178,10 @@ class Platform:
     wants_back: str
     matched_by: str
     shown: str
-    limits: Limits
     command: str
+    cpus: str = ""
+    seconds: float | None = None
+    bytes_back: int | None = None
     gradebook: Gradebook | None = None
     release: str = ""
 
@@ -207,7 +196,8 @@ PLATFORMS = (
         wants_back="results/results.json from its container",
         matched_by="Gradescope itself",
         shown=AS_FEEDBACK + "; hidden cases in full and flags in tests that only the staff sees",
-        limits=Limits(seconds=600, cpus="CPUs and memory as configured in Gradescope"),
+        cpus="CPUs and memory as configured in Gradescope",
+        seconds=600,
         command="release --out DIST; in the container: gradescope",
         release="handout.zip and autograder.zip",
     ),
@@ -218,7 +208,7 @@ PLATFORMS = (
         wants_back="annotations, a summary and outputs of the workflow",
         matched_by="the clone's folder",
         shown=AS_FEEDBACK + "; the run in a student's repository has only public cases and is not a grade",
-        limits=Limits(cpus="CPUs of GitHub's runner"),
+        cpus="CPUs of GitHub's runner",
         command="release --platform github; one PATH --github; run CLONES --commit-times",
         release="handout.zip with a workflow in it",
     ),
@@ -229,7 +219,8 @@ PLATFORMS = (
         wants_back="result.json, release-body.md, verdict.html",
         matched_by="clone CLASSROOM-ASSIGNMENT-USERNAME, roster.csv's username, github_id and email",
         shown=AS_FEEDBACK + "; the run of a submission has only public cases and is not a grade",
-        limits=Limits(bytes_back=LARGEST_CLASSROOM50_BYTES, cpus="CPUs of GitHub's runner"),
+        cpus="CPUs of GitHub's runner",
+        bytes_back=LARGEST_CLASSROOM50_BYTES,
         command="release --platform classroom50; run CLONES --commit-times",
         release="handout.zip and a folder with the bundle of autograder.py",
     ),
@@ -240,11 +231,9 @@ PLATFORMS = (
         wants_back="results/results.json from its container",
         matched_by="PrairieLearn itself",
         shown=AS_FEEDBACK + "; pictures of where public cases are wrong",
-        limits=Limits(
-            seconds=prairielearn.TIMEOUT_S,
-            bytes_back=LARGEST_BYTES,
-            cpus="CPUs as configured in PrairieLearn",
-        ),
+        cpus="CPUs as configured in PrairieLearn",
+        seconds=prairielearn.TIMEOUT_S,
+        bytes_back=LARGEST_BYTES,
         command="release --platform prairielearn; in the container: prairielearn",
         release="handout.zip and a folder with a question and its image",
     ),
@@ -255,7 +244,6 @@ PLATFORMS = (
         wants_back="the gradebook's export with the totals in one column",
         matched_by="SIS User ID, SIS Login ID (as an e-mail address), ID; else the folder's name",
         shown="the total; you send feedback.txt yourself",
-        limits=Limits(),
         command="report DIR --canvas EXPORT.csv",
         gradebook=CANVAS,
     ),
@@ -266,7 +254,6 @@ PLATFORMS = (
         wants_back="the offline grading worksheet with the totals in the column Grade",
         matched_by="the participant's number, the e-mail address with its case; else the folder's name",
         shown="the total; you send feedback.txt yourself",
-        limits=Limits(),
         command="report DIR --moodle WORKSHEET.csv",
         gradebook=MOODLE,
     ),
@@ -285,12 +272,14 @@ def line(row: Platform) -> str:
 
 def whole(row: Platform) -> str:
     """Return all facts about a platform as text, one fact per line."""
+    limits = [f"{row.seconds:g} s"] if row.seconds else []
+    limits += [f"{row.bytes_back} bytes back"] if row.bytes_back else []
     facts = {
         "hands in": row.hands_in,
         "wants back": row.wants_back,
         "ids": row.matched_by,
         "students see": row.shown,
-        "limits": str(row.limits),
+        "limits": ", ".join(filter(None, [*limits, row.cpus])) or "none",
         "commands": row.command,
         "release": row.release or "none: use the release of any other platform",
     }
