@@ -125,6 +125,7 @@ class Report:
         from markupsafe import Markup
 
         ratios = [dot.ratio for dot in part.dots]
+        middle = {word: median(shares) for word, shares in part.rungs.items()}
         counts = {verdict: part.verdicts[verdict] for verdict in VERDICT_WORDS if part.verdicts[verdict]}
         return {
             "part": part,
@@ -133,7 +134,7 @@ class Report:
             "speed_up": (1 / median(ratios), 1 / min(ratios)) if ratios else None,
             "slow": sum(dot.slow for dot in part.dots),
             "ratios": Markup(charts.ratios(part.dots, part.allowances, limits)) if part.dots else "",
-            "ladder": Markup(charts.ladder(part.places, part.middle_rungs())) if part.places else "",
+            "ladder": Markup(charts.ladder(part.places, middle)) if part.places else "",
         }
 
 

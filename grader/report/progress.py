@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from grader.core.harmless import guarded, harmless, unguarded
@@ -92,9 +91,7 @@ class Progress:
             self.live.start()
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.live is not None:
             self.live.stop()
 
@@ -169,7 +166,8 @@ class Progress:
             Text("━" * filled, style="green") + Text("━" * (BAR_COLUMNS - filled), style="dim"),
             Text(f"{self.done} of {self.total} done, {self.time_left()} left"),
         )
-        table.add_row(Text(counted(self.verdicts) or "no verdict yet"), Text(self.troubles()))
+        troubles = f"{self.without_result} without a result" if self.without_result else ""
+        table.add_row(Text(counted(self.verdicts) or "no verdict yet"), Text(troubles))
         for name, shown in sorted(list(self.machines.items())):  # noqa: C414 - another thread may add to the dict
             table.add_row(_name(f"{name}:"), Text(shown.text()))
             self.rows(table, [one for one, place in list(self.places.items()) if place == name])
@@ -183,9 +181,6 @@ class Progress:
         for submission_id in names:
             phase, begun_s = self.running.get(submission_id, ("waiting", self.clock()))
             table.add_row(_name(submission_id), Text(f"{phase}, {self.clock() - begun_s:.0f} s"))
-
-    def troubles(self) -> str:
-        return f"{self.without_result} without a result" if self.without_result else ""
 
 
 def _name(text: str) -> Text:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
@@ -62,9 +61,6 @@ class PartTally:
     """Shares of the machine's peak speed that correct kernels reach, in per cent."""
     rungs: dict[str, list[float]] = field(default_factory=dict)
     """Shares of peak speed, in per cent, of the lab's comparison kernels by name: one for each student's kernel."""
-
-    def middle_rungs(self) -> dict[str, float]:
-        return {word: median(values) for word, values in self.rungs.items()}
 
 
 @dataclass

@@ -198,9 +198,27 @@ def executor_for(
     scratch: Path,
     command: Sequence[str],
 ) -> LocalExecutor | ClusterExecutor:
-    """Return an executor for this machine, or for the cluster of --cluster. No worker is started yet."""
+    """Return an executor for this machine, or for the cluster of --cluster. No worker is started yet. Raises UsageError
+    if the cluster cannot be reached."""
     if wanted.cluster is not None:
-        return cluster_for(wanted, start, assignment, scratch, command)
+        from grader.staff.cluster import proof
+        from grader.staff.cluster.executor import ClusterExecutor
+        from grader.staff.cluster.local import parse
+
+        kit = proof.kit_here(
+            Path(start.config),
+            assignment,
+            start.sandbox,
+            seed=start.seed,
+            timing=start.timing,
+            timings_alone=wanted.timings_alone,
+            trust=wanted.trust,
+        )
+        master = labs.master(assignment.lab_folder, assignment.source)
+        calibration = wanted.calibration or (master if master.is_file() else None)
+        return ClusterExecutor(
+            parse(wanted.cluster), kit, scratch, calibration=calibration, command=command[1:]
+        )
     slot = scratch / "slot"
     slot.mkdir(mode=0o700)
     settings = Settings(
@@ -218,30 +236,6 @@ def executor_for(
         workers=start.workers,
         silence_s=silence_limits(assignment.limits),
         **({"command": command} if command else {}),
-    )
-
-
-def cluster_for(
-    wanted: RunOptions, start: Run, assignment: Assignment, scratch: Path, command: Sequence[str]
-) -> ClusterExecutor:
-    """Return an executor for the cluster of --cluster. Raises UsageError if the cluster cannot be reached."""
-    from grader.staff.cluster import proof
-    from grader.staff.cluster.executor import ClusterExecutor
-    from grader.staff.cluster.local import parse
-
-    kit = proof.kit_here(
-        Path(start.config),
-        assignment,
-        start.sandbox,
-        seed=start.seed,
-        timing=start.timing,
-        timings_alone=wanted.timings_alone,
-        trust=wanted.trust,
-    )
-    master = labs.master(assignment.lab_folder, assignment.source)
-    calibration = wanted.calibration or (master if master.is_file() else None)
-    return ClusterExecutor(
-        parse(wanted.cluster or ""), kit, scratch, calibration=calibration, command=command[1:]
     )
 
 

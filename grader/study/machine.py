@@ -38,52 +38,25 @@ class MachineStudy:
             ("processor", self.processor, None, None),
             ("cores", self.cores, None, None),
             ("cache line, bytes", machine.line_bytes, None, f"{machine.line_bytes // 4} floats"),
-            *(
-                (
-                    f"{cache.name} data cache, bytes",
-                    cache.size_bytes,
-                    None,
-                    _shared(cache.ways, cache.shared_by),
-                )
-                for cache in machine.caches
-            ),
-            *(
-                (
-                    f"peak {level}, GFLOP/s",
-                    speed.peak(level, 1) / 1e9,
-                    speed.peak(level, speed.cores) / 1e9,
-                    LEVEL_WORDS.get(level, ""),
-                )
-                for level in speed.levels
-            ),
-            (
-                "bandwidth, triad, GB/s",
-                speed.triad[1] / 1e9,
-                max(speed.triad.values()) / 1e9,
-                "a = b + 3c, 12 bytes an element",
-            ),
-            (
-                "bandwidth, read, GB/s",
-                speed.read[1] / 1e9,
-                max(speed.read.values()) / 1e9,
-                "a sum over an array",
-            ),
         ]
-        return Table(
-            "machine",
-            "This machine",
-            ("what", "value, or on one thread", "on all cores", "meaning"),
-            tuple(rows),
-            self.caption(),
-        )
+        for cache in machine.caches:
+            shared = _shared(cache.ways, cache.shared_by)
+            rows.append((f"{cache.name} data cache, bytes", cache.size_bytes, None, shared))
+        for level in speed.levels:
+            peaks = (speed.peak(level, threads) / 1e9 for threads in (1, speed.cores))
+            rows.append((f"peak {level}, GFLOP/s", *peaks, LEVEL_WORDS.get(level, "")))
+        for name, found, meaning in (
+            ("triad", speed.triad, "a = b + 3c, 12 bytes an element"),
+            ("read", speed.read, "a sum over an array"),
+        ):
+            rows.append((f"bandwidth, {name}, GB/s", found[1] / 1e9, max(found.values()) / 1e9, meaning))
+        columns = ("what", "value, or on one thread", "on all cores", "meaning")
+        return Table("machine", "This machine", columns, tuple(rows), self.caption())
 
     def caption(self) -> str:
         """Return a text on the measurement, with a note if the cache sizes are guesses or the machine was busy."""
-        guessed = (
-            ""
-            if self.machine.is_reported
-            else " This system does not report its caches; the sizes shown are usual ones."
-        )
+        guessed = " This system does not report its caches; the sizes shown are usual ones."
+        guessed = "" if self.machine.is_reported else guessed
         busy = ""
         if self.load is not None and self.load > self.cores / 2:
             busy = (

@@ -109,7 +109,7 @@ def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
     if all(len(points) < 2 for points in part.history.values()):
         return ""
     shown = part.places[:MOST_LINES]
-    ratios = [point.ratio for place in shown for point in part.history[place.student]]
+    ratios = [ratio for place in shown for ratio in part.history[place.student].values()]
     low, high = math.log(min(ratios) * 0.95), math.log(max(ratios) * 1.05)
     steps = max(1, len(board.runs) - 1)
 
@@ -132,7 +132,7 @@ def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
         anchor = "start" if run == 0 else "end"
         lines.append(f'<text x="{x}" y="{HEIGHT - 6}" text-anchor="{anchor}">{_day(board.runs[run])}</text>')
     for place in reversed(shown):
-        points = [at(point.run, point.ratio) for point in part.history[place.student]]
+        points = [at(run, ratio) for run, ratio in part.history[place.student].items()]
         kind = "line lead" if place.rank == 1 else "line"
         title = f"<title>{_text(called[place.student])}: {place.ratio:.2f}</title>"
         path = " ".join(f"{x},{y}" for x, y in points)
@@ -242,22 +242,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Point:
-    """One result of a student: the run's number (from 0), the result's ISO time, and student's / reference's time."""
-
-    run: int
-    at: str
-    ratio: float
-
-
-@dataclass(frozen=True)
 class PartBoard:
     """The ranking in one part, the fastest student first, and each student's results over time."""
 
     id: str
     title: str
     places: tuple[Place, ...]
-    history: dict[str, tuple[Point, ...]]
+    history: dict[str, dict[int, float]]
+    """By student: the ratio by number of the run (from 0), in the order of the runs."""
 
 
 @dataclass(frozen=True)
@@ -309,13 +301,13 @@ def _part(
     """Return a part's ranking and history; None if no student has a time to rank (`counted`). `states`: each run's key
     (number of the folder, start time), in order. `records`: (key of the run, record). `stands`: see `persons`."""
     last: dict[str, Ratio | None] = {}
-    points: dict[str, dict[int, Point]] = {}
+    points: dict[str, dict[int, float]] = {}
     for state, record in records:
         ratio = counted(record, part_id)
         last[record.submission_id] = ratio
         if ratio is not None:
             run, student = states.index(state), stands[record.submission_id]
-            points.setdefault(student, {})[run] = Point(run, record.at, ratio[0])
+            points.setdefault(student, {})[run] = ratio[0]
     # A student with two ids is ranked once, with the faster result.
     best: dict[str, Ratio] = {}
     for name, ratio in last.items():
@@ -324,9 +316,7 @@ def _part(
     ranked = placed(Place(name, *ratio) for name, ratio in best.items())
     if not ranked:
         return None
-    history = {
-        place.student: tuple(point for _, point in sorted(points[place.student].items())) for place in ranked
-    }
+    history = {place.student: dict(sorted(points[place.student].items())) for place in ranked}
     return PartBoard(part_id, title, ranked, history)
 
 

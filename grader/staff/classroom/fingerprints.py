@@ -69,17 +69,10 @@ def deciding(root: Path = ROOT) -> list[Path]:
 @cache
 def of_kit() -> str:
     """Return the digest of the kit's sources that can change a verdict, and of the versions of Python and torch."""
-    versions = f"python {platform.python_version()} torch {toolchain.torch_version()}"
-    return _digest(
-        [
-            versions.encode(),
-            *(
-                item
-                for path in deciding()
-                for item in (path.relative_to(ROOT).as_posix().encode(), path.read_bytes())
-            ),
-        ]
-    )
+    parts = [f"python {platform.python_version()} torch {toolchain.torch_version()}".encode()]
+    for path in deciding():
+        parts += [path.relative_to(ROOT).as_posix().encode(), path.read_bytes()]
+    return _digest(parts)
 
 
 def _digest(parts: Iterable[bytes]) -> str:

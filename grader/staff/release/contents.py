@@ -99,7 +99,7 @@ DATA = {
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }
-#: Message for the staff if an incomplete autograder gets a submission.
+#: Message for the staff, in the results.json that run_autograder writes, if an incomplete autograder gets a submission.
 NOT_STARTED = (
     "The autograder could not be started. Most likely setup.sh failed, so that source/.venv with the kit's packages is "
     "missing: read the image's build log, and build the image again. The output of run_autograder has details."
@@ -333,7 +333,9 @@ def autograder(kit: Kit) -> dict[str, File]:
     rooms = imports.closure(kit.root, [*wanted, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.staff.release",))})
     files |= _lab_sources(kit, lab)
-    files["not_started.json"] = File(_not_started(kit.assignment))
+    points = sum(part.points for part in kit.assignment.parts)
+    found = gradescope.kit_fault(NOT_STARTED, seconds=0.0, max_points=points)
+    files["not_started.json"] = json_file(found)
     for path in (*kit.reference_sources, *kit.program_sources):
         own = kit.elsewhere is not None and path.is_relative_to(kit.elsewhere)
         place = (
@@ -360,11 +362,8 @@ def configs(kit: Kit) -> dict[str, File]:
     }
 
 
-def _not_started(assignment: Assignment) -> bytes:
-    """Return the results.json that run_autograder writes if it cannot start the kit."""
-    points = sum(part.points for part in assignment.parts)
-    found = gradescope.kit_fault(NOT_STARTED, seconds=0.0, max_points=points)
-    return json.dumps(found, indent=1, allow_nan=False).encode() + b"\n"
+def json_file(value: object) -> File:
+    return File(json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
 
 
 # ---- files of both archives

@@ -119,27 +119,21 @@ def _prove_github(bench: ProofSetup, made: Made) -> None:
 
 
 def _classroom50(kit: Kit, handout: bytes) -> Made:
-    files = {
-        name: File(content)
-        for name, content in (
-            (BUNDLE_SCRIPT, Path(bundled.__file__).read_bytes()),
-            (bundled.HANDOUT, handout),
-            (bundled.PACKAGES, wording.packages(kit.assignment).encode()),
-        )
+    bundle = {
+        BUNDLE_SCRIPT: Path(bundled.__file__).read_bytes(),
+        bundled.HANDOUT: handout,
+        bundled.PACKAGES: wording.packages(kit.assignment).encode(),
     }
-    folder = {f"autograders/{kit.assignment.id}/{name}": file for name, file in files.items()}
-    folder["assignment.json"] = File(json.dumps(assignment_block(kit), indent=2).encode() + b"\n")
-    return Made({HANDOUT: handout}, {"classroom50": folder})
-
-
-def assignment_block(kit: Kit) -> dict[str, Any]:
-    """Return assignment.json for the classroom's settings: the machine, the files to hand in, the files of a result."""
+    folder = {f"autograders/{kit.assignment.id}/{name}": File(content) for name, content in bundle.items()}
+    # The classroom's settings: the machine, the files to hand in, the files of a result.
     written = ["writeup.md"] if kit.writeup is not None else []
-    return {
+    block = {
         "runtime": wording.runtime(kit.assignment),
         "allowed_files": [*kit.assignment.sources, *written],
         "release_assets": ["verdict.html"],
     }
+    folder["assignment.json"] = contents.json_file(block)
+    return Made({HANDOUT: handout}, {"classroom50": folder})
 
 
 def _prove_classroom50(bench: ProofSetup, made: Made) -> None:
@@ -185,12 +179,10 @@ def _prairielearn(kit: Kit, handout: bytes) -> Made:
     files = {
         **contents.autograder(kit),
         ENTRY: made[ENTRY],
-        "not_started.json": File(
-            json.dumps(renderer.ungradable(renderer.NOT_STARTED), indent=1).encode() + b"\n"
-        ),
+        "not_started.json": contents.json_file(renderer.ungradable(renderer.NOT_STARTED)),
     }
     question = {
-        "info.json": File(json.dumps(info(kit), indent=2).encode() + b"\n"),
+        "info.json": contents.json_file(info(kit)),
         "question.html": made["question.html"],
         "clientFilesQuestion/handout.zip": File(handout),
         **{f"tests/{path}": file for path, file in contents.configs(kit).items()},
