@@ -146,15 +146,14 @@ import sys
 from pathlib import Path
 from grader.assignment.loading import load
 from grader.staff.classroom.executor import Job
-from grader.staff.cluster import proof
-from grader.staff.cluster.executor import named, needs, room_of
+from grader.staff.cluster import executor as cluster, proof
 from grader.staff.cluster.local import Address
-from grader.staff.cluster.executor import ClusterExecutor
+cluster.WORKERS_WITHIN_S = 1.0
 assignment = load(Path(sys.argv[2]))
 kit = proof.kit_here(Path(sys.argv[2]), assignment, "D", seed=None, timing=True, timings_alone=False, trust=True)
 for _ in sys.stdin:
     place = Path(sys.argv[2]).parent
-    executor = ClusterExecutor(Address(sys.argv[1]), kit, place, calibration=None, workers_within_s=1.0)
+    executor = cluster.ClusterExecutor(Address(sys.argv[1]), kit, place, calibration=None, command=())
     executor.submit(Job("ada", Path(sys.argv[2])))
     try:
         list(executor.results())

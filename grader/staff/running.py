@@ -10,13 +10,12 @@ ledger is enough to continue.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from grader import submission
 from grader.assignment import labs, prints
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from grader.staff.cluster.executor import ClusterExecutor
 
 
-def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
+def run(wanted: RunOptions, command: Sequence[str] = ()) -> int:
     """Grade a class. Return the exit code. `command` replaces the command that starts a worker.
 
     Raises UsageError for mistakes in the options or files, KitError if this machine cannot grade anything.
@@ -62,7 +61,7 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
                 "or choose another --out"
             )
         wanted, assignment, seed = planning.settle(wanted, history)
-        box = planning.sandbox_for(wanted, history, stream)
+        box = planning.sandbox_for(wanted, history)
         box.protect(wanted.out, wanted.submissions)
         submissions = found(wanted, assignment, book.scratch)
         roster_file = github.find_roster(wanted.submissions)
@@ -91,15 +90,15 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
             judged_by=words.judged_by(version.describe(), machine.describe()),
         )
         plan = planning.plan(wanted, start, assignment, submissions, history)
-        print_to(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
+        print(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", flush=True)
         for note in (*roster_notes, *assignment.warnings):
-            print_to(f"note: {note}", stream)
+            print(f"note: {note}", flush=True)
         for line in planning.lines(wanted, submissions, plan, history):
-            print_to(line, stream)
+            print(line, flush=True)
         roster = [entry_of(item) for item in submissions]
         untimed = gradebook.untimed(assignment, roster)
         if untimed:
-            print_to(f"note: {untimed}", stream)
+            print(f"note: {untimed}", flush=True)
         touched = [item.submission.id for item in plan.todo] + [
             record.submission_id for record, _ in plan.scored
         ]
@@ -110,15 +109,15 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         if not any(item.submission.source for item in plan.todo):
             wanted = replace(wanted, cluster=None)  # Nothing is to be judged, so no cluster is needed.
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
-        with closing(executor), Progress(len(plan.todo), stream) as progress:
+        with closing(executor), Progress(len(plan.todo)) as progress:
             if wanted.cluster is not None and (page := getattr(executor, "dashboard", "")):
                 progress.say(f"dask's page about its workers: {page}")
             Grading(book, progress, plan.todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
         for line in gradebook.write_reports(book, assignment, history, by_hand, before):
             if line != f"note: {untimed}":
-                print_to(line, stream)
-        return conclude(wanted, history, bool(interruption.asked), stream)
+                print(line, flush=True)
+        return conclude(wanted, history, bool(interruption.asked))
 
 
 # ---- before
@@ -183,10 +182,6 @@ def entry_of(item: Submission) -> Entry:
     )
 
 
-def print_to(text: str, stream: TextIO) -> None:
-    print(text, file=stream, flush=True)
-
-
 # ---- during
 
 
@@ -242,7 +237,7 @@ def executor_for(
 # ---- after
 
 
-def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: TextIO) -> int:
+def conclude(wanted: RunOptions, history: History, interrupted: bool) -> int:
     """Print a run's last lines. Return exit code 130 if it was `interrupted`, 0 if all have verdicts, else 3."""
     asked = [e.submission_id for e in history.roster if not wanted.only or e.submission_id in wanted.only]
     records = [history.records[name] for name in asked if name in history.records]
@@ -263,7 +258,7 @@ def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: Te
     lines += planning.missing_tools(waits, f"go on with: {wanted.to_resume}")
     if interrupted:
         lines.append(f"interrupted; go on with: {wanted.to_resume}")
-    print_to("\n".join(lines), stream)
+    print("\n".join(lines), flush=True)
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_PASS if graded == len(asked) else EXIT_KIT

@@ -349,8 +349,8 @@ class Comparison:
         )
 
 
-def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] | None = None) -> Comparison:
-    """Compare the outcomes of `Laboratory.timed`. The base is `outcomes[base]`, else the first that was timed.
+def compared(outcomes: Sequence[Outcome], rivals: Sequence[int] | None = None) -> Comparison:
+    """Compare the outcomes of `Laboratory.timed`. The base is the first that was timed.
 
     `rivals` are the indices among which the fastest is chosen (default: all). All timed outcomes must have the same
     number of rounds. If none was timed, the comparison's lines contain only the reasons (`trouble`).
@@ -359,7 +359,7 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
     if not timed:
         lines = tuple(Line(one.variant, None, None, trouble=one.trouble) for one in outcomes)
         return Comparison("wall", 0, 0.0, True, lines)
-    base = base if base in timed else timed[0]
+    base = timed[0]
     clock = clock_of(outcomes, timed)
     # One time per round in milliseconds: the geometric mean of the round's two calls.
     times = {

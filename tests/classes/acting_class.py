@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TextIO
 from unittest.mock import patch
@@ -77,7 +77,8 @@ def judge(wanted: dict[str, Any], stream: TextIO) -> int:
     silence = patch.object(executor, "INSPECTION_SILENCE_S", silent_s)
     with silence, patch.object(fingerprints, "of_kit", of_kit):
         asked = planning.RunOptions(**paths, only=only, trust=True, **wanted)
-        return running.run(asked, stream, [sys.executable, *command])
+        with redirect_stdout(stream):
+            return running.run(asked, [sys.executable, *command])
 
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
@@ -143,12 +144,14 @@ class Class:
     def report(self, manual: Path | None = None) -> str:
         """Write the reports anew, in this process. Return what is printed. Raises UsageError."""
         said = io.StringIO()
-        gradebook.report(self.out, manual, said)
+        with redirect_stdout(said):
+            gradebook.report(self.out, manual)
         return said.getvalue()
 
     def show(self, name: str) -> str:
         said = io.StringIO()
-        gradebook.show(self.out, name, None, said)
+        with redirect_stdout(said):
+            gradebook.show(self.out, name, None)
         return said.getvalue()
 
     def kill(self, judge: subprocess.Popen[str]) -> None:

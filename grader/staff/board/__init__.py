@@ -150,8 +150,8 @@ def _day(at: str) -> str:
         return ""
 
 
-def _text(value: str, characters: int = 80) -> str:
-    return escape(words.line(value, characters))
+def _text(value: str) -> str:
+    return escape(words.line(value, 80))
 
 
 SECRET, TABLE = "board.key", "pseudonyms.csv"

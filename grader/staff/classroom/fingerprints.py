@@ -55,14 +55,14 @@ def of_text(text: str) -> str:
     return _digest([text.encode(errors="surrogateescape")])
 
 
-def deciding(root: Path = ROOT) -> list[Path]:
+def deciding() -> list[Path]:
     """Return the kit's files that can change a verdict: DECIDING, its imports except NOT_DECIDING, and C++ sources."""
-    known = imports.modules(root)
-    judging = imports.closure(root, DECIDING, stop=NOT_DECIDING)
+    known = imports.modules(ROOT)
+    judging = imports.closure(ROOT, DECIDING, stop=NOT_DECIDING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]
     for folder in COMPILED:
-        found += [path for path in (root / folder).rglob("*") if path.suffix in COMPILED_SUFFIXES]
-    found += (root / labs.PACKAGE).glob("*/reference.cpp")
+        found += [path for path in (ROOT / folder).rglob("*") if path.suffix in COMPILED_SUFFIXES]
+    found += (ROOT / labs.PACKAGE).glob("*/reference.cpp")
     return sorted(found)
 
 

@@ -6,12 +6,10 @@ This module grades nothing. It reads one result at a time, so that memory does n
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
 
 from grader import score
 from grader.assignment import layers, prints
@@ -244,7 +242,6 @@ def ids_of(history: History) -> list[str]:
 def report(
     folder: Path,
     manual: Path | None,
-    stream: TextIO = sys.stdout,
     *,
     exports: Mapping[str, Path] | None = None,
     column: str | None = None,
@@ -269,7 +266,7 @@ def report(
             filled = gradebook.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
         written = write_reports(book, assignment, history, by_hand)
         places = {name: gradebook.write(folder, name, found) for name, found in filled.items()}
-    print(*written, sep="\n", end="\n" if written else "", file=stream)
+    print(*written, sep="\n", end="\n" if written else "")
     judging = prints.of_parts(assignment)
     stale = [
         record
@@ -281,12 +278,11 @@ def report(
         print(
             f"note: {len(stale)} results were judged before the last change of {assignment.path}; "
             "`run ... --resume` grades them again",
-            file=stream,
         )
-    print(f"wrote {folder / 'grades.csv'} and {folder / 'report.html'}", file=stream)
+    print(f"wrote {folder / 'grades.csv'} and {folder / 'report.html'}")
     for name, found in filled.items():
-        print("\n".join(f"{name}: {note}" for note in found.notes), file=stream)
-        print(f"wrote {places[name]}: {exports[name] if exports else ''} with the totals in it", file=stream)
+        print("\n".join(f"{name}: {note}" for note in found.notes))
+        print(f"wrote {places[name]}: {exports[name] if exports else ''} with the totals in it")
     return 0
 
 
@@ -349,13 +345,13 @@ def extend(
     return report(folder, None)
 
 
-def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
+def show(folder: Path, submission_id: str, manual: Path | None) -> int:
     """Print one student's result like a student's own run. Raises UsageError for an unknown id. Return exit code 0."""
     assignment, history = open_book(folder)
     entry = entry_named(history, submission_id)
     submission_id = entry.submission_id
     result, trouble = result_of(folder, entry, history.records.get(submission_id))
-    terminal = Terminal(stream, assignment.lab.ladder())
+    terminal = Terminal(ladder=assignment.lab.ladder())
     known_as = f" ({one_line(entry.name)})" if entry.name != entry.submission_id else ""
     terminal.say(f"{entry.submission_id}{known_as}")
     if trouble:

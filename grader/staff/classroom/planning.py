@@ -19,7 +19,6 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TextIO
 
 from grader import sandbox, score
 from grader.assignment.loading import load
@@ -297,7 +296,7 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
         )
 
 
-def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox:
+def sandbox_for(wanted: RunOptions, history: History) -> Sandbox:
     """Return the sandbox of the requested tier, else of the resumed run's tier, else of the strongest that works."""
     before = history.runs[-1].sandbox if history.runs and wanted.resume else None
     if wanted.tier is not None or before is None:
@@ -306,7 +305,7 @@ def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox
         return sandbox.choose(before, wanted.trust)
     except UsageError as error:
         box = sandbox.choose(None, wanted.trust)
-        print(f"note: sandbox tier {box.tier}, not {before} as before: {error}", file=stream, flush=True)
+        print(f"note: sandbox tier {box.tier}, not {before} as before: {error}", flush=True)
         return box
 
 

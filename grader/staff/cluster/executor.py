@@ -129,11 +129,9 @@ class ClusterExecutor:
         scratch: Path,
         *,
         calibration: Path | None,
-        command: Sequence[str] = (),
-        workers_within_s: float = WORKERS_WITHIN_S,
+        command: Sequence[str],
     ) -> None:
         self._kit, self._calibration, self._command = kit, calibration, list(command)
-        self._workers_within_s = workers_within_s
         self._run = secrets.token_hex(6)
         self._topic = f"gpt149-{self._run}"
         self._queue: deque[Job] = deque()
@@ -248,7 +246,7 @@ class ClusterExecutor:
         """Raise UsageError or KitError if no machine can judge: all are lost or refused, or none has appeared."""
         if any(node.may_judge() for node in self._nodes.values()):
             self._lonely_since_s = time.monotonic()
-        elif time.monotonic() - self._lonely_since_s > self._workers_within_s and not self._nodes:
+        elif time.monotonic() - self._lonely_since_s > WORKERS_WITHIN_S and not self._nodes:
             if self._count:
                 raise KitError(
                     "all machines of the cluster are gone; finished results are kept: go on with --resume"
@@ -257,7 +255,7 @@ class ClusterExecutor:
                 f"--cluster {self._scheduler}: the scheduler has no workers: start one on each machine with "
                 f"`dask worker {self._scheduler} --nthreads N --resources 'cores=N machine=1'`"
             )
-        elif self._nodes and time.monotonic() - self._lonely_since_s > min(5.0, self._workers_within_s):
+        elif self._nodes and time.monotonic() - self._lonely_since_s > 5.0:
             reasons = shortened(
                 [f"{node.name}: {node.why or 'it does not answer'}" for node in self._nodes.values()]
             )

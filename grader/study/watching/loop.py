@@ -17,7 +17,6 @@ from datetime import datetime
 from difflib import SequenceMatcher
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
 
 from grader import score
 from grader.assignment.labs import Ladder
@@ -212,14 +211,8 @@ def _functions(text: str, lines: Sequence[int]) -> list[str]:
 class Screen(Terminal):
     """Terminal output of a single run, with a comparison with the last good time after each time."""
 
-    def __init__(
-        self,
-        history: History,
-        stream: TextIO | None = None,
-        ladder: Ladder | None = None,
-        graded: frozenset[str] = frozenset(),
-    ) -> None:
-        super().__init__(stream, ladder, graded)
+    def __init__(self, history: History, ladder: Ladder | None, graded: frozenset[str]) -> None:
+        super().__init__(ladder=ladder, graded=graded)
         self.history = history
 
     def __call__(self, event: Event) -> None:
@@ -302,7 +295,7 @@ class Loop:
         self.task = task
         self.history = History()
         self.graded = graded_ids(task.assignment)
-        self.screen = Screen(self.history, ladder=task.assignment.lab.ladder(), graded=self.graded)
+        self.screen = Screen(self.history, task.assignment.lab.ladder(), self.graded)
         self._events: queue.SimpleQueue[Content | None] = queue.SimpleQueue()
         """Each saved content; None if the user presses Enter, to have the file judged again."""
         self._judging: Content | None = None
