@@ -323,7 +323,7 @@ def near_files(faults: Iterable[Fault]) -> list[str]:
 
 
 def run_fault(copy: Copy, fault: Fault, cache: Path, tiers: Sequence[str], *, near_only: bool) -> Outcome:
-    """Plant one fault, run the tiers until a test fails, and remove it. `near_only`: True to run near files only."""
+    """Plant a fault, run the tiers until a test fails, and remove the fault. `near_only`: True for near files alone."""
     started = time.monotonic()
     text, near = (copy.root / fault.file).read_text(encoding="utf-8"), near_files([fault])
     stages = [(tier, ["-n", "0", *near]) for tier in tiers if near]

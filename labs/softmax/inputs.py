@@ -48,7 +48,7 @@ def _equal(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _dominant(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw rows with one element 25 above the others."""
+    """Draw rows with one element about 25 above the others."""
     x = draws.uniform((rows, columns), -4.0, 4.0)
     x[np.arange(rows), draws.below(columns, (rows,))] += np.float32(25.0)
     return x
@@ -73,7 +73,7 @@ def _masked(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _masked_far(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw masked rows; in every fourth row the first element is finite and far below the others."""
+    """Draw masked rows; in every fourth row the first element is finite and far below the other finite ones."""
     x = _masked(draws, rows, columns)
     if columns > 1:
         x[1::4, 0] = -JUMP

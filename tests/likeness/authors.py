@@ -268,7 +268,7 @@ def recommented(body: str, rng: random.Random) -> str:
 
 
 def reshaped_loops(body: str, rng: random.Random) -> str:
-    """Return the body with counting loops reversed, and sometimes `x = x + y` for `x += y`."""
+    """Return the body with increments in other forms, such as `++i`, and sometimes `x = x + y` for `x += y`."""
 
     def other(match: re.Match[str]) -> str:
         start, end, step = match.groups()

@@ -101,7 +101,7 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
 
 
 def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
-    """Return True if two kernels' outputs agree, within the error budget, at each element where one is wrong."""
+    """Return True if outputs of two kernels differ by at most twice the budget on each input on which one is wrong."""
     pairs = [(some[name], others[name]) for name in some.keys() & others.keys()]
     wrong = [pair for pair in pairs if not all(answer.is_right for answer in pair)]
     expected = [Expected(a.output.astype(float), 2 * a.expected.tolerance) for a, _ in wrong]

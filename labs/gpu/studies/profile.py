@@ -73,7 +73,7 @@ class ProfileStudy:
 
 
 def _short(name: str) -> str:
-    """Return a kernel's name without C++ template arguments."""
+    """Return a kernel's name without C++ template arguments, cut to NAME_LETTERS."""
     plain = name.partition("<")[0].removeprefix("void ")
     return plain if len(plain) <= NAME_LETTERS else plain[: NAME_LETTERS - 1] + "…"
 

@@ -150,7 +150,7 @@ def with_bindings(text: str) -> str:
 
 
 def written(name: str, text: str) -> Path:
-    """Write `with_bindings(text)` as NAME.cpp into the cache, and return the path. Raises KitError if it cannot."""
+    """Write `with_bindings(text)` as NAME.cpp into the cache, and return the path. Raises OSError if it cannot."""
     text = with_bindings(text)
     folder = cache_root() / "ladder" / hashlib.sha256(text.encode()).hexdigest()[:16]
     path = folder / f"{name}.cpp"

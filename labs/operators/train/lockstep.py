@@ -209,7 +209,7 @@ def _factor(got: Array, wanted: Array) -> float | None:
         return None
     if float(np.abs(ratios - middle).max()) > SAME_FACTOR * abs(middle):
         return None
-    # Elements that are near 0 in PyTorch's result are left out of the ratios: they must be near 0 in `got`, too.
+    # Elements that are near 0 in `wanted` are left out of the ratios: they must be near 0 in `got`, too.
     apart = np.abs(flat - middle * other)[~large]
     limit = SAME_FACTOR * abs(middle) * np.abs(other).max()
     return middle if bool((apart <= limit).all()) else None

@@ -125,7 +125,7 @@ class Trainer:
         torch.set_num_threads(threads)
 
     def run(self, epoch_ends: Callable[[Epoch], None] = lambda epoch: None) -> Training:
-        """Train for all epochs, or until a deviation.
+        """Train for all epochs, or until a deviation unless `wishes.goes_on`.
 
         Raises:
             operations.Broken, Stopped: the student's file is at fault.
