@@ -307,7 +307,7 @@ def test_runners_inherit_no_open_files_of_torch(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine has eight hardware threads; 0 and 4 share a core, 1 and 5, and so on."""
+    """The machine has eight hardware threads on four cores: 0 and 4 share a core, as do 1 and 5, and so on."""
     shared = {f"cpu{k}": f"{k % 4},{k % 4 + 4}" for k in range(8)}
     monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
     monkeypatch.setattr(machine.Path, "read_text", lambda path: shared[path.parts[-3]])

@@ -148,7 +148,7 @@ def test_wrong_kernels_are_named(made: Sequence[Mutation], tmp_path: Path) -> No
 @pytest.mark.full
 @needs_delays
 def test_races_of_short_calls_show_on_one_core(tmp_path: Path) -> None:
-    """With 200 delays in every call, one verdict in ten was "pass": too few calls fitted into the time."""
+    """On one core a race needs many short calls. With 200 delays in a call, one verdict in ten would be "pass"."""
     usable = machine.usable_cpus()
     racy = [m for m in kernels.WRONG if m.name in ("rows of dO shared out for dB", "batch shared out for dW")]
     try:
@@ -283,7 +283,7 @@ def test_every_part_has_a_limit() -> None:
 
 
 def made_up(binds_ms: float) -> Ladder:
-    """Return an invented ladder of four rounds: at least 2 ms for the operations, `binds_ms` for moving the bytes."""
+    """Return invented times of four rounds. The limits are 2 ms for the operations, `binds_ms` for moving the bytes."""
     limit = Limit(Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
     hand_made = Rung(REFERENCE, (40.0, 44.0, 48.0, 52.0)), Rung(YOURS, (10.0, 11.0, 12.0, 13.0))
     without_torch = Rung(PYTORCH, trouble="not here: this Python has no torch")
@@ -317,7 +317,7 @@ measured = functools.cache(facts.measure)
 
 @pytest.fixture
 def few_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Avoid precompiled headers, which take half a minute each: torch's, and those of other levels than the lab's."""
+    """Avoid precompiled headers, which take half a minute each: torch's, and those of all levels except the first."""
     monkeypatch.setattr(ladder, "torch_version", lambda: ABSENT)
     monkeypatch.setattr(facts, "measure", measured)
     monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))

@@ -30,7 +30,7 @@ CONFIG = labs.assignment_file(FOLDER, staff=True)
 ASSIGNMENT = loading.load(CONFIG)
 MASTER = labs.master(FOLDER, ASSIGNMENT.source)
 WISHES = Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
-#: Names for known wrong kernels of the lab in this file's source: (part, name in the lab's table).
+#: Known wrong kernels by their function's name in this file's source: (part, name in the lab's table).
 KNOWN = {
     "linearTransposed": ("linear_backward", "dW stored transposed"),
     "linearLastBias": ("linear_backward", "db of the last row"),
@@ -110,7 +110,7 @@ class Renamed:
 
 @pytest.fixture
 def train(start: operations.Start, data: Data) -> Iterator[Train]:
-    """Yield a function that trains a network. Its `names` exchange functions of the file: "function=other ..."."""
+    """Yield a function that trains a network. Its argument `names` exchanges functions: "function=other ..."."""
     with ExitStack() as stack:
 
         def run(model: str, names: str = "", images: int = 64, **wishes: Any) -> Training:
@@ -324,7 +324,7 @@ def idx_bytes(array: Array) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write MNIST files of 12 training and 4 held-out images, one compressed, one under MNIST's other name."""
+    """Write MNIST files of 12 training and 4 held-out images. One file is compressed, one has MNIST's other name."""
     drawn = digits.draw(16, 1)
     (tmp_path / IMAGES).write_bytes(idx_bytes(drawn.images[:12]))
     (tmp_path / LABELS).write_bytes(idx_bytes(drawn.labels[:12]))

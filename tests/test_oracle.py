@@ -154,7 +154,7 @@ def safe_softmax(x: Inputs) -> Tensor:
 
 
 def flash(x: Inputs, block: int) -> Tensor:
-    """Return flash attention in the published order: a block multiplies O by the old sum, then divides O by the new."""
+    """Return flash attention in the published order: for each block, O = (old sum * O + weights @ V) / new sum."""
     out, li = torch.zeros_like(x["Q"]), torch.zeros(*x["Q"].shape[:3], 1)
     for start in range(0, x["K"].shape[2], block):
         weights = added_up(x["Q"], x["K"][:, :, start : start + block].mT).exp()

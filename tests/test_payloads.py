@@ -238,7 +238,7 @@ def test_memory_keeps_its_size_and_stays_writable() -> None:
         assert not memory.take(bytearray(8193)) and not memory.put([memoryview(bytes(8193))])
 
 
-#: Maps a file whose path has 5000 characters, with and without the right to execute, the given numbers of times.
+#: Program that maps a file, whose path has 5000 characters, a given number of times; every second time as executable.
 MAPS = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -256,7 +256,7 @@ def on_prairielearn(judged: SubmissionResult, scored: Score | None = None) -> di
     return require_valid("prairielearn", prairielearn.results(assignment(), judged, scored, seconds=1.0))
 
 
-def test_the_score_is_the_share_less_late_days_and_what_does_not_compile_costs_no_attempt() -> None:
+def test_late_days_lower_the_score_and_a_file_that_does_not_compile_costs_no_attempt() -> None:
     found = on_prairielearn(result(tuple(part(*each, "compile_error") for each in PARTS)))
     assert found["gradable"] is False and "was not declared" in found["format_errors"][0]
     assert on_prairielearn(result((part(*PARTS[2], "compile_error"), part(*PARTS[3]))))["gradable"]

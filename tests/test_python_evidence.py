@@ -76,7 +76,7 @@ ENDS = {"PLAYER_CPU": "no_kernel", "PLAYER_WALL": "replay_open", "PLAYER_TOTAL":
 
 
 def matmul(text: str) -> str:
-    """Return a file whose `matmul` has this body. Text before the mark § stands before the function."""
+    """Return a file whose `matmul` has this body. Text before the mark § goes before the function."""
     before, _, body = text.rpartition("§")
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     return f"{HEAD}\n{before}\ndef matmul(a, b, c):\n{lines}"
@@ -456,7 +456,7 @@ def matmul_of(**sizes: int) -> Assignment:
 
 #: The part `matmul` with one small case, because some cheats launch a kernel for each number of the result.
 SMALL = matmul_of(rows=13, inner=21, columns=11)
-#: The product of a column and a row: one elementwise operator of torch can compute it within the limit.
+#: The product of a column and a row: one elementwise operator of torch can compute it within the limit on torch's work.
 OUTER = matmul_of(rows=37, inner=1, columns=29)
 SAME = KERNEL.format("same", "s, d, n") + "    x = tl.load(s + at, mask=at < n)\n"
 #: torch computes the product, and kernels only copy it.
@@ -738,7 +738,7 @@ def test_only_attributes_of_values_are_allowed() -> None:
         refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
-#: Steps of a forged trace, by words of its refusal. From ARGUMENTS: one step, an operator with this argument.
+#: Steps of a forged trace, by words of its refusal. Each item of ARGUMENTS is the only argument of one operator.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
     "refers to itself": [["launch", 0, [1], {}, {}]],
@@ -811,7 +811,7 @@ def test_operations_that_compute_are_counted(text: str, inference: bool, player:
 
 
 def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
-    """A replay lists torch's attention even if nothing depends on inputs: a file can change the judged call's list."""
+    """A replay lists torch's attention even if it uses no inputs, because a file can change the judged call's list."""
     trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
     with trace.follow([]):
         torch.nn.functional.scaled_dot_product_attention(x, x, x)
@@ -826,7 +826,7 @@ def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
 def test_a_replay_over_its_limit_is_flagged(
     limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Repeating a call for too much CPU time (limit of call or part) gives a flag for review, for wall time a note."""
+    """A replay over its limit of CPU time (per call or part) gets a flag for review; over that of wall time, a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"
@@ -834,7 +834,7 @@ def test_a_replay_over_its_limit_is_flagged(
 
 
 @pytest.mark.parametrize(("tried", "own"), [("20.00 GiB", True), ("512.00 MiB", True), ("79.00 GiB", False)])
-def test_a_replay_beyond_its_own_limit_is_not_the_cards_fault(tried: str, own: bool) -> None:
+def test_a_replay_beyond_its_own_limit_is_not_the_gpus_fault(tried: str, own: bool) -> None:
     said = (
         f"CUDA out of memory. Tried to allocate {tried}. GPU 0 has a total capacity of 79.18 GiB of which 78.66 GiB is "
         "free. Including non-PyTorch memory, this process has 518.00 MiB memory in use. 1.58 GiB allowed; Of the"

@@ -121,7 +121,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
 
 @pytest.mark.full
 def test_a_labs_handout_names_only_its_own_parts(tmp_path: Path) -> None:
-    """In a lab's handout, commands mean this lab. Commands of other labs, such as the demo, are missing."""
+    """In a lab's handout, commands judge this lab by default. Commands of other labs, such as the demo, are missing."""
     release = release_of("operators")
     files = release.handout
     for path in ("README.md", "Makefile"):
@@ -171,7 +171,7 @@ def test_the_autograder_has_all_files_for_grading(tmp_path: Path) -> None:
 
 
 def laid_out(autograder: Files, root: Path, python: str | None) -> Path:
-    """Write Gradescope's folders, with the autograder in source/. `python` is a script in place of .venv's Python."""
+    """Write Gradescope's folders, with the autograder in source/. `python`: script for .venv's Python, or None."""
     unpack(packed(autograder), root / "source")
     (root / "submission").mkdir()
     if python is not None:
@@ -537,7 +537,7 @@ def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not
     return {"verdict": verdict, "points": points, "max_points": 10.0, **outcome}
 
 
-#: A fake judge: prints given results of the parts. Its folder's files and its arguments choose among them.
+#: A fake judge: prints one of three results in EACH. Files with SOLUTION are the solution, other files the starter.
 FAKE_JUDGE = """
 import json, pathlib, sys
 written = all('SOLUTION' in pathlib.Path(name).read_text() for name in ('kernels.py', 'kernels.cu'))

@@ -154,7 +154,7 @@ def test_a_time_of_submission_is_reported_in_the_zone_of_the_due_date() -> None:
     assert "\nHanded in 2026-11-15 00:30 UTC-08:00\n" in feedback.feedback(own, row)
 
 
-def test_of_hidden_cases_a_failure_is_reported_and_of_others_everything() -> None:
+def test_only_the_failure_of_hidden_cases_is_reported_and_public_ones_in_full() -> None:
     text = feedback_on(part(*PARTS[2]), paper.hidden_failure())
     lines = ("1 of 2 parts passed.", "Hidden tests failed in: part2.", "right on 6 of 6 public inputs")
     assert not [known for known in (*lines, student.HIDDEN_FAILED.split()[-1]) if known not in text]

@@ -151,7 +151,7 @@ def test_a_class_of_0_or_1_students_has_a_page(count: int, tmp_path: Path) -> No
 
 @pytest.mark.full
 def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -> None:
-    """For each student the report keeps only numbers and a name in memory, far less than the 12 KB of the page."""
+    """A student's row takes 12 KB of the page. In memory, the report keeps only the student's numbers and name."""
 
     def peak_and_size_bytes(count: int) -> tuple[int, int]:
         tracemalloc.reset_peak()
@@ -314,7 +314,7 @@ def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None
     assert code[found.body : found.end].split() == ["{", "}", "b;"]
 
 
-def test_a_message_is_wrapped_but_for_the_lines_of_source_in_it() -> None:
+def test_a_message_is_wrapped_except_for_its_lines_of_source() -> None:
     source = "    2 |         for (;;) {\n      |         ^~~"
     first, last = "a.cpp:2: error: expected ';'", "hint: a semicolon\n  a.cpp:3: x | y"
     shown = [(False, first), (True, "    2 | for (;;) {\n      | ^~~"), (False, last)]

@@ -174,7 +174,7 @@ def held(heads: int, size: int, excess: float | None, grown: float | None = None
 
 
 JUDGED = held(4, 1024, 3.0, 3.0)
-#: By name: memory of the judged call, of a larger call and a call with few heads, and the levels of required flags.
+#: By name: memory of the judged call, of a larger call and, if one is made, of a call with few heads; levels of flags.
 BESIDE = {
     "copies in double": (JUDGED, [held(1, 2048, 2.0)], []),
     "a kernel without copies": (held(4, 1024, 1.9, 4.5), [held(1, 2048, 15.0), held(1, 1024, 3.4)], [REVIEW]),

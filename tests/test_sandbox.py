@@ -38,7 +38,7 @@ LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
 
 
 def available() -> dict[str, Sandbox]:
-    """Return by name the tiers that work on this machine, and variants without root rights and without Landlock."""
+    """Return, by name, this machine's working tiers, and variants of them without root rights or without Landlock."""
     found = {sandbox.tier: sandbox for sandbox in usable()}
     if os.geteuid() == 0 and "A" in found and "B" in found:
         found["A-user"] = replace(found["A"], own_user_namespace=True, own_uid=False)
@@ -271,7 +271,7 @@ def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compilers]:
 
 
 def test_a_compiler_may_be_a_script(room: Compilers) -> None:
-    """Clusters wrap compilers in scripts. The sandbox must show the shell, its programs, further scripts and links."""
+    """Clusters wrap compilers in scripts. In the sandbox a script needs its shell, programs, further scripts, links."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         own, linked = Path(folder, "own"), Path(folder, "linked")

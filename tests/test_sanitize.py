@@ -24,7 +24,7 @@ from grader.study.standalone import build_program, ran
 
 FAULTY = text_of("faulty.cpp")
 NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
-#: Imports torch under the sanitizer only once: each faulty function is called in a forked child.
+#: Program that imports torch under the sanitizer only once: it calls each faulty function in a forked child.
 CALL_EACH = """
 import os, sys, torch
 from grader.runner.runner import CallFailed, StudentObject
@@ -169,7 +169,7 @@ def test_stand_in_tensors_behave_like_torchs() -> None:
     assert found == using_torch
 
 
-def test_the_headers_that_it_replaces_are_torchs() -> None:
+def test_the_headers_that_the_stand_in_replaces_are_torchs() -> None:
     folders = [Path(folder) for folder in include_paths()]
     assert not [name for name in standin.HEADERS if not any((folder / name).is_file() for folder in folders)]
 
@@ -272,7 +272,7 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """The kit's own sources do not use the header of a student's file, or their objects would export its interface."""
+    """The kit's own sources are compiled without this header, which defines the student's side of the C interface."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and all(made.is_file() for made in prepared.objects)
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "it is kept"

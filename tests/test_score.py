@@ -77,7 +77,7 @@ def test_slow_beyond_the_last_band_and_without_bands() -> None:
 
 
 def test_easy_inputs_alone_earn_nothing() -> None:
-    """A kernel with equal weights is right on inputs of one row or of nearly equal scores. These must earn nothing."""
+    """A kernel with equal weights for all keys is right on one row and on equal scores, which must earn nothing."""
     part = STAFF.part("part2")
     for hidden in (False, True):
         assert earned(part, "wrong", *names(part, hidden=hidden)) == 0

@@ -59,7 +59,7 @@ def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: 
 
 @pytest.mark.parametrize("made", in_files(kernels.RIGHT, part_of))
 def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
-    """Judge results without times. (`grader selftest --lab softmax` times these kernels at full size.)"""
+    """Judge without times. (`grader selftest --lab softmax` times these kernels at full size.)"""
     for variant, result in side_by_side(tmp_path, made):
         assert result.verdict == "pass", (variant.name, result.diagnosis)
         assert all(case.ok for case in result.cases) and len(result.cases) > 8, variant.name
@@ -223,7 +223,7 @@ def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(("used", "unread"), [("l1", ["l2"]), ("l2", []), ("", [])])
 def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) -> None:
-    """The kernel uses l1 in place of l2 for the right side, or computes nothing; the message names unused inputs."""
+    """The kernel reads input `used` in place of l2, or nothing if `used` is "". The message names `unread` inputs."""
     (part,) = (part for part in ASSIGNMENT.parts if part.id == "merge")
     case = next(case for case in part.cases if case.distribution == "partials")
     shape = {**ASSIGNMENT.defaults, **case.shape, "R": 5, "d": 3}

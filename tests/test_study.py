@@ -304,7 +304,7 @@ def test_a_variable_is_named_after_the_line_that_writes_it() -> None:
         assert racereport._written_name([side]) == name, line
 
 
-#: A kernel that is wrong with any number of threads, with another result for each number.
+#: A kernel whose result is always wrong, and differs with the number of threads.
 WRONG_BY_THREADS = """
 using torch::Tensor;
 Tensor myFusedAttention(Tensor Q, Tensor K, Tensor V, Tensor temp, int B, int H, int N, int d) {
@@ -422,7 +422,7 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_simulated_cache_counts_as_a_naive_one(seed: int) -> None:
-    """Compare both caches on random accesses with runs, jumps and repetitions. N = d = 16 makes all indices valid."""
+    """Compare the simulator with `naive` on random runs, jumps and repetitions. All indices are valid at N = d = 16."""
     draw = random.Random(seed)
     ways, lines = draw.choice([0, 1, 2, 4]), draw.choice([4, 8, 16])
     accesses, place = [], 0
@@ -437,7 +437,7 @@ def test_the_simulated_cache_counts_as_a_naive_one(seed: int) -> None:
 
 
 def walked(N: int, d: int, T: int) -> Iterator[Access]:
-    """Yield part 2's accesses for the scores. In memory, Q, K, V, O and S follow each other; each begins a new line."""
+    """Yield part 2's accesses for the scores. Q, K, V, O and S follow each other; each begins a new cache line."""
     K, S = (matrix * -(-N * d // 16) * 16 for matrix in (1, 4))
     for i0 in range(0, N, T):
         for j0 in range(0, N, T):
@@ -454,7 +454,7 @@ def walked(N: int, d: int, T: int) -> Iterator[Access]:
 @pytest.mark.parametrize(("N", "d", "T"), [(7, 19, 4), (12, 8, 16), (9, 33, 3)])
 @pytest.mark.parametrize(("lines", "ways"), [(4, 0), (16, 0), (16, 2), (8, 1)])
 def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, lines: int, ways: int) -> None:
-    """Parameters include rows that begin within a line, ragged tiles, and a cache too small for two lines."""
+    """Parameters include rows that begin within a cache line, ragged tiles, and a cache smaller than two rows."""
     found = simulated("part2", Shape(N, d, T), Model(64 * lines, ways))
     assert found == naive(list(walked(N, d, T)), lines, ways)
 
@@ -511,7 +511,7 @@ def test_the_outputs_of_the_probe_and_of_cachegrind_are_read() -> None:
 
 
 def test_the_machine_has_wider_levels_that_are_faster_and_caches() -> None:
-    """The probe takes the best of several tries, so other programs can hardly change the ratio, which is 8 to 16."""
+    """The last level's peak is 8 to 16 times the first's. The best of several tries counts, so load matters little."""
     speed = facts.measure()
     assert speed.peak(speed.levels[-1], 1) > 2 * speed.peak(speed.levels[0], 1) or len(speed.levels) == 1
     assert min(*speed.triad.values(), *speed.read.values()) > 0

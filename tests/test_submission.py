@@ -50,7 +50,7 @@ def test_one_submission_in_each_form(tmp_path: Path, scratch: Path) -> None:
             assert submission.sha256 == hashlib.sha256(SOURCE).hexdigest()
 
 
-def test_folders_give_their_names_and_a_class_of_one_keeps_it(tmp_path: Path, scratch: Path) -> None:
+def test_ids_are_folder_names_also_in_a_class_of_one(tmp_path: Path, scratch: Path) -> None:
     put(tmp_path, {"class/alice/hw4/module.cpp": SOURCE})
     assert list(found(tmp_path / "class/alice/hw4", scratch)) == ["hw4"]
     assert list(found(tmp_path / "class", scratch)) == ["alice"]
@@ -346,7 +346,7 @@ def test_yaml_that_names_itself_does_no_harm_and_its_scalars_are_texts() -> None
     assert len(gradescope_entries(group.encode(), "metadata")[0].people) <= 64
 
 
-#: Reads metadata that no real export contains. Each text must be refused.
+#: Program that reads metadata which no real export contains. It prints a message for each refused text.
 STRANGE = """
 from grader.core.errors import UsageError
 from grader.submission.exports import gradescope_entries
@@ -363,7 +363,7 @@ for content in (
 
 
 def test_metadata_of_no_export_s_shape_is_reported_and_not_recursed_into() -> None:
-    """Read in a separate process, because a stack overflow would end the process."""
+    """Read in a separate process, because a stack overflow would end the tests."""
     ended = python("-c", STRANGE)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
@@ -383,7 +383,7 @@ def test_a_student_s_own_file_is_not_the_class_s_metadata(tmp_path: Path, scratc
         assert all(item.submitted_at is None for item in found_there.values())
 
 
-def test_a_canvas_export_by_its_own_part_of_each_name(tmp_path: Path, scratch: Path) -> None:
+def test_ids_in_a_canvas_export_come_from_file_names(tmp_path: Path, scratch: Path) -> None:
     files = {
         "doejane_LATE_12345_67890_module-1.cpp": b"1",
         "roejohn_22_333_module-2.cpp": b"old", "roejohn_22_334_module-10.cpp": b"new",

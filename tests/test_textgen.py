@@ -1,4 +1,4 @@
-"""Corpus, vocabulary, checkpoints and training are reproducible, and checkpoints of others never run as code."""
+"""Corpus, vocabulary, checkpoints and training are reproducible. Code in other people's checkpoints never runs."""
 
 import base64
 import json
@@ -285,7 +285,7 @@ def test_unfit_corpora_and_torch_without_muon_are_refused(
 def test_all_parts_generate_the_same_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Only two short contexts are timed, to save time, and slow machines do not end a curve early."""
+    """To save time, only two short contexts are timed. An infinite limit keeps slow machines from ending a curve."""
     monkeypatch.setattr(compare, "CONTEXTS", (16, 32))
     monkeypatch.setattr(compare, "SLOWEST_TOKEN_S", math.inf)
     module, drawing = ROOT / "module.cpp", tmp_path / "speed.svg"
@@ -296,7 +296,7 @@ def test_all_parts_generate_the_same_text(
 
 @dataclass
 class Stage:
-    """The model, and kernels for it: functions of a library with the reference's C interface."""
+    """The model, a zygote that starts runners, and a library of wrong kernels with the reference's C interface."""
 
     plays: checkpoint.Loaded
     zygote: Zygote
@@ -317,7 +317,7 @@ class Stage:
             return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
 
     def by_torch(self, prompt: Tensor, new: int, temperature: float = 0.8, window: int = 256) -> Tensor:
-        """Return the text (B, length), continued by causal PyTorch that computes all tokens again for each new one."""
+        """Return the prompt (B, length) and `new` more tokens. For each, PyTorch computes attention of all tokens."""
         sampler, tokens = Sampler(len(prompt), 5, temperature), prompt
         with torch.inference_mode():
             for _ in range(new):
@@ -388,7 +388,7 @@ def test_a_copy_of_batch_0_shows_once_texts_differ_or_keys_are_in_chunks(stage: 
 
 
 def test_kernel_drives_the_text(stage: Stage) -> None:
-    """Zeros in place of attention change the text. With `trust`, a wrong kernel continues to the end."""
+    """Zeros in place of attention change the text. With `trust`, the text continues in spite of a wrong kernel."""
     right = stage.speak("right", stage.prompt(6), 40)
     wrong = stage.speak("zeros", stage.prompt(6), 40, trust=True)
     assert right.fault is None
@@ -406,7 +406,7 @@ def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize(("keys", "most", "window"), MERGED)
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
 def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: float, spread: float) -> None:
-    """The text begins with `most` + 1 keys, jumps ahead, and grows key by key until the window drops the first ones."""
+    """Try a text of `most` + 1 keys, and the last `window` + `most` lengths up to `keys`."""
     source = torch.Generator().manual_seed(keys)
     q = torch.randn(2, 3, 1, 8, generator=source)
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
@@ -512,6 +512,6 @@ def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: pyt
         refused(message, inference, "part1", *line.split(" "))
     refused("prompts need the same", inference, "part1", "--prompt", "[Enter", "--prompt", "BAKER: I saw")
     refused("choose a longer -m", inference, "part1", "--prompt", "the mirror " * 100)
-    # To generate a text needs --inference and a part that computes attention.
+    # Generating a text needs --inference and a part that computes attention.
     refused("-m needs --inference", gpt149.run, ["part4", "-m", "shakes128"])
     refused("computes no attention; choose", inference, "4Daccess")

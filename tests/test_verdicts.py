@@ -53,7 +53,7 @@ class Fault(NamedTuple):
 SIZES, GIVEN = "int B, int H, int N, int d) {", "// Given: between tensors"
 LEAVE = "leave = (std::exit(0), 1)"
 ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}")
-#: Each list becomes one source with a fault in each part. A fault of the whole file has a source of its own.
+#: Each list becomes one source: its first fault is in part 1, and so on. A fault that stops all parts is alone.
 QUICK = [
     [
         Fault("missing function", "missing", "not exported", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),
@@ -184,7 +184,7 @@ def test_a_killed_judge_leaves_no_process(master: str, tmp_path: Path) -> None:
     assert wait_for(lambda: not any(alive(pid) for pid in children))
 
 
-#: Lines of arguments, and a part of the message.
+#: Arguments of the command, and a part of its message.
 USAGE = """
 part3 -N 0: -N takes a whole number | part3 -N x: -N takes a whole number | part9: no test 'part9' | : TEST
 part3 -N 99999999999: -N takes a whole number | part1 -N 8192 -B 64 -d 1024: choose smaller sizes
@@ -219,7 +219,7 @@ def judged(text: str, folder: Path, *arguments: str) -> tuple[int, str, dict]:
 
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict]:
-    """Run all parts at the assignment's own shape, without timing. `test_timed_run` has times, at a small shape."""
+    """Run all parts at the assignment's own shape, without timing. Return the printed text and result.json."""
     report = tmp_path_factory.mktemp("run") / "result.json"
     code, said = run_here("all", "--no-time", "--json", report)
     assert code == 0, said

@@ -38,7 +38,7 @@ LONGEST_WAIT_S = 300.0
 DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
 HANG = 'while (B) __asm__ volatile ("");'
 NOT_THERE = "does not exist yet: it is judged as soon as it is saved"
-#: The student's command, without the search for an edit that makes a kernel right: it takes seconds.
+#: Runs the student's command without the search for an edit that repairs a kernel. The search takes seconds.
 WITHOUT_EDITS = "from grader.explain import repair; repair.MOST_BUILDS = 0; import gpt149; gpt149.main()"
 ALIKE = {"int a; // x\n": "int a;\n\n/* y */\n", "f( 1,\t2 );": "f( 1, 2 );", "1'000 // '": "1'000 "}
 ALIKE["c = '/'; // x\n"] = "c = '/';\n"
@@ -290,7 +290,7 @@ def restore_ctrl_c() -> None:
 
 @contextlib.contextmanager
 def session(source: Path, *arguments: str) -> Iterator[Session]:
-    """Start a session of part 1, with time limits that no kernel reaches on a slow machine."""
+    """Start a session of part 1. Its time limits are too long to be reached, even on a slow machine."""
     limits = f"limits: {{build_s: {LONGEST_WAIT_S}, call_s: {LONGEST_WAIT_S}}}"
     patient = write(source.parent, f"extends: {COURSE}\n{limits}\n", "patient.yaml")
     options = [*arguments, "--watch", "--config", str(patient), "--module", str(source)]
@@ -329,7 +329,7 @@ def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: P
 
 
 def test_ctrl_c_is_not_lost_while_numpy_is_imported() -> None:
-    """NumPy's generators catch exceptions while they register a class, so earlier kits could ignore Ctrl-C."""
+    """While NumPy's generators register a class, they catch every exception, also the one of Ctrl-C."""
     program = """
 import os, signal, sys
 class Interrupting:

@@ -15,7 +15,7 @@ from grader.staff.classroom import fingerprints
 from labs.attention import kernels
 from tools import prose
 
-#: Makes imports of torch fail in a process; a search still finds its folder, for builds with its headers.
+#: Script that makes `import torch` fail. A search still finds torch's folder, because builds use its headers.
 REFUSES_TORCH = """
 import importlib.abc, importlib.machinery, sys
 
@@ -31,7 +31,7 @@ class Refusal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 sys.meta_path.insert(0, Refusal())
 """
-#: Hides torch from imports and searches in a process. Its child processes can import torch.
+#: Script that hides torch from imports and searches in its own process. Child processes can import torch.
 HIDES_TORCH = """
 import importlib.metadata, importlib.util, sys
 
@@ -93,7 +93,7 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
-    """Judge sources after the script `torch`. Return results by name. `table`: True for the profiler's table, too."""
+    """Judge sources after the script `torch`. Return results by name. `table`: True to make the profiler's table."""
     put(folder, {f"{name}/module.cpp": text for name, text in sources.items()})
     places = {name: str(folder / name / "module.cpp") for name in sources}
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")
@@ -123,7 +123,7 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
 
 @pytest.mark.parametrize("torch", WITHOUT, ids=["not imported", "absent"])
 def test_a_python_without_torch_judges(torch: str, master: str, tmp_path: Path) -> None:
-    """Without torch the kit needs headers for another C++ standard, so part of this test is in the full tier."""
+    """Without torch, the kit's headers are compiled for C++17, which takes long: this case is in the full tier."""
     small = keeping(master, "myNaiveAttention")
     sources = {"right": small, "scaled": edited(small, SCALED, kernels), "timed": small}
     results = judged(sources, tmp_path, torch=torch, table=False)

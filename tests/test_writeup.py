@@ -241,7 +241,7 @@ def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pyt
 
 
 WANTED = writeup.wanted_regions(WRITEUP_TEMPLATE)
-#: By form of a class's hand-ins: the files, and the ids of students with a write-up.
+#: By form of a class's hand-ins: the files, and the ids of students with a write-up ("-%" for a hyphen and a digest).
 FORMS = {
     "folders": ("ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md zoe/module.cpp", "ada lock_"),
     "a template of the staff": ("writeup.md ada/module.cpp bob/module.cpp bob/writeup.md", "bob"),

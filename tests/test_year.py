@@ -70,7 +70,7 @@ def test_a_change_of_points_names_its_cause(then: Standing, now: Standing, why: 
     assert "1 of 1 changed: 0 rose, 1 fell" in text and "only in a: gone" in text and "-2.5" in text
 
 
-def test_a_report_under_other_most_points_names_the_rubric() -> None:
+def test_changed_maximum_points_are_blamed_on_the_rubric() -> None:
     old, new = (
         Graded(Path("a"), {"ada": {**ROW, "part1": n, "max_points": n}}, {}, known={"ada": standing(RIGHT)})
         for n in ("10", "15")
@@ -102,7 +102,7 @@ def timed(ratio: float, *, fit: bool = True) -> Timing:
 
 @pytest.fixture
 def appealed(acting: Class, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PartResult]]:
-    """Grade one slow student. Yield a list: each round of an appeal takes its next item as the result of part3."""
+    """Grade a student's slow kernel. Yield a list: each round of an appeal takes its next item as part3's result."""
     acting.add("ada", "slow")
     acting.grade()
     turns: list[PartResult] = []

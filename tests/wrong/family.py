@@ -88,9 +88,9 @@ Answers = list[tuple[Mutation, dict[str, Answer]]]
 
 
 def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
-    """Return for each attention kernel of a group its outputs by name of the input, up to a crash.
+    """Return, for each attention kernel of a group, its outputs by case name, up to the first crash.
 
-    Only public inputs with a shape are used: the others have no incomplete tiles and distinguish fewer mistakes.
+    Only public cases with their own shape are called: others have no incomplete tiles and distinguish fewer mistakes.
     """
     course, source = loading.load(PUBLIC_CONFIG), write(group, folder)
     options = Options(shape=SHAPE, timing=False)

@@ -18,7 +18,7 @@ SAFE_ROW = (
     (EXP, f"std::exp({QK_T} - largest)"),
 )  # fmt: skip
 
-#: Part 1, 2 or 3 as other people write it. A head begins at p = (b * H + h) * N * d.
+#: Attention with pointers, for any part that has one vector in place of WORKSPACE. p is the offset of a head.
 WITH_POINTERS = """
     for (int p = 0; p < B * H * N * d; p += N * d) {
         const float *q = Q.data() + p, *k = K.data() + p, *v = V.data() + p;

@@ -18,8 +18,8 @@ from grader.explain.comparison import Comparison, Expected, compare
 from labs.attention import kernels
 from labs.attention.oracle import CLUES, ORACLES
 
-#: Codes whose messages name no lines by clues: accessors have one line, crashes are found by a checked build, and a
-#: wrong type or shape belongs to no loop.
+#: Codes without clues, by which `grader.explain.clues` finds lines to show: accessors have one line, a checked build
+#: finds a crash's line, and a wrong type or shape belongs to no loop.
 WITHOUT_LINES = {
     *("extra_write", "missing_factor", "missing_term", "swapped_indices", "wrong_strides", "wrong_value"),
     *("inputs_overwritten", "sigabrt", "sigsegv", "wrong_dtype", "wrong_shape"),
@@ -55,7 +55,7 @@ def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
 def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygote, tmp_path: Path) -> None:
-    """Of the wrong outputs, omit those that no suspect explains. Each suspect that explains all others is named."""
+    """The message names at least three (or all) suspects that explain every wrong output which any suspect explains."""
     for mutation, answered in answers(group, zygote, tmp_path):
         compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
         wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]
@@ -112,7 +112,7 @@ def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
 def test_right_variants_are_accepted_without_suspicion(group: Group, zygote: Zygote, tmp_path: Path) -> None:
     for mutation, result in judge(group, zygote, tmp_path, profile=True):
         assert result.verdict == "pass", f"{mutation.name}: {result.diagnosis}"
-        # The flags belong to the whole file.
+        # Flags belong to the whole file, so one serial kernel flags its whole group.
         serial = any(each.name == "p3 serial" for each in group)
         found = {flag.code for flag in result.flags if flag.level != "note"}
         assert found == ({"one_thread"} if serial else set()), mutation.name

@@ -40,7 +40,8 @@ FLASHED = [
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
-#: Statements whose index must be the matrix's row, not the tile's. (Li, Lij and Lnew are rewritten before each use.)
+#: Statements that need the row's index in the matrix, not its index in the tile. (Li has one element for each row of
+#: the tile.)
 LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
 O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))
@@ -84,7 +85,8 @@ FLASHED += [
         (J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"), says="rounds down"),
 ]  # fmt: skip
 
-#: The loops in the other order: for each block of queries all blocks of keys, then a division. RESET_ROWS clears sums.
+#: The loops in the other order: for each block of queries all blocks of keys, then a division by the sum. The words
+#: RESET_ALL to RESET_KEYS are places at which a kernel may set its sums Oi and Li to zero; RESET_ROWS is the right one.
 ROWS_OUTER_BODY = """
     RESET_ALL
     for (int b = 0; b < B; b++) {
@@ -124,7 +126,7 @@ PLACES = ("ALL", "BATCHES", "HEADS", "ROWS", "KEYS")
 
 
 def rows_outer(oi: str, li: str) -> str:
-    """Return the body that sets Oi to zero at the place `oi` of PLACES, and Li at the place `li`."""
+    """Return the body that sets Oi to zero at the place `oi` (one of PLACES), and Li at the place `li`."""
     body = ROWS_OUTER_BODY
     for place in PLACES:
         reset = [t for t, at in (("Oi", oi), ("Li", li)) if at == place]

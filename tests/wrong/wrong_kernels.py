@@ -1,4 +1,4 @@
-"""Wrong kernels of all parts. Comments name kernels that the published kit accepts."""
+"""Wrong kernels of all parts. A comment marks kernels that the course's published grader accepts."""
 
 from family_rows import DECLARE_ZERO, HEADS, ROW_SUM, head_of
 from family_rows import WRONG as WRONG_OF
@@ -8,7 +8,7 @@ from wrong_nests import NESTS
 from grader.assignment.mutations import Mutation
 
 p1, p2, p3, _ = WRONG_OF
-# Texts of the master that mutations replace.
+# Texts of the master solution that mutations replace.
 READ_Q = "fourDimRead(Q, b, h, i, k, H, N, d)"
 READ_K = "fourDimRead(K, b, h, j, k, H, N, d)"
 READ_V = "fourDimRead(V, b, h, j, k, H, N, d)"
@@ -40,9 +40,9 @@ UNFUSED = [
     p1("scaled", "scaled", ("QK_t, i, j, N, score)", "QK_t, i, j, N, score / std::sqrt((float)d))")),
     p1("exp forgotten", "exp_missing", (EXP, QK_T)),
     p2("exp twice", "exp_twice", (f"{QK_T} / rowSum", f"{EXP} / rowSum")),
-    # accepted by the published kit for N <= 256
+    # accepted by the published grader for N <= 256
     p1("linear exp", "linear_exp", (EXP, f"1.0f + {QK_T}")),
-    # accepted by the published kit for N <= 96
+    # accepted by the published grader for N <= 96
     p1("mean of V", "uniform_softmax", (f"{QK_T} * {READ_V}", f"{READ_V} / N")),
     p2("2 to the x", "wrong_base", (EXP, f"std::exp2({QK_T})")),
     p1("not normalised", "not_normalised", ("/ rowSum", "")),
@@ -52,7 +52,7 @@ UNFUSED = [
     p1("Q and K swapped", "q_k_swapped", (READ_Q, READ_Q.replace("i,", "j,")), (READ_K, READ_K.replace("j", "i"))),
     p1("own value", "wrong_operand", (READ_V, READ_V.replace("j", "i"))),
     p2("K for V", "wrong_operand", (READ_V, READ_K)),
-    # the published kit accepts the next three at all N
+    # the published grader accepts the next three at all N
     p1("one head copied", "heads_copied", (HEADS, HEADS.replace("h < H", "h < 1")), (RETURN, COPY_HEADS + RETURN)),
     p1("h ignored", "heads_copied", DECLARE_ZERO, *head_of("b", "zero")),
     p1("b ignored", "batches_copied heads_copied", DECLARE_ZERO, *head_of("zero", "h")),
@@ -65,7 +65,7 @@ UNFUSED = [
         ("twoDimWrite(QK_t, i, j, N, weight)", "twoDimWrite(QK_t, j, i, N, weight)"),
         (f"twoDimWrite(QK_t, i, j, N, {QK_T} / rowSum)",
           "twoDimWrite(QK_t, j, i, N, twoDimRead(QK_t, j, i, N) / rowSum)")),
-    # accepted by the published kit
+    # accepted by the published grader
     p1("float16 inputs", "low_precision", *rounded(HALF)),
     p1("output (d, N)", "wrong_layout", (WRITE_O, "fourDimWrite(O, b, h, k, i, H, d, N, value)")),
     p1("output (B, N, H, d)", "wrong_layout", (WRITE_O, "fourDimWrite(O, b, i, h, k, N, H, d, value)")),

@@ -64,7 +64,7 @@ CLEAR = "\n    std::fill(QK_t.begin(), QK_t.end(), 0.0f);"
 
 
 def nests(part: str, scores: str, product: str) -> list[Mutation]:
-    """Return mistakes in the order of a part's loops `scores` and `product`. QK_t has room for one head only."""
+    """Return kernels with a wrong order of loops. `scores`, `product`: a part's loops. QK_t has room for one head."""
     plain, added = scores.replace("START", "0"), scores.replace("START", "twoDimRead(QK_t, i, j, N)")
     weights = plain + SOFTMAX
     of_first_batch = weights.replace("(Q, b,", "(Q, zero,").replace("(K, b,", "(K, zero,")
