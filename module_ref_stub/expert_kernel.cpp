@@ -32,8 +32,8 @@
 
 namespace {
 
-// kBlock is a block's number of keys, a multiple of every keysOf(M); 96 keys are not faster. `carefulBlock` makes a
-// long sum of short sums, which round less: over kColumnSpan columns for a score, over kKeySpan keys for a value.
+// kBlock is a block's number of keys, a multiple of every keysOf(M); 96 keys are not faster. Careful blocks make a long
+// sum of short sums, which round less: over kColumnSpan columns for scores, over kKeySpan keys for weights and values.
 constexpr int kBlock = 72, kColumnSpan = 16, kKeySpan = 24;
 // Smaller than every score, but far enough from float32's limit to be multiplied by kToPowers.
 constexpr float kLowest = -1e38f;

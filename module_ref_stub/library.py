@@ -108,7 +108,7 @@ def level_flags(machine: str, recipe: ReferenceRecipe = REFERENCE) -> Mapping[st
 def compile_commands(
     machine: str, compiler: str, openmp: Sequence[str], directory: Path, recipe: ReferenceRecipe = REFERENCE
 ) -> tuple[list[list[str]], list[str]]:
-    """Return commands that compile object files into `directory`, in any order, and the paths of these files."""
+    """Return commands that compile object files into `directory` (run them in any order), and the files' paths."""
     common = [compiler, *COMMON_FLAGS, *recipe.flags, *openmp, "-c"]
     commands = [[*common, str(SOURCE_DIR / recipe.dispatch), "-o", str(directory / "dispatch.o")]]
     for level, flags in level_flags(machine, recipe).items():

@@ -277,7 +277,7 @@ def test_three_rounds_within_the_allowance_or_five_of_six_are_an_early_pass() ->
 
 
 def test_four_rounds_beyond_doubt_are_an_early_slow() -> None:
-    """A measurement ends early if its ratios agree far above the allowance of 1.1, at steady times of the reference."""
+    """A measurement ends early if its ratios agree, far above the allowance of 1.1, and the reference is steady."""
     end_early, go_on = ([1.7] * 7, [*[1.9] * 3, 3.0, *[1.9] * 3]), ([1.6] * 7, [*[1.9] * 3, 3.5, *[1.9] * 3])
     assert [early_end(rounds_of(ratios)) for ratios in end_early] == [4, 4]
     gross = ([3.4] * 7, [3.2, *[3.4] * 6], [20.0, 90.0, *[20.0] * 5], [4.0, 40.0, *[4.0] * 5])

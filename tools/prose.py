@@ -56,7 +56,7 @@ def comments(text: str) -> Iterator[tuple[int, str]]:
 
 
 def of_python(file: str, text: str) -> Iterator[Place]:
-    """Yield all findings in the docstrings and comments of one Python file."""
+    """Yield the findings of a Python file: vague verbs in all lines, the others in docstrings and comments."""
     documented = [*docstrings(ast.parse(text))]
     for line, said in documented:
         if said.split(maxsplit=1)[:1] and said.split(maxsplit=1)[0] in OPENINGS:

@@ -18,8 +18,8 @@ class Mistakes(list[Suspect]):
     ) -> None:
         """Add a suspect for each row of name, code, words, and a function that predicts the output called `output`.
 
-        With "", this is the returned tensor. `adds`: the function predicts the numbers that are added to the gradient
-        `output`.
+        With "", this is the returned tensor. `adds`: True if the function predicts the numbers that are added to the
+        gradient `output`.
         """
         for name, code, words, predict in rows:
 
