@@ -3,8 +3,8 @@
 //
 // All matrix products, also in the convolution, use one function, `multiply`. It cuts the matrices into blocks
 // that fit the caches and copies each block into the order in which it is read (Goto and van de Geijn, Anatomy of
-// high-performance matrix multiplication, 2008). The other operators are limited by memory: they make one vectorised
-// pass over each tensor.
+// high-performance matrix multiplication, 2008). The other operators are limited by memory: they make one or two
+// vectorised passes over each tensor.
 //
 // This file compiles with the flags of any submission. It is faster with the flags of a wider instruction set (-mavx2
 // -mfma, -mavx512f), because these choose the width of the vectors.
@@ -225,7 +225,7 @@ void addUses(float *gb, long R, long C, long RB, long CB, Use use) {
 // Images
 // ----------------------------------------------------------------------------------------------------------
 
-// Sizes of a convolution, and the range of output columns for which a tap is inside the image.
+// Sizes of a convolution, and the range of output rows or columns for which a tap is inside the image.
 struct Window {
     long C, H, W, K, stride, pad, OH, OW;
     long places() const { return OH * OW; }
