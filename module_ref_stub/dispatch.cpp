@@ -9,13 +9,7 @@
 
 namespace {
 
-const Gpt149Kernels &kernels() {
-#if defined(__x86_64__)
-    return ofLevel(gpt149_kernels_baseline, gpt149_kernels_avx2, gpt149_kernels_avx512);
-#else
-    return ofLevel(gpt149_kernels_baseline);
-#endif
-}
+const Gpt149Kernels &kernels() { return GPT149_OF_LEVEL(gpt149_kernels); }
 
 }  // namespace
 
@@ -38,25 +32,15 @@ GPT149_EXPORT void gpt149_ref_write4d(float *tensor, int x, int y, int z, int b,
     tensor[gpt149_offset4d(x, y, z, b, sizeX, sizeY, sizeZ)] = value;
 }
 
-GPT149_EXPORT void gpt149_ref_naive(const float *Q, const float *K, const float *V, float *QK_t, int B, int H,
-                                    int N, int d, float *O) {
-    kernels().naive(Q, K, V, QK_t, B, H, N, d, O);
-}
-
-GPT149_EXPORT void gpt149_ref_blocked(const float *Q, const float *K, const float *V, float *QK_t, int B, int H,
-                                      int N, int d, float *O) {
-    kernels().blocked(Q, K, V, QK_t, B, H, N, d, O);
-}
-
-GPT149_EXPORT void gpt149_ref_fused(const float *Q, const float *K, const float *V, float *temp, int B, int H,
-                                    int N, int d, float *O) {
-    kernels().fused(Q, K, V, temp, B, H, N, d, O);
-}
-
-GPT149_EXPORT void gpt149_ref_fused_rows(const float *Q, const float *K, const float *V, float *temp, int B, int H,
-                                         int N, int d, float *O) {
-    kernels().fusedRows(Q, K, V, temp, B, H, N, d, O);
-}
+#define GPT149_ROWS(NAME, KERNEL)                                                                             \
+    GPT149_EXPORT void NAME(const float *Q, const float *K, const float *V, float *W, int B, int H, int N, int d, \
+                            float *O) {                                                                       \
+        kernels().KERNEL(Q, K, V, W, B, H, N, d, O);                                                          \
+    }
+GPT149_ROWS(gpt149_ref_naive, naive)
+GPT149_ROWS(gpt149_ref_blocked, blocked)
+GPT149_ROWS(gpt149_ref_fused, fused)
+GPT149_ROWS(gpt149_ref_fused_rows, fusedRows)
 
 GPT149_EXPORT void gpt149_ref_flash(const float *Q, const float *K, const float *V, float *Qi, float *Kj, float *Vj,
                                     float *Sij, float *Pij, float *PV, float *Oi, float *L, float *Li, float *Lij,

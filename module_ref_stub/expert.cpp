@@ -18,21 +18,8 @@ namespace {
 // Unused floats between rows of the transposed V, so that rows do not compete for the same lines of the cache.
 constexpr int kPadding = 16;
 
-const Gpt149ExpertKernels &expert() {
-#if defined(__x86_64__)
-    return ofLevel(gpt149_expert_baseline, gpt149_expert_avx2, gpt149_expert_avx512);
-#else
-    return ofLevel(gpt149_expert_baseline);
-#endif
-}
-
-const Gpt149PlainKernels &plain() {
-#if defined(__x86_64__)
-    return ofLevel(gpt149_plain_baseline, gpt149_plain_avx2, gpt149_plain_avx512);
-#else
-    return ofLevel(gpt149_plain_baseline);
-#endif
-}
+const Gpt149ExpertKernels &expert() { return GPT149_OF_LEVEL(gpt149_expert); }
+const Gpt149PlainKernels &plain() { return GPT149_OF_LEVEL(gpt149_plain); }
 
 // An array of floats, aligned for vectors of any width.
 class Scratch {

@@ -13,15 +13,11 @@ static inline std::size_t gpt149_offset4d(const int &x, const int &y, const int 
     return static_cast<std::size_t>(((x * sizeX + y) * sizeY + z) * sizeZ + b);
 }
 
+// A kernel of parts 1 to 3. W is its workspace: QK_t in parts 1 and 2, `temp` in part 3.
+using Gpt149Rows = void(const float *Q, const float *K, const float *V, float *W, int B, int H, int N, int d, float *O);
+
 struct Gpt149Kernels {
-    void (*naive)(const float *Q, const float *K, const float *V, float *QK_t, int B, int H, int N, int d,
-                  float *O);
-    void (*blocked)(const float *Q, const float *K, const float *V, float *QK_t, int B, int H, int N, int d,
-                    float *O);
-    void (*fused)(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d,
-                  float *O);
-    void (*fusedRows)(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d,
-                      float *O);
+    Gpt149Rows *naive, *blocked, *fused, *fusedRows;
     void (*flash)(const float *Q, const float *K, const float *V, float *Qi, float *Kj, float *Vj, float *Sij,
                   float *Pij, float *PV, float *Oi, float *L, float *Li, float *Lij, float *Lnew, int Bc, int Br,
                   int B, int H, int N, int d, float *O);

@@ -42,3 +42,10 @@ const Kernels &ofLevel(const Kernels &baseline, const Faster &...faster) {
 }
 
 }  // namespace
+
+// The table NAME_LEVEL of the level that is used.
+#if defined(__x86_64__)
+#define GPT149_OF_LEVEL(NAME) ofLevel(NAME##_baseline, NAME##_avx2, NAME##_avx512)
+#else
+#define GPT149_OF_LEVEL(NAME) ofLevel(NAME##_baseline)
+#endif
