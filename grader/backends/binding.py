@@ -33,11 +33,6 @@ CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
-def accepted_codes(part: Part) -> list[str]:
-    """Return for each argument the letters of the types that it may have (see CODE_NAMES)."""
-    return [_accepted(argument, part) for argument in part.arguments]
-
-
 def _accepted(argument: str, part: Part) -> str:
     """Return the letters of the types that this argument may have (see CODE_NAMES)."""
     if argument in part.inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
@@ -63,7 +58,7 @@ def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
             f'Add m.def("{part.function}", &{part.function}); it is called as\n{expected}',
         )
     returned, _, codes = signature.rstrip(")").partition("(")
-    wanted = accepted_codes(part)
+    wanted = [_accepted(argument, part) for argument in part.arguments]
     faults = []
     if returned not in RETURN_CODES[part.returns]:
         faults.append(f"it returns {CODE_NAMES.get(returned, returned)}")
@@ -86,7 +81,7 @@ def prototype(part: Part) -> str:
     """Return the C++ declaration that the part's function should have."""
     if part.prototype:
         return part.prototype
-    types = [CODE_NAMES[accepted[0]] for accepted in accepted_codes(part)]
+    types = [CODE_NAMES[_accepted(argument, part)[0]] for argument in part.arguments]
     names = [name if name.isidentifier() else f"argument{k + 1}" for k, name in enumerate(part.arguments)]
     declared = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
     return f"{CODE_NAMES[RETURN_CODES[part.returns][0]]} {part.function}({declared})"

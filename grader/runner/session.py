@@ -427,7 +427,8 @@ class PipeSession(Session):
         cpu_ended = cpu_clock_s(self.pid)
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         if self._freezes:
-            self._freeze()
+            with contextlib.suppress(ProcessLookupError):
+                stop_threads(self.pid)
             stood_s = self._watch.stopped(cpu_s)
             self._is_stopped = stood_s is not None
             if cpu_s is not None and cpu_started is not None and stood_s is not None:
@@ -519,10 +520,6 @@ class PipeSession(Session):
     def _resume(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
-
-    def _freeze(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            stop_threads(self.pid)
 
     def _reset_peak(self) -> int | None:
         """Reset the peak of the runner's resident memory. Return its resident bytes; None if this is not possible."""

@@ -55,13 +55,6 @@ def measured(
 
     Raises Faulty if the student's kernel fails or is wrong, KitError if the reference does.
     """
-    return marker.backend.measure(timed_part(marker, student, attempt=attempt, cpus=cpus))
-
-
-def timed_part(
-    marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
-) -> TimedPart:
-    """Return the data that a backend needs to measure a part. `measured` has the same arguments."""
     from grader.judge.timing import measure
 
     rule, options = marker.part.time, marker.bench.options
@@ -86,7 +79,7 @@ def timed_part(
 
     given = marker.bench.assignment.seed if options.seed is None else options.seed
     seed = derive(secrets.randbits(60) if given is None else given, marker.part.id, attempt)
-    return TimedPart(
+    timed = TimedPart(
         checks=marker,
         rule=rule,
         student=student,
@@ -96,6 +89,7 @@ def timed_part(
         decide=decide,
         on_cores=lambda: measure.play(Pairs(TimedInputs(marker, seed), student, cpus)),
     )
+    return marker.backend.measure(timed)
 
 
 def settled(time: Timing, rule: TimeRule) -> Timing:
