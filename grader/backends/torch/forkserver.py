@@ -169,7 +169,7 @@ def become_runner(
         close_all_but({0, 1, 2, sys.stderr.fileno(), request_fd, reply_fd})
     else:
         roots = [path for path in sys.path if os.path.isdir(path)]
-        files["userspace"].settle(spec["scratch"], roots, is_locked=spec["lock"] is not None)
+        of_gpu.settle(spec["scratch"], roots, is_locked=spec["lock"] is not None)
     delays = runner.Delays()
     lock.limit(spec["limits"], lock.mapped_bytes())
     if spec["lock"] is not None:

@@ -33,7 +33,6 @@ from grader.backends.gpu import (
     tensormemory,
     torchwork,
     tracing,
-    userspace,
 )
 from grader.backends.gpu.compiled import Caches
 from grader.backends.torch import forkserver
@@ -46,7 +45,7 @@ from grader.runner.watch import Watch
 from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, lock, process_limit
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
-OF_GPU = (devicerunner, kernelfiles, tensormemory, tracing, replay, torchwork, cardlike, userspace)
+OF_GPU = (devicerunner, kernelfiles, tensormemory, tracing, replay, torchwork, cardlike)
 #: The kit's files that a zygote needs: the program, and the files that it loads.
 FORK_SERVER, *FILES = (
     Path(str(module.__file__)) for module in (forkserver, runner, lock, removal, filebundle, *OF_GPU)
@@ -78,7 +77,7 @@ class Runner:
     scratch: str
 
 
-class Zygote:
+class Zygote(contextlib.AbstractContextManager["Zygote"]):
     """The judge's end of a zygote. The zygote imports torch while the judge does other work, and then forks runners."""
 
     def __init__(
@@ -130,9 +129,6 @@ class Zygote:
         if at_once:
             self.start()
         self._processes = process_limit(sandbox.own_uid)
-
-    def __enter__(self) -> Zygote:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
