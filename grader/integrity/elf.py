@@ -77,7 +77,6 @@ class _Section:
     offset: int
     size: int
     link: int
-    info: int
 
 
 @dataclass(frozen=True)
@@ -188,10 +187,10 @@ def _sections(image: bytes) -> list[_Section]:
     if count == 0 or table + count * size > len(image):
         raise NotReadable(f"{count} sections, which the file does not hold")
     found = []
-    for _, kind, flags, address, offset, length, link, info, _, _ in _SECTION.iter_unpack(
+    for _, kind, flags, address, offset, length, link, _, _, _ in _SECTION.iter_unpack(
         image[table : table + count * size]
     ):
-        found.append(_Section(kind, flags, address, offset, length, link, info))
+        found.append(_Section(kind, flags, address, offset, length, link))
     end = 0
     # Left out: section 0, which is a placeholder, and .bss, which has a length but no bytes in the file.
     for one in sorted(

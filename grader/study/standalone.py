@@ -105,7 +105,7 @@ def _compile_all(
             refused.text if refused else f"it does not compile without torch: {_first_error(finished)}"
         )
     kits = [runner, *([_runtime(tools, NATIVE / kit.runtime)] if kit.runtime else [])]
-    objects = ["module.o", *map(str, prepared.objects)]
+    objects = ["module.o", str(prepared.object)]
     objects += [room.put(f"kit{k}.o", path.read_bytes()).name for k, path in enumerate(kits)]
     openmp = () if kit.runtime else openmp_flags(tools.system, tools.family, libomp_prefix())[1]
     link = [str(tools.compiler), *nativebuild.main_flags(tools), *objects]

@@ -35,20 +35,16 @@ class Caches:
         if uid is not None:
             os.chown(self._root / name, uid, uid)
 
-    def seal(self, name: str) -> int:
-        """Take a folder over from the build: keep only plain files, and make it read-only. Return its size in bytes."""
-        total = 0
+    def seal(self, name: str) -> None:
+        """Take a folder over from the build: keep only plain files, and make it read-only."""
         for folder, _, names in os.walk(self._root / name, topdown=False):
             for each in names:
                 path = Path(folder, each)
-                state = path.lstat()
-                if not stat.S_ISREG(state.st_mode):
+                if stat.S_ISREG(path.lstat().st_mode):
+                    _own(path, 0o444)
+                else:
                     path.unlink()
-                    continue
-                total += state.st_size
-                _own(path, 0o444)
             _own(Path(folder), 0o555)
-        return total
 
     def merge(self, into: str, other: str) -> None:
         """Copy the content of the sealed folder `other` to the folder `into`, and remove `other`."""

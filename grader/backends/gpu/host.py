@@ -157,7 +157,7 @@ def _limits(found: Place, memory_bytes: int | None) -> Limits:
     return Limits(memory_bytes=memory_bytes if found.interprets else None, open_files=OPEN_FILES)
 
 
-class DeviceHost:
+class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
     """Starter of GPU runners for one submission. `builds` are the builds of its files, by language."""
 
     def __init__(
@@ -202,9 +202,6 @@ class DeviceHost:
     def close(self) -> None:
         if self.__dict__.get("cache"):
             self.place.zygote.caches.drop(self.cache)
-
-    def __enter__(self) -> DeviceHost:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

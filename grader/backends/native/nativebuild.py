@@ -127,13 +127,12 @@ def build(source: Path, **options: Any) -> NativeBuild:
     )
 
 
-def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float:
+def precompile(*, flags: Sequence[str] = ()) -> None:
     """Compile the stand-in and the kit's objects for these flags, before the first build needs them.
 
-    Returns the CPU seconds that the stand-in took, 0.0 if it was cached. Raises KitError if the kit's own sources
-    cannot be compiled.
+    Raises KitError if the kit's own sources cannot be compiled.
     """
-    return _made_ahead((*OWN_FLAGS, *flags), (), cache)[1].cpu_s
+    _made_ahead((*OWN_FLAGS, *flags), (), None)
 
 
 def _made_ahead(flags: tuple[str, ...], macros: tuple[str, ...], cache: Path | None) -> tuple[Kit, Prepared]:
@@ -312,7 +311,7 @@ def linked(kernels: Path) -> Path:
     known = kit(cache)
     prepared = standin.prepare(OWN_FLAGS, (), cache)
     entry = cache / "objects" / f"{digest(kernels.read_bytes(), known.folder.name.encode())}.program"
-    objects = [str(known.runner), str(kernels), *map(str, prepared.objects)]
+    objects = [str(known.runner), str(kernels), str(prepared.object)]
     return objectcache.kept(cache, entry, lambda place: _linked(known, tools, objects, place))
 
 
@@ -424,5 +423,5 @@ class _Work(Compilers):
         yield run(assembler, Stage(views.assembler, sees_header=False)), stages.ASSEMBLED
 
         others = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
-        objects = [RUNNER, OBJECT, *others, *map(str, seen.objects)]
+        objects = [RUNNER, OBJECT, *others, str(seen.object)]
         yield run(_link(self.source.tools, self.linkage(known), objects, PROGRAM), Stage(views.linker)), ""

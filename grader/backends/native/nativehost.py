@@ -77,7 +77,7 @@ class ProgramRefused(Exception):
     """Raised if Linux refuses to start an existing program, with its reason. The program's content is at fault."""
 
 
-class NativeHost:
+class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
     """Starter of native runners in one sandbox. It also ends them."""
 
     def __init__(
@@ -114,9 +114,6 @@ class NativeHost:
         self._filter = self._chosen_filter()
         if not self._is_static and checks is None:
             self._try()
-
-    def __enter__(self) -> NativeHost:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

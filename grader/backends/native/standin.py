@@ -152,9 +152,9 @@ class Prepared:
     cpu_s: float
 
     @property
-    def objects(self) -> tuple[Path, ...]:
-        """The stand-in's objects, to be linked with the student's object."""
-        return (self.folder / OBJECT,)
+    def object(self) -> Path:
+        """The stand-in's object, to be linked with the student's object."""
+        return self.folder / OBJECT
 
     def command(self) -> tuple[str, ...]:
         """Return the compiler command without the source and the output mode (`-c`, `-fsyntax-only`).
@@ -222,8 +222,8 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             # Compile the object without HEADER, which also defines the student's side of the C interface.
             if lent is None:
                 commands.append((*compiler, "-c", str(SOURCE), "-o", str(made / OBJECT)))
-            for known in lent.objects if lent else ():
-                objectcache.second_name(str(known), str(made / known.name))
+            else:
+                objectcache.second_name(str(lent.object), str(made / OBJECT))
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                 cpu_s = sum(pool.map(lambda command: _compile(command, place), commands))
             cpu_s += lent.cpu_s if lent else 0.0

@@ -119,15 +119,10 @@ def build(source: Path, **options: Any) -> TorchBuild:
     )
 
 
-def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path | None = None) -> float:
-    """Precompile the light path's header for these flags (`sanitize`: with sanitizers), before the first build.
-
-    Returns the CPU seconds spent, 0.0 if it was cached. If the header does not compile, builds take the full path.
-    """
-    recipe = TorchRecipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
-    work = _Work(recipe, BuildOptions(cache=cache))
-    work.light_header()
-    return work.cpu_s
+def precompile() -> None:
+    """Precompile the light path's header, before the first build. If it does not compile, builds take the full path."""
+    recipe = TorchRecipe(toolchain(), b"", None, (), (), sanitize=False, torch=torch_files())
+    _Work(recipe, BuildOptions()).light_header()
 
 
 # ---- recipes of builds
