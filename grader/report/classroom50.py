@@ -74,15 +74,14 @@ def results(
     views = [view for view in student.views(assignment, result) if view.part.max_points > 0]
 
     def test(view: student.StudentView, characters: int) -> dict[str, Any]:
-        part, line = view.part, feedback.score_line(score, view.part.id)
+        part, line = view.part, feedback.score_line(score, view.part)
         most = _whole(part.max_points, factor)
-        points = line.points if line else 0.0
         return {
             "test-name": words.name(f"{part.id}: {part.title}", characters),
             "passed": view.all_passed,
-            "score": min(most, _whole(points, factor)),
+            "score": min(most, _whole(line.points, factor)),
             "max-score": most,
-            "points": words.finite(points),
+            "points": words.finite(line.points),
             "verdict": words.verdict_words(part.verdict),
             "message": words.text(feedback.part_text(view, line), characters),
         }

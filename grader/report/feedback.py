@@ -42,7 +42,7 @@ def feedback(assignment: Assignment, row: Row) -> str:
     if row.result is not None:
         shown: set[str] = set()
         for view in student.views(assignment, row.result):
-            line = score_line(row.score, view.part.id)
+            line = score_line(row.score, view.part)
             lines += ["", *part_lines(view, line, shown, waits=view.part.id in row.waiting)]
         lines += ["", RULE]
     lines += points_lines(row.score)
@@ -62,7 +62,7 @@ def html(assignment: Assignment, row: Row) -> str:
     shown: set[str] = set()
     parts = []
     for view in views:
-        line, time = score_line(row.score, view.part.id), view.part.time
+        line, time = score_line(row.score, view.part), view.part.time
         found = [(label, _once(text, shown)) for label, text in paragraphs(view, line)]
         parts.append(
             {
@@ -127,20 +127,21 @@ def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:
     )
 
 
-def score_line(score: Score | None, part_id: str) -> ScoreLine | None:
-    lines = score.lines if score else ()
-    return next((line for line in lines if line.id == part_id), None)
+def score_line(score: Score | None, part: PartResult) -> ScoreLine:
+    """Return the part's line of the score, or a line with 0 points if the score has none."""
+    none = ScoreLine(part.id, part.title, 0.0, part.max_points, "")
+    return next((line for line in (score.lines if score else ()) if line.id == part.id), none)
 
 
-def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, waits: bool) -> list[str]:
+def part_lines(view: StudentView, line: ScoreLine, shown: set[str], *, waits: bool) -> list[str]:
     """Return the lines on one part: the verdict, then labelled paragraphs.
 
     `shown` are the messages printed so far; this part's messages are added. `waits`: the part could not be judged yet,
     so its points are open.
     """
     part = view.part
-    points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
-    worth = f"  {OPEN if waits else words.number(points)} of {words.number(most)} points" if most else ""
+    most = line.max_points
+    worth = f"  {OPEN if waits else words.number(line.points)} of {words.number(most)} points" if most else ""
     head = f"{part.id}: {words.line(part.title)} "
     lines = [f"{head}{'.' * max(2, 56 - len(head))} {words.verdict_words(part.verdict)}{worth}"]
     for name, text in paragraphs(view, line):

@@ -184,7 +184,8 @@ def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score,
     ]
     for view in views:
         part = view.part
-        points = f"{words.number(_points(score, part.id))} of {words.number(part.max_points)}"
+        earned = words.number(feedback.score_line(score, part).points)
+        points = f"{earned} of {words.number(part.max_points)}"
         points = points if part.max_points else ""
         lines.append(
             f"| {_cell(f'{part.id}: {part.title}')} | {words.verdict_words(part.verdict)} | {points} |"
@@ -207,17 +208,12 @@ def _cell(text: str) -> str:
 def outputs(views: Sequence[StudentView], score: Score) -> dict[str, str]:
     """Return the outputs of the workflow's step by name. Each is one line."""
     states = {"pass" if view.all_passed else STATUS.get(view.part.verdict, "fail") for view in views}
-    earned = words.number(sum(_points(score, view.part.id) for view in views))
+    earned = words.number(sum(feedback.score_line(score, view.part).points for view in views))
     most = words.number(sum(words.finite(view.part.max_points) for view in views))
     return {
         "status": "fail" if "fail" in states else "error" if "error" in states or not views else "pass",
         "summary": f"{feedback.passed_text(views)[:-1]}, {earned} of {most} points",
     }
-
-
-def _points(score: Score, part_id: str) -> float:
-    line = feedback.score_line(score, part_id)
-    return line.points if line else 0.0
 
 
 def sources(files: Mapping[str, Path], places: Mapping[str, Path]) -> Sources:

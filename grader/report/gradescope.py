@@ -108,12 +108,11 @@ def _test(
 
 
 def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
-    line = feedback.score_line(score, view.part.id)
-    points, most = (line.points, line.max_points) if line else (0.0, view.part.max_points)
+    line = feedback.score_line(score, view.part)
     mark = NO_GRADE if view.part.id in score.waiting else ""
     name = words.line(f"{view.part.id}: {view.part.title}", 150 - len(mark)) + mark
     text = f"{words.verdict_words(view.part.verdict)}\n{feedback.part_text(view, line)}"
-    return _test(name, text, points, most, passed=view.all_passed)
+    return _test(name, text, line.points, line.max_points, passed=view.all_passed)
 
 
 def _hidden_test(part: PartResult) -> dict[str, Any]:

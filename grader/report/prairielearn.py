@@ -79,13 +79,12 @@ def _graded(views: tuple[StudentView, ...], score: Score, characters: int) -> di
 
 def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
     part = view.part
-    line = feedback.score_line(score, part.id)
-    points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
+    line = feedback.score_line(score, part)
     return {
         "name": words.name(f"{part.id}: {part.title}", characters),
         "description": words.name(part.title, characters),
-        "points": max(0.0, words.finite(points)),
-        "max_points": max(0.0, words.finite(most)),
+        "points": max(0.0, words.finite(line.points)),
+        "max_points": max(0.0, words.finite(line.max_points)),
         "message": words.verdict_words(part.verdict),
         "output": words.text(feedback.part_text(view, line), characters),
         "images": images(view),

@@ -128,9 +128,10 @@ class TrialSetup:
     def edited(self, master: str, mutation: Mutation) -> str:
         return mutations.edited(master, mutation, self.kernels)
 
-    def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> SubmissionResult:
-        """Judge a source text in the sandbox. `timing`: measure times, with the assignment's sizes, not `SHAPE`."""
-        source = self.folder / self.assignment.source
+    def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> tuple[SubmissionResult, float]:
+        """Judge a source text in the sandbox. Return (result, seconds that it took). `timing`: measure times, with the
+        assignment's sizes, not `SHAPE`."""
+        started, source = time.monotonic(), self.folder / self.assignment.source
         source.write_text(text, encoding="utf-8")
         options = Options(
             shape={} if timing else getattr(self.kernels, "SHAPE", {}),
@@ -138,7 +139,10 @@ class TrialSetup:
             profile=False,
             time_budget_s=TIME_BUDGET_S,
         )
-        return evaluate(self.assignment, source, tuple(parts), options, zygote=self.zygote, sandbox=self.box)
+        result = evaluate(
+            self.assignment, source, tuple(parts), options, zygote=self.zygote, sandbox=self.box
+        )
+        return result, time.monotonic() - started
 
     @property
     def graded(self) -> list[Part]:
@@ -171,23 +175,20 @@ def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = 
 
 def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
     """Check that the staff solution passes, the starter earns no points, and a slow kernel gets the verdict slow."""
-    started = time.monotonic()
-    result = bench.judge(master, bench.graded, timing=True)
-    took = time.monotonic() - started
+    result, took = bench.judge(master, bench.graded, timing=True)
     yield Trial("right kernels", "the master passes", tuple(master_faults(result)), took)
     yield Trial("times", "the master is in time", tuple(time_faults(result)), 0.0)
 
     if (slow := getattr(bench.kernels, "SLOW", None)) is not None:
-        started = time.monotonic()
-        result = bench.judge(bench.edited(master, slow), [bench.assignment.part(slow.part)], timing=True)
-        yield Trial("times", slow.name, tuple(slow_faults(result)), time.monotonic() - started)
+        edited = bench.edited(master, slow)
+        result, took = bench.judge(edited, [bench.assignment.part(slow.part)], timing=True)
+        yield Trial("times", slow.name, tuple(slow_faults(result)), took)
 
-    started = time.monotonic()
-    result = bench.judge(strip_solution(master), bench.graded, timing=False)
+    result, took = bench.judge(strip_solution(master), bench.graded, timing=False)
     earned = score.score(bench.assignment, result).lines
     faults = [f"{line.id} earned {line.points:g} points" for line in earned if line.points]
     faults += [f"{part.id} passed" for part in result.parts if part.verdict == "pass"]
-    yield Trial("wrong kernels", "the starter earns nothing", tuple(faults), time.monotonic() - started)
+    yield Trial("wrong kernels", "the starter earns nothing", tuple(faults), took)
 
 
 def master_faults(result: SubmissionResult) -> Iterator[str]:
@@ -241,11 +242,9 @@ def judged_each(
     if made and hasattr(bench.kernels, "FUNCTIONS"):
         files = [(*mutations.in_one_file(bench.kernels, bench.assignment, master, made), tuple(made))]
     for source, parts, edits in files:
-        started = time.monotonic()
-        result = bench.judge(source, parts, timing=timing)
-        took = (time.monotonic() - started) / len(edits)
+        result, took = bench.judge(source, parts, timing=timing)
         for mutation, part in zip(edits, result.parts, strict=True):
-            yield mutation, replace(result, parts=(part,)), took
+            yield mutation, replace(result, parts=(part,)), took / len(edits)
 
 
 def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:

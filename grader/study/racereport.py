@@ -30,7 +30,7 @@ LOCATION = re.compile(
 FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d{1,9})(?::\d+)? \(", re.MULTILINE)
 
 #: Matches the name of the variable that `sum += x`, `row[j] = x` or `(*count)++` writes. It also matches declarations.
-#: `_is_declared` excludes these, because threads do not share a new variable.
+#: `_written_name` excludes these, because threads do not share a new variable.
 WRITTEN = re.compile(
     r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
@@ -165,16 +165,16 @@ def _written_name(sides: Iterable[Access]) -> str:
         if side.is_write and len(side.frames) == 1:
             text = without_comments(side.frames[0].text)
             found = [(match, match["name"] or match["prefixed"]) for match in WRITTEN.finditer(text)]
-            declared = {name for match, name in found if _is_declared(text[: match.start()])}
+            declared = {
+                name
+                for match, name in found
+                if DECLARED.search(before := text[: match.start()]) and not NO_TYPES.search(before)
+            }
             names = [(bool(match["index"]), name) for match, name in found if name not in declared]
             if names:
                 # Prefer a variable without an index. Heap memory already has its name from the allocating line.
                 return min(names, key=lambda found: found[0])[1]
     return ""
-
-
-def _is_declared(before: str) -> bool:
-    return DECLARED.search(before) is not None and NO_TYPES.search(before) is None
 
 
 def words(race: Race, file_name: str) -> list[str]:

@@ -274,8 +274,9 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
         if _is_one(nodes[0], names):
             return [as_one or single(nodes[0])]
         return _divided(nodes[0], names, as_one, wrappers + 1)
-    if as_one is not None and len(nodes) == 1 and _is_plain_archive(nodes[0]):
-        return [as_one]
+    if as_one is not None and len(nodes) == 1 and nodes[0].kind == "file" and is_archive_name(nodes[0].name):
+        # One archive in another: both hold the same submission, unless Canvas has named the inner one.
+        return _class(nodes, names) if CANVAS.fullmatch(nodes[0].name) else [as_one]
     return _class(nodes, names)
 
 
@@ -290,10 +291,6 @@ def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -
     if not any(node.kind == "folder" and _EXPORTED.fullmatch(node.name) for node in nodes):
         return None
     return next((node for node in nodes if node.name == GRADESCOPE_METADATA and node.kind == "file"), None)
-
-
-def _is_plain_archive(node: Node) -> bool:
-    return node.kind == "file" and is_archive_name(node.name) and not CANVAS.fullmatch(node.name)
 
 
 def _listed(folder: Node) -> list[Node]:

@@ -376,17 +376,18 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
     paths = [known[name] for name in rooms]
     for room, patterns in DATA.items():
         if room in rooms:
-            paths += [path for pattern in patterns for path in root.glob(pattern) if _is_data(path)]
+            paths += [
+                path
+                for pattern in patterns
+                for path in root.glob(pattern)
+                if path.is_file() and path.suffix not in (".py", ".pyc") and not path.name.startswith(".")
+            ]
     return {path.relative_to(root).as_posix(): _file(path) for path in paths}
 
 
 def _note() -> File:
     """Return the file with the kit's commit, which results name. An unpacked archive has no git folder to read."""
     return File(f"{version.commit()}\n".encode())
-
-
-def _is_data(path: Path) -> bool:
-    return path.is_file() and path.suffix not in (".py", ".pyc") and not path.name.startswith(".")
 
 
 def texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:

@@ -105,11 +105,8 @@ def _parts(name: str) -> tuple[str, ...]:
 
 def shown(name: str, limit: int = 80) -> str:
     """Return an untrusted name for display: one line of at most `limit` characters, without control characters."""
-    text = name[: limit + 1].encode("utf-8", "surrogateescape" if _escaped(name) else "replace")
+    # Lone surrogates may be bytes that were not UTF-8 (Python's `surrogateescape`).
+    is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in name if 0xD800 <= ord(char) <= 0xDFFF)
+    text = name[: limit + 1].encode("utf-8", "surrogateescape" if is_escaped else "replace")
     clean = harmless(text.decode("utf-8", "replace"), "\ufffd").translate({9: "\ufffd", 10: "\ufffd"})
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
-
-
-def _escaped(name: str) -> bool:
-    """Return True if each lone surrogate in `name` is a byte that was not UTF-8 (Python's `surrogateescape`)."""
-    return all(0xDC80 <= ord(char) <= 0xDCFF for char in name if 0xD800 <= ord(char) <= 0xDFFF)
