@@ -287,9 +287,11 @@ def rows(counts: Mapping[str, int]) -> list[list[Any]]:
     return [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
 
 
-# ---- the environment that Python files expect: a user name, a home folder, /tmp, and modules to import
-# The user id of a runner has no entry in the system's table of users. A runner may write only in its scratch folder. It
-# may lack access to the folders above Python, such as /root.
+# ---- the environment of Python files
+
+# Python files expect a user name, a home folder, /tmp, and modules to import. The user id of a runner has no entry in
+# the system's table of users. A runner may write only in its scratch folder. It may lack access to the folders above
+# Python, such as /root.
 
 USER = "student"
 TEMPORARY = "/tmp"
