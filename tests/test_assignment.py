@@ -110,7 +110,7 @@ parts:
     assert assignment.late.due == datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8)))
     assert [part.id for part in assignment.parts] == [*(part.id for part in below.parts), "part5"]
     assert assignment.part("part4") == replace(below.part("part4"), points=40)
-    # `points_if_slow` still works, although the kit's own assignment now has time bands.
+    # `points_if_slow` works, too, in place of the time bands of the kit's own assignment.
     bands = re.search(r"    time_bands: &time_bands\n(      - .*\n)+", CONFIG.read_text())
     assert bands is not None
     path, text = tmp_path / "assignment.yaml", CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")

@@ -60,7 +60,7 @@ def test_published_style_uses_light_headers_and_offers_unbound_functions(tmp_pat
     sizes, values = call(built, "myNaiveAttention", q, k, v, torch.zeros(9, 9), 2, 2, 9, 4)
     expected = torch.softmax(q @ k.transpose(-1, -2), -1) @ v
     assert torch.allclose(torch.tensor(values).reshape(sizes), expected, atol=1e-5)
-    # The object exports only its interface.
+    # The object exports only the functions that a runner calls.
     command = ["nm", "-D", "--defined-only", str(made.object_path)]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...), which need not be hidden.
@@ -340,7 +340,7 @@ def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: P
 
 
 def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """Flags for another instruction set need a precompiled header, but the stand-in for torch is not compiled again."""
+    """Flags for another instruction set need a new precompiled header, but torch's stand-in is not compiled again."""
     usual = standin.prepare(nativebuild.OWN_FLAGS)
     compiled: list[str] = []
 

@@ -248,7 +248,7 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     assert finding.card.__wrapped__() is None
 
 
-def test_right_results_wait_for_a_card_and_libraries_are_flagged(judge: Judge) -> None:
+def test_right_results_wait_for_a_gpu_and_libraries_are_flagged(judge: Judge) -> None:
     found = judge(RIGHT, "softmax", "gelu")
     for part in found.values():
         assert (part.verdict, part.waits_for) == ("unjudged", "GPU"), part.diagnosis

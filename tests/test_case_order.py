@@ -54,7 +54,7 @@ def judged(
 
 
 def test_a_public_result_does_not_reveal_a_hidden_size(tmp_path: Path, zygote: Zygote) -> None:
-    """With earlier kits, this attack read all three sizes. By chance a result equals a size once in 16 calls."""
+    """If part 2 ran after part 1's hidden call, it would read all sizes. By chance it reads a size once in 16 calls."""
     read = []
     for size in HIDDEN_SIZES:
         first, second = judged(tmp_path, zygote, size=size, part1=TELLS, part2=READS, timing=False).parts

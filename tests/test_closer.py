@@ -938,7 +938,7 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
     ("smallest", "least"), [({"N": 48, "Bc": 24}, (1, 1, 48, 1)), ({"N": 4, "Bc": 4}, None)]
 )
 def test_edits_are_tried_on_few_numbers(smallest: dict[str, int], least: tuple[int, ...] | None) -> None:
-    """A large input takes 100 times as long. If the smallest sizes are right with these values, others are drawn."""
+    """A small wrong case is 100 times as fast as a large one. If `smallest` is right, other small sizes are drawn."""
     part = ASSIGNMENT.part("part4")
     kernel: Any = SimpleNamespace(
         part=part, shape=ASSIGNMENT.defaults, oracle=ORACLES["attention"], inputs_of=lambda case: None

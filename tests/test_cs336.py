@@ -167,7 +167,7 @@ def test_pytorch_passes_without_tiles_or_by_autograd_are_flagged(passes: str, tm
 
 @pytest.mark.parametrize("adapter", ["", ADAPTER.format("pytorch", "Attention")])
 def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, tmp_path: Path) -> None:
-    """A file's only class is judged for both languages. Parts in PyTorch are `missing` if its calls launch a kernel."""
+    """A file's only class is judged for both languages. If it launches a kernel, parts in PyTorch are `missing`."""
     text = edited(MASTER, Mutation("", "", ()))
     start, end = text.index("class FlashAttentionPyTorch"), text.index("class FlashAttentionTriton")
     alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")
@@ -229,7 +229,7 @@ MORE = {"card and user": CARD + USER + BFLOAT16, "adapter": SECOND + OWN}
 
 
 @pytest.mark.parametrize("more", some(MORE, 2))
-def test_a_file_for_a_card_passes_unchanged(more: str, tmp_path: Path) -> None:
+def test_a_file_written_for_a_gpu_passes_unchanged(more: str, tmp_path: Path) -> None:
     found = judged(tmp_path, edited(MASTER, Mutation("", "", ())) + MORE[more])
     outcomes = {part: (one.verdict, one.flags) for part, one in found.items()}
     assert outcomes == dict.fromkeys(PARTS, ("pass", ()))

@@ -77,7 +77,7 @@ def flash_with_maximum(x: Inputs, block: int) -> Tensor:
 
 
 def of_tiles(x: Inputs, tile: int, *, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a function to exp(score) of each tile of keys, and put the results side by side."""
+    """Call `of` with exp(score) of each tile of keys. Return its results side by side."""
     return torch.cat([of(part) for part in scores(x).exp().split(tile, 3)], 3)
 
 

@@ -104,7 +104,7 @@ def cut(t: Array, kept: int = 0xFFFFE000) -> Array:
 
 
 def drawn(name: str, seed: int, part: str = "flash_forward", **changes: int) -> tuple[Shape, Arrays, Wanted]:
-    """Return a shape, inputs of that distribution, and the expected outputs of a part."""
+    """Return a shape, inputs of the distribution `name`, and the expected outputs of a part."""
     shape = {**SHAPE, **changes}
     inputs = make_inputs(name, shape, seed)
     return shape, inputs, ORACLES[part].expected(inputs, shape)

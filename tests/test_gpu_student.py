@@ -144,7 +144,7 @@ def test_an_unfit_triton_is_named_with_what_to_install() -> None:
 
 
 @by_interpreter
-def test_autotuned_kernels_and_those_of_libdevice_are_judged_without_a_card(tmp_path: Path) -> None:
+def test_autotuned_kernels_and_those_of_libdevice_are_judged_without_a_gpu(tmp_path: Path) -> None:
     found = judged(tmp_path, HEAD + TUNED, ["gelu", "softmax"])
     assert {(part.verdict, part.diagnosis) for part in found.values()} == {("pass", None)}
     wrong = TUNED.replace("1.0 + libdevice.tanh(u)", "1.0 - libdevice.tanh(u)")
@@ -193,7 +193,7 @@ exec("def own(): raise RuntimeError('CUDA error')", vars(torch.cuda)); torch.cud
 
 @by_interpreter
 @pytest.mark.parametrize("statement", OF_CUDA.splitlines())
-def test_a_lack_of_a_card_is_reported_by_torch(statement: str, tmp_path: Path) -> None:
+def test_a_file_cannot_claim_that_the_gpu_is_missing(statement: str, tmp_path: Path) -> None:
     part = judged(tmp_path, HEAD + f"\ndef gelu(x, y):\n    {statement}\n", ["gelu"], ("random",))["gelu"]
     assert part.verdict == "crash", words(part)
 
@@ -214,7 +214,7 @@ def test_outputs_of_different_shapes_may_be_wrong_on_different_inputs(tmp_path: 
 
 
 @by_interpreter
-def test_no_command_is_advised_that_a_kernel_on_a_gpu_cannot_take(tmp_path: Path) -> None:
+def test_messages_advise_no_command_that_is_refused_for_gpu_kernels(tmp_path: Path) -> None:
     mutation = Mutation("NaN", "gelu", (("    y = x / (", "    y = float('nan') * x / ("),))
     part = judged(tmp_path, edited(MASTER, mutation, known), ["gelu"], ("random", "ragged"))["gelu"]
     assert part.verdict == "wrong" and "NaN" in words(part) and "--sanitize" not in words(part)
@@ -392,7 +392,7 @@ def gelu(x, y):
     size = triton.next_power_of_2(x.shape[1])
     kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
 """
-#: A kernel that loads an index from outside of a tensor. The integer that such a load gives makes every result wrong.
+#: A kernel that loads an index from outside of a tensor. It gets an integer that makes every result wrong.
 INDICES = with_edits(
     ("def kernel(x, y, ", "def kernel(x, y, indices, "),
     ("    inside =", "    k = tl.load(indices + column)\n    inside ="),

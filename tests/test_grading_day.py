@@ -211,7 +211,7 @@ def test_a_student_named_lock_is_known_by_the_id_that_the_reports_use(acting: Cl
     assert len(no_such_submission("x" * 1_000_000, ["x" * 40] * 300)) < 200
 
 
-#: Code that makes the judge's disk full when it unpacks a compressed tar.
+#: Code that simulates a full disk while the judge unpacks a compressed tar.
 FULL_DISK = """
 from types import SimpleNamespace
 from grader.submission.archive import opening

@@ -64,7 +64,7 @@ def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None
 
 
 def test_the_commit_note_counts_before_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handout may lie in a student's own git repository, so the kit prefers the handout's note to that commit."""
+    """A handout may be in a student's git repository. So the kit prefers the commit in its own note to git's commit."""
     monkeypatch.setattr(version, "ROOT", tmp_path)
     assert version.commit.__wrapped__() == ""
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)

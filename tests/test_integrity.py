@@ -55,7 +55,7 @@ def test_symbols_that_can_replace_a_students_work_have_a_category(versioned: boo
 
 
 def test_names_are_read_as_the_compiler_wrote_them() -> None:
-    """If the demangler c++filt is installed, compare names with its names for symbols of torch's own library."""
+    """If the demangler c++filt is installed, it must give the same names for symbols of torch's own library."""
     assert symbols.qualified_name("_ZNK2at10TensorBase8data_ptrIfEEPT_v") == "at::TensorBase::data_ptr"
     assert symbols.qualified_name("_ZN3fooIN1a1bEJLi3EfEE3barEv") == "foo::bar"
     assert symbols.qualified_name("_Znwm") == symbols.qualified_name("_ZN" + "7" * 5000) == ""
@@ -313,7 +313,7 @@ def digest_of(output: Array) -> str | None:
 
 def test_outputs_have_a_digest_unless_different_bugs_give_them() -> None:
     a = np.arange(24, dtype=np.float32).reshape(4, 6) / 4
-    # Digests that were recorded when outputs were torch's tensors.
+    # Result files of earlier versions have this digest for the same output.
     digest = "766b47b71a2cbb3699dbea49fb1211da6fc3f9fcb633f7ba7b3ed2075bfe69d6"
     assert digest_of(a) == digest_of(a.T.copy().T) == digest
     others = [a.reshape(6, 4), a + 1e-6, a.astype(np.float64), -a]

@@ -53,7 +53,7 @@ def steady(ms: float, wall_per_cpu: float = 1.0) -> Sample:
 
 
 def rounds_of(ratios: Sequence[float], ms: float = 100.0) -> list[Round]:
-    """Return rounds without noise in which student and reference have exactly these ratios."""
+    """Return one round without noise for each ratio of the student's time to the reference's."""
     return [Round((steady(ms), steady(ms)), (steady(ms * r), steady(ms * r))) for r in ratios]
 
 
@@ -353,7 +353,7 @@ def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
         assert verdict is None or (timing.verdict, timing.flags) == (verdict, flags), (ratio, policy)
 
 
-def test_a_source_that_ends_is_refused() -> None:
+def test_rounds_that_end_without_a_verdict_are_refused() -> None:
     refused("after 5 rounds", sequential, rounds_of([1.5] * 5), CPU, of=ValueError)
     refused("without a round", judge, [], CPU, of=ValueError)
 

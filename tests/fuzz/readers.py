@@ -419,7 +419,7 @@ def framed(header: object, payload: bytes = b"") -> bytes:
 
 
 def deep(header: dict[str, object]) -> dict[str, object]:
-    """Return the header with each value but the status replaced by a list, nested as deep as the JSON reader allows."""
+    """Return the header. Except for "status", each value becomes a list, nested as deep as the JSON reader allows."""
     nested = json.loads("[" * 800 + "0" + "]" * 800)
     return {**dict.fromkeys(header, nested), "status": header["status"]}
 

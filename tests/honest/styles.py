@@ -26,8 +26,8 @@ class Style:
     row: Literal["index", "copied", "local"] = "index"
     #: Part 2's loops over tiles: `kij` sweeps all output tiles for each tile of the summed index.
     tiles: Literal["ijk", "jik", "kij"] = "ijk"
-    side: int = 16
-    bounds: Literal["before", "condition"] = "before"
+    side: int = 16  # of a tile
+    bounds: Literal["before", "condition"] = "before"  # where loops over a tile get their ends
     #: Pragmas above all headers. They affect the headers and the kernels.
     options: str = ""
 

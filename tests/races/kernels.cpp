@@ -330,7 +330,7 @@ BEGIN
     }
 END
 
-// Threads are used only from a size on: with fewer rows there is no race.
+// The last loop has several threads only if N > 40: with fewer rows there is no race.
 KERNEL(fromFortyRows)
 BEGIN
     float largest = 0.0f;

@@ -75,8 +75,8 @@ static std::string first_line(const c10::Error &error) {
 
 using Body = void (*)(std::ostream &, Tensors &);
 
-// Print a line with the text that `body` prints, or with the class of its exception. Not a template, because compiling
-// it for each line took most of the time.
+// Print a line with the text that `body` prints, or with the class of its exception. A template would be compiled for
+// each line, which would take most of the time.
 static void line_of(const char *kind, const char *text, Body body) {
     std::ostringstream said;
     try {

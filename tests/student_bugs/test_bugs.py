@@ -3,7 +3,7 @@
 The bugs are typical of students, in files that are otherwise right. They were not used when the suspects were written:
 suspects are tested in tests/wrong, labs/*/known and tests/races. A bug is a set of edits of the master source, or of a
 file in the published style (tests/honest/styles.py). A mark in an edit shows the line of the mistake. If a
-statement is missing, the mark stands on the loop where the statement belongs. Marks are removed before compiling.
+statement is missing, the mark is on the loop where the statement belongs. Marks are removed before compiling.
 """
 
 import re
@@ -284,7 +284,7 @@ BUGS: tuple[Bug, ...] = (*REPAIRED, *NAIVE, *BLOCKED, *FUSED, *FLASH, *ACCESSORS
 
 ADDR2LINE = shutil.which("addr2line") is not None
 WATCHED = race.has_thread_sanitizer(toolchain())
-#: Words for an access outside of an array, one to freed memory, and a division by zero.
+#: Words of messages about an access outside of an array or to freed memory, or about a division by zero.
 OUTSIDE = ("out of range", "beyond", "before an array", "freed", "out of bounds", "division by zero")
 #: N is larger than 512, the size of a bug's array, and N * N does not fit into a short.
 SHAPE = {"N": 600, "Br": 64, "Bc": 64}

@@ -40,8 +40,7 @@ FLASHED = [
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
-#: Statements that need the row's index in the matrix, not its index in the tile. (Li has one element for each row of
-#: the tile.)
+#: Statements that need the row's index in the matrix, not in the tile. (Li has one element for each row of a tile.)
 LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
 O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))
@@ -85,8 +84,7 @@ FLASHED += [
         (J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"), says="rounds down"),
 ]  # fmt: skip
 
-#: The loops in the other order: for each block of queries all blocks of keys, then a division by the sum. The words
-#: RESET_ALL to RESET_KEYS are places at which a kernel may set its sums Oi and Li to zero; RESET_ROWS is the right one.
+#: For each block of queries all blocks of keys, then a division. Oi and Li may be cleared at any of the RESET words.
 ROWS_OUTER_BODY = """
     RESET_ALL
     for (int b = 0; b < B; b++) {
