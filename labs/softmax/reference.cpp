@@ -5,54 +5,37 @@
 #include <algorithm>
 #include <cmath>
 
-torch::Tensor naiveSoftmax(torch::Tensor XTensor, int R, int C) {
+// Returns a matrix like X. row(x, o) writes its row o from the row x of X.
+template <class Row>
+static torch::Tensor eachRow(torch::Tensor XTensor, int R, int C, Row row) {
     torch::Tensor OTensor = at::zeros({R, C}, at::kFloat);
     const float *X = XTensor.data_ptr<float>();
     float *O = OTensor.data_ptr<float>();
-    for (int i = 0; i < R; i++) {
-        const float *x = X + (size_t)i * C;
-        float *o = O + (size_t)i * C;
+    for (int i = 0; i < R; i++) row(X + (size_t)i * C, O + (size_t)i * C);
+    return OTensor;
+}
+
+torch::Tensor naiveSoftmax(torch::Tensor X, int R, int C) {
+    return eachRow(X, R, C, [C](const float *x, float *o) {
         float sum = 0.0f;
-        for (int j = 0; j < C; j++) {
-            sum += std::exp(x[j]);
-        }
-        for (int j = 0; j < C; j++) {
-            o[j] = std::exp(x[j]) / sum;
-        }
-    }
-    return OTensor;
+        for (int j = 0; j < C; j++) sum += std::exp(x[j]);
+        for (int j = 0; j < C; j++) o[j] = std::exp(x[j]) / sum;
+    });
 }
 
-torch::Tensor safeSoftmax(torch::Tensor XTensor, int R, int C) {
-    torch::Tensor OTensor = at::zeros({R, C}, at::kFloat);
-    const float *X = XTensor.data_ptr<float>();
-    float *O = OTensor.data_ptr<float>();
-    for (int i = 0; i < R; i++) {
-        const float *x = X + (size_t)i * C;
-        float *o = O + (size_t)i * C;
+torch::Tensor safeSoftmax(torch::Tensor X, int R, int C) {
+    return eachRow(X, R, C, [C](const float *x, float *o) {
         float most = -INFINITY;
-        for (int j = 0; j < C; j++) {
-            most = std::max(most, x[j]);
-        }
+        for (int j = 0; j < C; j++) most = std::max(most, x[j]);
         double sum = 0.0;
-        for (int j = 0; j < C; j++) {
-            sum += std::exp(x[j] - most);
-        }
+        for (int j = 0; j < C; j++) sum += std::exp(x[j] - most);
         const float total = (float)sum;
-        for (int j = 0; j < C; j++) {
-            o[j] = std::exp(x[j] - most) / total;
-        }
-    }
-    return OTensor;
+        for (int j = 0; j < C; j++) o[j] = std::exp(x[j] - most) / total;
+    });
 }
 
-torch::Tensor onlineSoftmax(torch::Tensor XTensor, int R, int C) {
-    torch::Tensor OTensor = at::zeros({R, C}, at::kFloat);
-    const float *X = XTensor.data_ptr<float>();
-    float *O = OTensor.data_ptr<float>();
-    for (int i = 0; i < R; i++) {
-        const float *x = X + (size_t)i * C;
-        float *o = O + (size_t)i * C;
+torch::Tensor onlineSoftmax(torch::Tensor X, int R, int C) {
+    return eachRow(X, R, C, [C](const float *x, float *o) {
         float most = -INFINITY;
         double sum = 0.0;
         for (int j = 0; j < C; j++) {
@@ -62,11 +45,8 @@ torch::Tensor onlineSoftmax(torch::Tensor XTensor, int R, int C) {
             most = now;
         }
         const float total = (float)sum;
-        for (int j = 0; j < C; j++) {
-            o[j] = std::exp(x[j] - most) / total;
-        }
-    }
-    return OTensor;
+        for (int j = 0; j < C; j++) o[j] = std::exp(x[j] - most) / total;
+    });
 }
 
 void mergeSoftmax(torch::Tensor m1Tensor, torch::Tensor l1Tensor, torch::Tensor o1Tensor, torch::Tensor m2Tensor,
