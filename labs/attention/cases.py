@@ -52,11 +52,6 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
     return {name: np.ascontiguousarray(value) for name, value in made.items()}
 
 
-def describe(distribution: str) -> str:
-    """Return one line that describes a distribution: the first line of the docstring of the function that makes it."""
-    return (DISTRIBUTIONS[distribution].__doc__ or "").strip().splitlines()[0]
-
-
 def _ramp(shape: Shape, draws: Draws) -> Inputs:
     """The published ramp: in every head, numbers rise by the same small steps over rows and columns.
 

@@ -30,8 +30,16 @@ if TYPE_CHECKING:
     from grader.explain.oracle import Oracle
     from grader.runner.session import Session
 
-#: The other kernels, usually from slowest to fastest. Each name is a field of `Standing`.
-RUNGS = ("naive", "reference", "rows", "plain", "pytorch", "expert")
+#: The other kernels, usually from slowest to fastest, with their printed names. Each key is a field of `Standing`.
+WORDS = {
+    "naive": "naive",
+    "reference": "reference",
+    "rows": "fused, V row by row",
+    "plain": "plain best C++",
+    "pytorch": "PyTorch",
+    "expert": "expert",
+}
+RUNGS = tuple(WORDS)
 #: Function of the rung "rows": part 3's reference with its last two loops exchanged, so that it reads V row by row.
 ROWS = "gpt149_ref_fused_rows"
 ROUNDS = 5
@@ -240,19 +248,6 @@ def _answer(session: Session, request: Any) -> Any:
     if answer.status != "ok" or answer.output is None:
         raise KitError(f"{request.function} failed ({answer.status}): {answer.message or answer.signal_name}")
     return answer
-
-
-# ----
-
-#: Names of the rungs in a printed line.
-WORDS = {
-    "naive": "naive",
-    "reference": "reference",
-    "rows": "fused, V row by row",
-    "plain": "plain best C++",
-    "pytorch": "PyTorch",
-    "expert": "expert",
-}
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:

@@ -505,4 +505,3 @@ ORACLES: dict[str, Oracle] = {
     "flash_forward": FlashForward(),
     "flash_backward": FlashBackward(),
 }
-__all__: Sequence[str] = ["ORACLES", "Flash", "Gelu", "Matmul", "Softmax"]

@@ -36,7 +36,7 @@ from grader.explain.relations import (
 from grader.explain.suspect import Suspect
 
 from . import suspects
-from .scene import Scene, agreement, fitting, scene_of
+from .scene import agreement, fitting, scene_of
 
 #: Terms of the allowed relative error, in units of the roundoff. STEPS does not depend on the input. PER_ROOT, times
 #: sqrt(C), is for a sum of C terms that does not lose small terms.
@@ -254,5 +254,3 @@ ORACLES: dict[str, Oracle] = {
     "online": Rows(suspects.ONLINE, keeps_tail=True),
     "merge": Merge(),
 }
-
-__all__ = ["ORACLES", "Scene", "merged", "softmax"]

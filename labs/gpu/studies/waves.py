@@ -23,7 +23,6 @@ from grader.study.table import Table
 
 from .asking import about, measured
 
-TILE = (128, 256)
 INNER = 4096
 SIDES = tuple(range(1024, 5633, 128))
 

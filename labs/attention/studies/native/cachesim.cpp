@@ -65,11 +65,8 @@ void mix(const Matrix &P, int i, const Matrix &V, int k, int from, int to) {
   }
 }
 
-void softmax_row(const Matrix &S, int row, int columns) {
-  for (int j = 0; j < columns; j++) {
-    S.read(row, j);
-    S.write(row, j);
-  }
+// S[row][j] = f(S[row][j]) for all j.
+void change_row(const Matrix &S, int row, int columns) {
   for (int j = 0; j < columns; j++) {
     S.read(row, j);
     S.write(row, j);
@@ -92,7 +89,8 @@ void scores_naive(const Memory &m, const Shape &s) {
 }
 
 void softmax(const Memory &m, const Shape &s) {
-  for (int i = 0; i < s.N; i++) softmax_row(m.S, i, s.N);
+  for (int i = 0; i < s.N; i++)
+    for (int pass = 0; pass < 2; pass++) change_row(m.S, i, s.N);
 }
 
 void part1(const Memory &m, const Shape &s) {
@@ -156,16 +154,14 @@ void part2_rewritten(const Memory &m, const Shape &s) {
 
 // ---- part 3, with one thread
 
-void part3(const Memory &m, const Shape &s) {
+void fused(const Memory &m, const Shape &s, bool all) {
   for (int i = 0; i < s.N; i++) {
     for (int j = 0; j < s.N; j++) {
       dot(m.Q, i, m.K, j, 0, s.d);
       m.row.write(0, j);
     }
-    for (int j = 0; j < s.N; j++) {
-      m.row.read(0, j);
-      m.row.write(0, j);
-    }
+    if (!all) continue;
+    change_row(m.row, 0, s.N);
     for (int j = 0; j < s.N; j++) {
       m.row.read(0, j);
       add_row(m.O, i, m.V, j, s.d);
@@ -173,13 +169,8 @@ void part3(const Memory &m, const Shape &s) {
   }
 }
 
-void scores_fused(const Memory &m, const Shape &s) {
-  for (int i = 0; i < s.N; i++)
-    for (int j = 0; j < s.N; j++) {
-      dot(m.Q, i, m.K, j, 0, s.d);
-      m.row.write(0, j);
-    }
-}
+void part3(const Memory &m, const Shape &s) { fused(m, s, true); }
+void scores_fused(const Memory &m, const Shape &s) { fused(m, s, false); }
 
 // ---- part 4. Row 0 of the matrix `sums` is L. Row 1 is Li, Lij and Lnew.
 
