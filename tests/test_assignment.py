@@ -16,8 +16,10 @@ from grader.assignment.expressions import evaluate_int
 from grader.assignment.inputs import drawn
 from grader.assignment.labs import Lab
 from grader.assignment.loading import SCHEMA, load
+from grader.assignment.records import SUFFIXES
 from grader.assignment.rubric import ManualItem, TimeBand
 from grader.backends.native.backend import NativeBackend
+from grader.backends.selection import MAKERS
 from grader.core.arrays import Array, np
 from grader.core.draws import derive
 from grader.judge.marker import Marker
@@ -190,6 +192,15 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
     known = labs.load(labs.find("attention")).oracles
     assert set(known) == set(ORACLES)
     assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
+
+
+def test_every_language_of_kernels_has_a_backend_and_is_documented(tmp_path: Path) -> None:
+    assert list(MAKERS) == list(SUFFIXES)
+    kernels = re.findall(r"```yaml\n# kernels.yaml\n(.*?)```", EXAMPLES.read_text(), re.DOTALL)[0]
+    for language in SUFFIXES:
+        assert f"`{language}`" in FORMAT.read_text()
+        (part,) = load(write(tmp_path, kernels.replace("backend: triton", f"backend: {language}"))).parts
+        assert part.device is not None and part.device.language == language
 
 
 def test_documented_examples_have_every_key_and_are_read(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ class _Reader:
             )
         language = "cpp" if "torch_function" in keys else partkeys.backend(keys) or self.backend
         returns, dims = self.returns(keys["returns"])
-        form = partkeys.FORMS[language]
+        form = partkeys.FORMS.get(language, partkeys.KERNEL)
         outputs = self.outputs(keys["outputs"], form.dtypes) if "outputs" in keys else {}
         nodes = keys["inputs"] if "inputs" in keys else self.top["inputs"]
         inputs = self.tensors(keys["inputs"]) if "inputs" in keys else self.inputs

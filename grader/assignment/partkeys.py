@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from grader.assignment import rubric
-from grader.assignment.records import AutogradForm, Backend, DeviceCall, Language, Output, Part
+from grader.assignment.records import SUFFIXES, AutogradForm, DeviceCall, Output, Part
 from grader.assignment.rubric import Parallel, Races, TimeRule
 from grader.assignment.yamlnode import Keys, Node
 
@@ -21,26 +21,26 @@ INPUT_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
 DTYPES = ("float32", "float64", "int32", "int64")
 
 
-def backend(keys: Mapping[str, Node]) -> Backend | None:
+def backend(keys: Mapping[str, Node]) -> str | None:
     """Return the language of a part's kernels, or the assignment's default language; None if `backend` is not set."""
-    if "backend" not in keys:
-        return None
-    return keys["backend"].choice("backend", get_args(Backend))  # type: ignore[return-value]
+    return keys["backend"].choice("backend", ("cpp", *SUFFIXES)) if "backend" in keys else None
 
 
-def _no_device(keys: Mapping[str, Node], language: Backend, inputs: Mapping[str, Node], *_: object) -> None:
+def _no_device(keys: Mapping[str, Node], language: str, inputs: Mapping[str, Node], *_: object) -> None:
     """Raise UsageError for GPU properties of a part in C++."""
     for key in ("autograd", "library_operators"):
         if key in keys:
             raise keys[key].fail(f"'{key}' is for parts whose backend is triton")
     for node in inputs.values():
         if node.is_mapping():
-            raise node.fail("'dtype' and 'timed' of an input are for parts whose backend is triton or cuda")
+            raise node.fail(
+                f"'dtype' and 'timed' of an input are for parts whose backend is {' or '.join(SUFFIXES)}"
+            )
 
 
 def _cuda_call(
     keys: Mapping[str, Node],
-    language: Language,
+    language: str,
     inputs: Mapping[str, Node],
     arguments: tuple[str, ...],
     outputs: Mapping[str, Output],
@@ -55,7 +55,7 @@ def _cuda_call(
 
 def _device_call(
     keys: Mapping[str, Node],
-    language: Language,
+    language: str,
     inputs: Mapping[str, Node],
     arguments: tuple[str, ...],
     outputs: Mapping[str, Output],
@@ -119,14 +119,15 @@ class PartForm:
     """Element types of outputs, the default first; "like" is the type of the case's `precision`."""
 
 
-_KERNEL = PartForm(
+KERNEL = PartForm(
     _device_call,
     returns=("nothing", "outputs"),
     needs_outputs=True,
     rule="a kernel for a GPU needs 'outputs', and its 'returns' is nothing or outputs",
     dtypes=("float32", "like", *INPUT_DTYPES[1:]),
 )
-FORMS: Mapping[Backend, PartForm] = {
+#: Forms of parts by language; KERNEL for any other.
+FORMS: Mapping[str, PartForm] = {
     "cpp": PartForm(
         _no_device,
         returns=("tensor", "number", "nothing"),
@@ -134,8 +135,7 @@ FORMS: Mapping[Backend, PartForm] = {
         rule="'returns: outputs' is for kernels for a GPU",
         dtypes=DTYPES,
     ),
-    "triton": _KERNEL,
-    "cuda": replace(_KERNEL, device_call=_cuda_call),
+    "cuda": replace(KERNEL, device_call=_cuda_call),
 }
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 Shape = dict[str, int]
 Returns = Literal["tensor", "number", "nothing", "outputs"]
-Language = Literal["triton", "cuda"]
-Backend = Literal["cpp", Language]
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,13 @@ class Output:
     """An element type; "like" is the type of the case's `precision`."""
 
 
-#: File suffixes of GPU kernels, by language.
-SUFFIXES: Mapping[Language, str] = {"triton": ".py", "cuda": ".cu"}
+#: Values of the YAML key `backend` besides "cpp", with the suffixes of their files. `backends.selection.MAKERS` has the
+#: same keys.
+SUFFIXES: Mapping[str, str] = {"triton": ".py", "cuda": ".cu"}
 
 
-def file_of(source: str, language: Language) -> str:
-    """Return the name of the file with the parts in a GPU language: `source`, or its stem with another suffix."""
+def file_of(source: str, language: str) -> str:
+    """Return the name of the file with the parts in a language: `source`, or its stem with another suffix."""
     suffix = SUFFIXES[language]
     return source if source.endswith(suffix) else str(PurePath(source).with_suffix(suffix))
 
@@ -74,14 +73,14 @@ class AutogradForm:
 
 @dataclass(frozen=True)
 class DeviceCall:
-    """Further properties of a part whose kernels run on a GPU.
+    """Further properties of a part in another language than C++.
 
     `dtypes` are the inputs' types; for others, the size `precision` gives the type. `ranges` are bounds of the uniform
     numbers of a timed call. `returned` are the outputs that no argument names. `library_operators` are the torch
     operators that the part may call; other operators that compute are flagged. ("any",) allows all except attention.
     """
 
-    language: Language
+    language: str
     dtypes: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     returned: tuple[str, ...] = ()
@@ -133,7 +132,7 @@ class Part:
     """Dimensions of a float32 tensor that the part should not allocate; an allocation is flagged for review."""
     time: TimeRule | None = None
     device: DeviceCall | None = None
-    """Set for a part whose kernels run on a GPU."""
+    """Set for a part in another language than C++, such as kernels for a GPU."""
 
     def lone_case(self, *, hidden: bool) -> Case | None:
         """Return the only case with a weight among the public or (`hidden`) the hidden cases; None for 0 or several."""

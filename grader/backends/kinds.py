@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from grader.assignment.records import SUFFIXES, Language, Part
+from grader.assignment.records import Part
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,19 @@ KERNELS = Kind(
     # In 67 rounds of a class on an H100, no time was more than 1.07 times the median of its kernel.
     early_slow=(2.0, 1.15),
 )
-
-
-KINDS: Mapping[Language, Kind] = dict.fromkeys(SUFFIXES, KERNELS)
-"""Kinds by language, for the languages of the YAML key `backend` except C++."""
+OTHER = CPP_IN_TORCH
+KINDS: Mapping[str, Kind] = {"triton": KERNELS, "cuda": KERNELS}
+"""Kinds by language (YAML key `backend`); OTHER for a language without a row."""
 
 
 def kind_of(part: Part) -> Kind:
     if part.device is not None:
-        return KINDS[part.device.language]
+        return KINDS.get(part.device.language, OTHER)
     return TORCH if part.is_torch else CPP
 
 
 def languages(parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return the languages of the parts with GPU kernels, each once."""
+    """Return the languages of the parts that are not in C++, each once."""
     return tuple(dict.fromkeys(part.device.language for part in parts if part.device is not None))
 
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from grader.assignment.inputs import CaseInputs
 from grader.assignment.records import Assignment, Case, Part
 from grader.assignment.rubric import TimeRule
+from grader.backends import binding, faults
 from grader.backends.faults import Broken, Faulty
-from grader.backends.kinds import Kind
+from grader.backends.kinds import OTHER, Kind
 from grader.backends.records import Build
-from grader.core.results import Diagnosis, Flag, ProfileRow, Timing
+from grader.core.results import Diagnosis, Flag, ProfileRow, Timing, Verdict
 from grader.runner.calls import Call, Request, Round
 from grader.runner.session import Session
 from grader.runner.watch import Evidence
@@ -110,9 +111,9 @@ class TimedPart:
 
 
 class Backend(ABC):
-    """One way to build, start and call the parts of one submission."""
+    """One way to build, start and call the parts of one submission. A subclass needs only `build` and `open`."""
 
-    kind: Kind
+    kind: Kind = OTHER
 
     @abstractmethod
     def build(self, part: Part) -> Build | None:
@@ -125,13 +126,13 @@ class Backend(ABC):
         Raises Faulty if the student's file cannot be started, KitError if the reference cannot.
         """
 
-    @abstractmethod
     def request(self, part: Part, inputs: CaseInputs, *, reference: bool = False) -> Request:
         """Return the request for a call of a part's function (`reference`: of the reference's function)."""
+        return binding.request(part, inputs.shape, inputs, reference=reference)
 
-    @abstractmethod
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         """Return a diagnosis if a part's function cannot be called; None if it can."""
+        return None
 
     def seen(self, part: Part, functions: Mapping[str, str]) -> Collection[str] | None:
         """Return the names of the inputs on which the expected values depend; None for all inputs.
@@ -144,21 +145,21 @@ class Backend(ABC):
         """Return the part with the forward pass of the class whose backward pass `part` is; None for other parts."""
         return None
 
-    @abstractmethod
     def function_in(self, part: Part, source: str) -> Body | None:
         """Return a part's function in the student's source; None if it is not found."""
+        return None
 
-    @abstractmethod
     def measure(self, timed: TimedPart) -> Timing:
         """Time a part against the reference. Raises Faulty if the student's code fails or is wrong."""
+        return timed.decide(timed.on_cores(), timed.rule.clock, timed.budget_s)
 
     def peaks(self, part: Part) -> tuple[int | None, int | None] | None:
         """Return the peak memory of (student, reference) in timed calls, in bytes; None if it was not measured."""
         return None
 
-    @abstractmethod
-    def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
-        """Yield flags for suspicious `evidence` on a part's runners, which may have loaded `builds`."""
+    def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterable[Flag]:
+        """Return flags for suspicious `evidence` on a part's runners, which may have loaded `builds`."""
+        return ()
 
     def time_flags(self, timing: Timing, *, flops: float, threads: int, cores: int) -> Iterable[Flag]:
         """Return flags for impossible times (`integrity.flags.time_flags`); () for parts whose work a GPU does."""
@@ -179,13 +180,17 @@ class Backend(ABC):
         """Return True if the call of this diagnosis may have failed because of other submissions on the machine."""
         return False
 
-    @abstractmethod
     def fault(self, broken: Broken) -> Faulty:
         """Return the verdict and message for a call that returned no output."""
+        call = broken.call
+        verdict: Verdict = "timeout" if call.status == "timeout" else "crash"
+        reason = call.message or call.signal_name or call.status
+        return faults.fault(verdict, call.status, f"{broken.at} failed: {reason}.", broken.hidden)
 
-    @abstractmethod
     def loading_fault(self, session: Session) -> Faulty:
         """Return the verdict and message for a runner that died while loading, or did not load the file."""
+        death = session.death or Call("crash", message=session.load_error or "")
+        return faults.loading_fault(death, "code outside of functions with a", "code outside of functions")
 
     def with_loads_outside(self, part: Part, diagnosis: Diagnosis, lines: Sequence[int]) -> Diagnosis:
         """Return the diagnosis, extended by a note on the source `lines`, which read outside of all tensors."""

@@ -21,7 +21,7 @@ from grader.assignment.records import Assignment, Part, file_of
 from grader.backends.gpu import devicebuild
 from grader.backends.gpu.backend import GpuBackend
 from grader.backends.gpu.host import DeviceHost
-from grader.backends.kinds import KERNELS, Kind, kind_of
+from grader.backends.kinds import kind_of, languages
 from grader.backends.native import nativebuild
 from grader.backends.native.backend import NativeBackend
 from grader.backends.native.nativehost import NativeHost
@@ -55,15 +55,24 @@ class BuildSettings(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """Builds of one C++ file. `judged` is the build that is judged; `native` is True if it is a native program.
+    """Builds of one file. `judged` is the build that is judged; `native` is True if it is a native program.
 
-    `with_torch` builds the object for a process with torch, once. `flags` are about the file as a whole.
+    `with_torch` builds the object for a process with torch, once. `flags` are about the file as a whole. `other` judges
+    the parts in a file that is not C++.
     """
 
     judged: Build
     with_torch: Callable[[], Build]
     native: bool
     flags: tuple[Flag, ...] = ()
+    other: Backend | None = None
+
+    @classmethod
+    def by(cls, backend: Backend, parts: Sequence[Part]) -> Made:
+        """Return the record for a file that is not C++, whose parts have one build."""
+        judged = backend.build(parts[0])
+        assert judged is not None
+        return cls(judged, lambda: judged, native=False, other=backend)
 
     @classmethod
     def of(cls, build: Build) -> Made:
@@ -77,37 +86,25 @@ class Made:
         return self.of_file(lab, zygote, host)
 
     def of_file(self, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
-        """Return the backend of the C++ file: the native one with a `host`, else the one with torch."""
+        """Return the backend of the file. For C++, it is the native one with a `host`, else the one with torch."""
+        if self.other is not None:
+            return self.other
         if host is None:
             return TorchBackend(self.with_torch, zygote, lab)
         return NativeBackend(self.judged, host, lab)
 
     def confinement(self, sandbox: Sandbox, zygote: Zygote, host: NativeHost | None) -> dict[str, Any]:
         """Return the sandbox of these builds' runners, as `result.json` records it."""
-        found = zygote.sandbox.describe()
+        found = (zygote.sandbox if self.other is None else sandbox).describe()
         return found if host is None else {**found, "applied": list(host.applied)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelsMade(Made):
-    """Builds of GPU kernels; `device` starts their runners."""
-
-    device: DeviceHost
-
-    def backend(self, part: Part, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
-        return GpuBackend(self.device) if kind_of(part).on_card else super().backend(part, lab, zygote, host)
-
-    def confinement(self, sandbox: Sandbox, zygote: Zygote, host: NativeHost | None) -> dict[str, Any]:
-        return sandbox.describe()
 
 
 def make_all(
     assignment: Assignment, source: Path, parts: Sequence[Part], options: BuildSettings, **how: Any
 ) -> Made:
     """Build everything that these parts need; `how` are keywords of `make_kernels`."""
-    for kind, make_kind in MAKERS.items():
-        if any(kind_of(part) == kind for part in parts):
-            return make_kind(assignment, source, parts, options, **how)
+    if others := languages(parts):
+        return MAKERS[others[0]](assignment, source, parts, options, **how)
     return make(assignment, source, options, sandbox=how["sandbox"], on_step=how["on_step"])
 
 
@@ -135,11 +132,11 @@ def make_kernels(
     }
     device = stack.enter_context(DeviceHost(assignment, builds, parts, shape, sandbox, Zygote, timed))
     judged = next((build for build in builds.values() if not build.ok), next(iter(builds.values())))
-    return KernelsMade(replace(judged, object_path=None), lambda: judged, native=False, device=device)
+    return Made(replace(judged, object_path=None), lambda: judged, native=False, other=GpuBackend(device))
 
 
-MAKERS: Mapping[Kind, Callable[..., Made]] = {KERNELS: make_kernels}
-"""Functions that build the kinds of parts other than C++."""
+MAKERS: Mapping[str, Callable[..., Made]] = {"triton": make_kernels, "cuda": make_kernels}
+"""Functions that build files in a language other than C++, with the parameters of `make_kernels`."""
 
 
 def make(
@@ -155,8 +152,10 @@ def make(
 
     Raises UsageError and KitError as `torch.torchbuild.build` does, and UsageError for an assignment of GPU kernels.
     """
-    if any(kind_of(part) in MAKERS for part in assignment.parts):
-        raise UsageError(f"{assignment.id} has GPU kernels, and this command is for C++ files only")
+    if others := languages(assignment.parts):
+        raise UsageError(
+            f"{assignment.id} has kernels in {others[0]}, and this command is for C++ files only"
+        )
     how = {"flags": flags, **_how(assignment, options, sandbox or sandboxes.of_file(source), on_step)}
 
     @functools.cache
@@ -201,7 +200,7 @@ def make_for_device(
         raise UsageError("--sanitize is for C++ only: check GPU kernels by NVIDIA's compute-sanitizer")
     how = _how(assignment, options, sandbox, on_step)
     made: dict[str, Build] = {}
-    for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
+    for language in languages(parts):
         path = source.with_name(file_of(source.name, language))
         if path != source and not path.is_file():
             lacking = (

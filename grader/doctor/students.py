@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.backends.gpu import devicebuild
-from grader.backends.kinds import all_on_card, languages
+from grader.backends.kinds import all_on_card, kind_of, languages
 from grader.backends.native import standin
 from grader.backends.native.compilers import SHIM, contents_of, digest
 from grader.backends.native.toolchain import (
@@ -76,7 +76,7 @@ def _sections(config: Path, with_steadiness: bool) -> Iterator[tuple[str, Iterab
     assignment = load(config)
     host = Host(threads=assignment.defaults.get("threads", 1))
     yield "tools", [*tools.findings(host), *tools.missing(OWN_MODULES, host.has_module)]
-    if wanted := languages(assignment.parts):
+    if wanted := languages(part for part in assignment.parts if kind_of(part).on_card):
         yield "kernels on a GPU", _on_a_card(host, wanted)
     yield "times", timing.findings(host)
     if with_steadiness:

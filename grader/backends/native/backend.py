@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grader.assignment.inputs import CaseInputs
 from grader.assignment.labs import Lab
 from grader.assignment.records import Part
 from grader.backends import binding
@@ -14,11 +13,10 @@ from grader.backends.faults import Broken, Faulty
 from grader.backends.kinds import CPP
 from grader.backends.native import crashes
 from grader.backends.native.nativehost import NativeHost, ProgramRefused
-from grader.backends.protocol import Backend, Opening, TimedPart
+from grader.backends.protocol import Backend, Opening
 from grader.backends.records import Build
 from grader.core.results import Diagnosis, Flag, Timing
 from grader.integrity import flags as integrity
-from grader.runner.calls import Request
 from grader.runner.session import Session
 from grader.runner.watch import Evidence
 
@@ -31,9 +29,6 @@ class CppCalls(Backend):
 
     kind = CPP
 
-    def request(self, part: Part, inputs: CaseInputs, *, reference: bool = False) -> Request:
-        return binding.request(part, inputs.shape, inputs, reference=reference)
-
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
         return binding.mismatch(part, session.functions)
 
@@ -41,9 +36,6 @@ class CppCalls(Backend):
         from grader.source import landmarks
 
         return landmarks.function(source, part.function or "")
-
-    def measure(self, timed: TimedPart) -> Timing:
-        return timed.decide(timed.on_cores(), timed.rule.clock, timed.budget_s)
 
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterator[Flag]:
         for each in evidence:
