@@ -349,7 +349,7 @@ MISTAKES = [
     ("per_day: {share: 0.1}", "per_day: 0.1", "per_day should be a mapping"),
     ("per_day: {share: 0.1}", "per_day: {share: 0.1, points: 3}", "either 'share' (of what was earned) or 'points'"),
     ("per_day: {share: 0.1}", "per_day: {share: 10}", "share should be at most 1"),
-    ("  after_cap: zero\n", "", "cap_days and after_cap (zero or max_penalty) need each other: give both or neither"),
+    ("  after_cap: zero\n", "", "give both cap_days and after_cap, or neither: after cap_days days"),
     ("after_cap: zero", "after_cap: 0", "after_cap should be one of zero, max_penalty"),
     ("cap_days: 3", "cap_days: 0", "cap_days should be a whole number of at least 1"),
     # YAML itself

@@ -379,13 +379,16 @@ void kernel(float *S, float *O, int Bc, int N, int d) {
 
 
 def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
-    lines = {"updates": 14, "row_sums": 10, "minus_maximum": 9, "quotients": 4, "bytes": 15, "loops": 5}
+    lines = {"updates": 14, "minus_maximum": 9, "quotients": 4, "bytes": 15, "loops": 5}
     for clue, line in lines.items():
         assert [place for place, _ in shown(UPDATES, "part4", [clue])] == [line], clue
     assert numbers(body(UPDATES).around_row_sums("Bc")) == numbers(body(UPDATES).summing()) == [7]
     assert not body(UPDATES).leaves()
     assert numbers(body(UPDATES.replace("memcpy(S, O, Bc * d);", "return;")).leaves()) == [15]
-    assert numbers(body(UPDATES).divisors()) == [6, 10, 13], "the constant T is no sum"
+    assert [place for place, _ in shown(UPDATES, "part4", ["sums"])] == [6, 10, 13], (
+        "the constant T is no sum"
+    )
+    assert numbers(body(UPDATES).row_sums()) == [10]
     assert body(UPDATES).zeroes_divisor()
     reset_above = UPDATES.replace("float total = 0, ", "").replace(
         "    const int head", "float total = 0;  const int head"
@@ -787,7 +790,7 @@ def test_a_right_kernel_with_threads_is_watched_for_races(
     options = Options(timing=how.get("timing", True), second_look=how.get("second_look", False))
     kernel = landmarks.function(f"void kernel(int N) {{\n{pragma}\nf(N);\n}}\n", "kernel")
     judge: Any = SimpleNamespace(
-        bench=SimpleNamespace(options=options, watched=lambda part: found, command="gpt149"),
+        bench=SimpleNamespace(options=options, watched=lambda part: found, command="gpt149", noted=set()),
         marker=SimpleNamespace(body=kernel),
         part=SimpleNamespace(id="p", time=SimpleNamespace(races=how.get("races", "review"))),
         results=SimpleNamespace(shares_work=how.get("shares_work", False)),
@@ -921,6 +924,12 @@ def test_exponents_get_the_opposite_difference_and_no_sum() -> None:
     assert (2, "a + in place of a -") not in words
 
 
+def test_no_names_are_exchanged_around_a_condition() -> None:
+    """Other edits put brackets around the condition, which would overlap."""
+    code = "void kernel(torch::Tensor Q, int N, int d) {\nint a = N < 4 ? 1 : N;\nint b = d < 4 ? 1 : d;\n}"
+    assert not [each for each in edits.candidates(code, ["kernel"]) if each.declared]
+
+
 def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
     closer: Any = SimpleNamespace(source=Path("module.cpp"), body=body(SOURCE))
     values, lines = "Expected 1, got 2.", ["  module.cpp:7: s = 1;"]
@@ -951,9 +960,10 @@ def test_edits_are_tried_on_few_numbers(smallest: dict[str, int], least: tuple[i
 
     wrong = [next(case for case in part.cases if case.shape.get("N") == case.shape.get("Bc") == 131)]
     search: Any = repair._Search(SimpleNamespace(call=called))  # type: ignore[arg-type]
-    (case,) = repair._tiny(kernel, search, wrong, {"B": 1, "H": 1, "d": 1, **smallest}, 9)
-    sizes = tuple(case.shape[name] for name in "BHNd")
-    assert sizes == least or (least is None and repair._outputs(kernel, case) < 1000)
+    sizes = {"B": 1, "H": 1, "d": 1, **smallest}
+    (case,) = repair._tiny(kernel, search, wrong, sizes, 9, lambda: list(repair._further(kernel, wrong)))
+    tried = tuple(case.shape[name] for name in "BHNd")
+    assert tried == least or (least is None and repair._outputs(kernel, case) < 1000)
 
 
 TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {

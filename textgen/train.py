@@ -200,7 +200,7 @@ def sample(model: GPT, material: Material, length: int = 24) -> str:
 
 
 def save(folder: Path, recipe: Training, model: GPT, material: Material, facts: dict[str, Any]) -> None:
-    """Write the model as plays.safetensors, in float16 and with `facts` in its metadata, and plays.tiktoken."""
+    """Write the model in float16 to plays.safetensors, with `facts` as metadata, and its tokens to plays.tiktoken."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plays.tiktoken").write_bytes(tokenizer.rank_lines(material.words.tokens))
     metadata = {
@@ -224,14 +224,17 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the results")
     parser.add_argument(
-        "--corpus", type=Path, metavar="FILE", help="UTF-8 text to train on (default: generated plays)"
+        "--corpus",
+        type=Path,
+        metavar="FILE",
+        help="UTF-8 text to train on (default: scenes of theatre plays that textgen generates)",
     )
     for name, kind, what in (
         ("steps", int, "optimizer steps"), ("seed", int, "seed of corpus, first weights and batches"),
         ("batch", int, "pieces of text in a step"), ("matrix-rate", float, "Muon's learning rate"),
         ("other-rate", float, "AdamW's learning rate"), ("weight-decay", float, "weight decay of all matrices"),
         ("vocab-size", int, "tokens, including the 256 bytes"),
-        ("corpus-chars", int, "characters of plays"), ("n-layer", int, "layers"), ("n-head", int, "heads"),
+        ("corpus-chars", int, "characters of the generated text"), ("n-layer", int, "layers"), ("n-head", int, "heads"),
         ("n-embd", int, "channels"), ("block-size", int, "tokens of context"),
     ):  # fmt: skip
         default = getattr(Training, name.replace("-", "_"))

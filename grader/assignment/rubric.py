@@ -134,7 +134,10 @@ def read_late(node: Node) -> LateRule:
         raise keys["per_day"].fail("per_day takes either 'share' (of what was earned) or 'points'")
     if ("cap_days" in keys) != ("after_cap" in keys):
         given = keys.get("cap_days") or keys["after_cap"]
-        raise given.fail("cap_days and after_cap (zero or max_penalty) need each other: give both or neither")
+        raise given.fail(
+            "give both cap_days and after_cap, or neither: after cap_days days, a hand-in gets no points (after_cap: "
+            "zero), or loses no more points (after_cap: max_penalty)"
+        )
     return LateRule(
         due=keys["due"].moment("due") if "due" in keys else None,
         grace_s=60.0 * keys["grace_minutes"].number("grace_minutes", 0, 527_040)

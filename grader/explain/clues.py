@@ -28,11 +28,9 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "same_ends": ("another loop has the same end", Body.same_ends),
     "steps": ("a loop in steps", Body.steps),
     "exponentials": ("exp() is taken", lambda body: body.find(r"\bexp[2f]?\s*\(")),
-    "sums": ("a sum", Body.sums),
-    "row_sums": ("a sum", Body.row_sums),
+    "sums": ("a sum", lambda body: body.divisors() or body.row_sums() or body.sums()),
     "summing": ("the loop of a sum", Body.summing),
     "updates": ("a product plus another value, or *=", Body.updates),
-    "divisor": ("a sum", lambda body: body.divisors() or body.sums()),
     "divide": ("a division", Body.divisions),
     "casts": (
         "converted to an integer or to half precision",

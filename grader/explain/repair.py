@@ -10,9 +10,10 @@ All limits count tries or CPU time: on a busy machine the search takes longer an
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -113,9 +114,9 @@ def _found(
     wrong = [case for case in reversed(cases) if not search.is_right(case, 0, fresh=True)][::-1]
     if not wrong:
         return {}, 0
-    tiny = _tiny(judged.kernel, search, wrong, smallest, len(numbered) + 1)
-    wrong = [*tiny, *wrong]
-    cases = [*wrong, *(case for case in cases if case not in wrong)]
+    drawn = functools.cache(lambda: list(_further(judged.kernel, wrong)))
+    tiny = _tiny(judged.kernel, search, wrong, smallest, len(numbered) + 1, drawn)
+    cases = [*tiny, *wrong, *(case for case in cases if case not in wrong)]
     numbers = {edit: number for number, edit in enumerate(numbered, 1)}
     found, further = dict[int, Edit](), list[Case]()
     is_tiny = _outputs(judged.kernel, cases[0]) <= TINY
@@ -127,7 +128,7 @@ def _found(
         if edit.line in found or not search.is_right(cases[0], number, cpu_s=TINY_S if is_tiny else SMALL_S):
             continue
         if search.all_right(cases, number):
-            further = further or search.by_rightness(_further(judged.kernel, wrong))[:MOST_FURTHER]
+            further = further or search.by_rightness(drawn())[:MOST_FURTHER]
             if search.all_right(further, number):
                 found[edit.line] = edit
     return found, len(cases) + len(further)
@@ -139,18 +140,20 @@ def _tiny(
     wrong: Sequence[Case],
     smallest: Mapping[str, int] | None,
     unused: int,
+    drawn: Callable[[], Sequence[Case]],
 ) -> list[Case]:
     """Return [a wrong input of few elements], with which every edit is tried first; [] if none is found.
 
-    It has the `smallest` sizes that fail, unless these fail only with other values. No edit has the number `unused`. If
-    the first tensor is a single number, which has no room for an edit's number, the call returns None.
+    It has the `smallest` sizes that fail, unless these fail only with other values: then it is an input of `drawn`. No
+    edit has the number `unused`. If the first tensor is a single number, which has no room for an edit's number, the
+    call returns None.
     """
     if smallest and wrong:
         case = replace(wrong[0], shape={**wrong[0].shape, **smallest})
         run = search.built.call(case, unused, fresh=True)
         if run is not None and not run.is_right:
             return [case]
-    others = sorted(_further(kernel, wrong), key=partial(_outputs, kernel))
+    others = sorted(drawn(), key=partial(_outputs, kernel))
     return next(([case] for case in others if not search.is_right(case, 0)), [])
 
 

@@ -102,6 +102,8 @@ class Bench:
     """The student's runners. The list is cleared when a runner starts after all others have ended."""
     helpers: dict[str, bool] = field(default_factory=dict)
     """Judged parts whose functions other parts may call, by id: True if the part is wrong or its call failed."""
+    noted: set[str] = field(default_factory=set)
+    """Codes of the flags that are given for the first part only, because they concern all parts."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Time that the calls of each part may use and have used, by the part's id."""
 

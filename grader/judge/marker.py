@@ -256,12 +256,11 @@ class Marker:
         """The student's source, a bundle if it has several files; "" if it cannot be read."""
         try:
             whole = pythontree.whole(self.bench.source)
-            is_bundle = bool(filebundle.split(whole))
-            return (
-                whole.decode(errors="replace") if is_bundle else self.bench.source.read_text(errors="replace")
-            )
-        except (OSError, UsageError):
+        except UsageError:
             return ""
+        text = whole.decode(errors="replace")
+        # The sizes in a bundle count all bytes, so its line ends stay as they are.
+        return text if filebundle.split(whole) else text.replace("\r\n", "\n").replace("\r", "\n")
 
     def overwritten(self, run: CaseRun) -> Diagnosis | None:
         """Return a diagnosis if the call changed an input that is not an output; else None."""

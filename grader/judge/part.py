@@ -322,9 +322,11 @@ class PartJudge:
             return
         if options.second_look and not options.timing:
             # The command `race` knows only timed parts.
-            if rule is not None:
+            if rule is not None and "races_unseen" not in self.bench.noted:
+                words = "without times no part is watched for data races"
                 command = f"{self.bench.command} race {self.part.id}"
-                self.flags.append(Flag("races_unseen", f"not watched for data races: `{command}` watches it"))
+                self.flags.append(Flag("races_unseen", f"{words}: `{command}` watches this one"))
+                self.bench.noted.add("races_unseen")
             return
         found = explanation_errors.attempt(lambda: self.bench.watched(self.part), None)
         if found is None:

@@ -473,8 +473,9 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
             set_ = re.compile(rf"\b{each.name}\s*=(?!=)\s*")
             for name in list(set_.finditer(code, max(begin, each.begin - 200), each.begin))[-1:]:
                 form = WORD.sub("w", code[name.end() : each.begin])
-                alike.setdefault(form, []).append((name.end(), each.begin))
-    alike.pop("w", None)
+                # Edits of a condition before `?` put brackets around the condition alone.
+                if form != "w" and "?" not in form:
+                    alike.setdefault(form, []).append((name.end(), each.begin))
     pairs = [pair for same in alike.values() for pair in islice(combinations(same, 2), MOST_STATED)]
     for spans in pairs:
         texts, scopes = [code[at:last] for at, last in spans], [in_scope(known, at) for at, _ in spans]

@@ -299,12 +299,12 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
     if (abs(used - 1) < CLOSE).all():
         return Dissected(
             f"The weights of a row are its exp(score), without division by their sum, {sums[worst]:.4g}",
-            ("divisor", "divide", "call:exp"),
+            ("sums", "divide", "call:exp"),
         )
     return Dissected(
         "The weights of a row have the right proportions: scores and exp() are right, but the row's sum is not "
         f"({shown})",
-        (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "divisor", "divide", "call:exp"),
+        (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "sums", "divide", "call:exp"),
     )
 
 

@@ -45,7 +45,7 @@ from .dissect import diagnose_read, diagnose_write, dissect, flat_offsets
 from .suspects import bounds, fitting
 
 _SCORES, _VALUES = ("input:Q", "input:K"), ("input:V",)
-_SUM = ("divisor", "divide", "call:exp")
+_SUM = ("sums", "divide", "call:exp")
 
 CLUES: Mapping[str, tuple[str, ...]] = {
     "scaled": ("call:sqrt", "call:exp"),
@@ -59,7 +59,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "maximum_only_in_sum": ("call:exp", "divide"),
     "whole_sum": ("whole_sums", "divide"),
     "normalised_twice": ("divide", "stored"),
-    "not_normalised": ("bare", "divisor", "divide", "call:exp"),
+    "not_normalised": ("bare", "sums", "divide", "call:exp"),
     "uniform_softmax": ("call:exp", *_SCORES),
     "negated": ("call:exp", "store"),
     "hard_maximum": ("call:exp",),
@@ -81,19 +81,19 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "channels_missing": ("loops", *_SCORES),
     "remainder_keys": ("cut:N", "loops", "steps"),
     "remainder_channels": ("cut:d", "loops", "steps", *_SCORES),
-    "tile_normalised": ("divide", "divisor", "fills", "loops"),
+    "tile_normalised": ("divide", "sums", "fills", "loops"),
     "tile_end": ("one_short", "?loops", "steps"),
     "first_block_only": ("loops", "steps"),
     "first_block_missing": ("loops", "steps"),
     "last_block_only": ("fills", "steps", "sums"),
     "last_block_sum": ("fills", "steps", "sums"),
     "block_overwritten": ("restarts:d", "zeroed:N", "stored", "store"),
-    "score_overwritten": ("zeroed:d", "into:Q", *_SCORES, "sums"),
+    "score_overwritten": ("zeroed:d", "into:Q", *_SCORES),
     "stale_scores": ("begun:Q", "?bare", "?input:Q", "?input:K", "cleared"),
-    "stale_sum": ("never_begun", "bare", "fills", "divisor", "divide"),
+    "stale_sum": ("never_begun", "bare", "fills", "sums", "divide"),
     "tile_not_cleared": ("steps", "fills", "?input:Q", "?input:K"),
     "key_twice": (*_VALUES, "store", "loops"),
-    "divided_early": ("divide", "divisor"),
+    "divided_early": ("divide", "sums"),
     "columns_copied": ("pointer:V", *_VALUES, "store"),
     "rows_copied": ("pointer:Q", *_SCORES, "store"),
     "stale_value": ("bare", "stored", "fills", "store"),
@@ -119,10 +119,10 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "v_tile_row": ("input:V",),
     "later_operand": _VALUES,
     "k_v_tile_row": ("input:K", "input:V"),
-    "flash_pv_kept": ("text:\\bPV\\b", "sums"),
+    "flash_pv_kept": ("text:\\bPV\\b", "?into:V"),
     "flash_o_twice": ("stored", "store"),
-    "flash_stale_tail": ("around:Bc", "?until:Bc", "?summing", "row_sums", "?loops"),
-    "padded_keys": ("around:Bc", "?until:Bc", "?summing", "row_sums", "?loops"),
+    "flash_stale_tail": ("around:Bc", "?until:Bc", "?summing", "sums", "?loops"),
+    "padded_keys": ("around:Bc", "?until:Bc", "?summing", "sums", "?loops"),
     "not_finite": ("bare", "fresh", "divide", "begun:Q", "skips"),
     "wrong_values": ("bytes", "skips", "stored", "loops", "text:\\bL\\s*\\[", "store", "index"),
     "heads": ("leaves", *_SCORES, *_VALUES, "store"),

@@ -220,7 +220,7 @@ class Operator(Oracle):
         "wrong_values": ("skips", "loops", "store", "index", "?call:exp", "?sums"),
         "maximum_from_zero": ("maxima",),
         "maximum_from_plane": ("maxima",),
-        "sum_not_reset": ("divisor", "divide"),
+        "sum_not_reset": ("sums", "divide"),
         "terms_left_out": ("steps", "loops", "sums"),
         "broadcast_wrong_index": (r"line:\[[^\]]*%[^\]]*\]", "store"),
     }

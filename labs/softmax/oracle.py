@@ -105,7 +105,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "sum_misses_columns": ("loops", "steps", "sums"),
     "maximum_misses_columns": ("loops", "steps", "maximum"),
     "not_finite": ("bare", "fresh", "maximum", "maxima", "divide", "skips"),
-    "not_normalised": ("divisor", "exponentials", "divide", "sums"),
+    "not_normalised": ("sums", "exponentials", "divide"),
     "maximum_start": ("maxima",),
     "maximum_position": ("line:\\bmax_?element\\b|\\bargmax", "maxima"),
     "new_maximum_left_out": ("sums", "line:\\*=.*exp|\\*\\s*\\w*(?:::)?exp"),

@@ -337,12 +337,12 @@ def _keys_of_tile() -> Iterator[Suspect]:
         )
 
     for used, meant, words in (
-        ("k", "v", "K is used in the place of V"),
-        ("v", "k", "V is used in the place of K"),
+        ("k", "v", "K is used in place of V"),
+        ("v", "k", "V is used in place of K"),
     ):
         yield Suspect(
             "later_operand",
-            f"From the second block of keys on {words}; in the first block it is right.",
+            f"In all blocks of keys but the first, {words}.",
             lambda s, used=used, meant=meant: _from_second_block(s, used, meant),
             (f"{used} in place of {meant} from the second block on",),
         )
