@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from grader.assignment.records import Assignment
-from grader.core.results import CaseResult, PartResult, Score, SubmissionResult
+from grader.core.results import PartResult, Score, SubmissionResult
 from grader.report import feedback, student, words
 from grader.report.student import StudentView
 from grader.report.tally import flags_of
@@ -123,19 +123,14 @@ def _hidden_test(part: PartResult) -> dict[str, Any]:
     hidden = [case for case in part.cases if case.hidden]
     failed = [case for case in hidden if not case.ok]
     lines = [f"{len(hidden) - len(failed)} of {len(hidden)} hidden cases right"]
-    lines += [
-        _hidden_line(case) for case in (failed + [case for case in hidden if case.ok])[:MOST_HIDDEN_CASES]
-    ]
+    for case in (failed + [case for case in hidden if case.ok])[:MOST_HIDDEN_CASES]:
+        message = f": {case.diagnosis.message}" if case.diagnosis else ""
+        lines.append(f"{'right' if case.ok else 'WRONG'} {case.name} ({words.shape(case.shape)}){message}")
     if part.diagnosis and part.verdict in ("crash", "timeout"):
         lines.append(part.diagnosis.message)
     right = not failed and part.verdict not in ("crash", "timeout")
     name = f"{part.id}: {HIDDEN_TESTS}"
     return _test(name, "\n".join(lines), passed=right, visibility="hidden")
-
-
-def _hidden_line(case: CaseResult) -> str:
-    message = f": {case.diagnosis.message}" if case.diagnosis else ""
-    return f"{'right' if case.ok else 'WRONG'} {case.name} ({words.shape(case.shape)}){message}"
 
 
 def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:

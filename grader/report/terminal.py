@@ -278,17 +278,22 @@ class Terminal:
         total = math.fsum(float(each) for each in points if each != OPEN)
         of_all = f"{total:g} / {result.max_points:g}" + (", not final" if OPEN in points else "")
         rows.append(("total", "", "", "", "", of_all))
-        widths = [max(len(row[k]) for row in rows) for k in range(6)]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if k < 2 else cell.rjust(width)
-                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
+        lines = ["  ".join(row) for row in padded(rows, range(2, 6))]
         rule = "-" * len(lines[0])
         self.say("\n" + "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]]))
         self.say(load_warning(result))
+
+
+def padded(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[list[str]]:
+    """Return the rows with the cells of each column padded to the same width. `right`: columns aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        [
+            cell.rjust(width) if k in right else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    ]
 
 
 # ---- lines of the original course kit

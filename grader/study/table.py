@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from grader.report.grades_csv import csv_line, safe_text
+from grader.report.terminal import padded
 
 Cell = str | int | float | None
 
@@ -46,7 +47,7 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown, aligned so that it is also readable as plain text, with the caption below."""
-        header, rows = self._padded([_plain(name) for name in self.columns], escape=True)
+        header, *rows = self._padded(_plain)
         right = self._numeric()
         rule = [
             "-" * (len(cell) - 1) + (":" if k in right else "-") if len(cell) > 1 else "-"
@@ -72,23 +73,13 @@ class Table:
         columns = range(len(self.columns))
         return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
 
-    def _padded(self, header: Sequence[str], *, escape: bool = False) -> tuple[list[str], list[list[str]]]:
-        """Return (header, rows) with the cells padded to equal widths. `escape`: escape them for Markdown."""
-        rows = [[_plain(cell) if escape else cell for cell in line] for line in self.cells()]
-        lines = [list(header), *([cell or NOTHING for cell in line] for line in rows)]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(header))]
-        right = self._numeric()
-        padded = [
-            [
-                cell.rjust(width) if k in right else cell.ljust(width)
-                for k, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ]
-            for line in lines
-        ]
-        return padded[0], padded[1:]
+    def _padded(self, escaped: Callable[[str], str] = str) -> list[list[str]]:
+        """Return the header and the rows with the cells padded to equal widths."""
+        lines = [[escaped(cell) or NOTHING for cell in line] for line in self.cells()]
+        return padded([[escaped(name) for name in self.columns], *lines], self._numeric())
 
     def _grid(self) -> list[str]:
-        header, rows = self._padded(self.columns)
+        header, *rows = self._padded()
         return ["  ".join(line).rstrip() for line in [header, ["-" * len(cell) for cell in header], *rows]]
 
 

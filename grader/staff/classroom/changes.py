@@ -18,6 +18,7 @@ from grader.core.places import GRADER_COMMAND
 from grader.core.quantities import shortened
 from grader.core.results import PartResult, SubmissionResult
 from grader.report.grades_csv import csv_line, safe_text
+from grader.report.terminal import padded
 from grader.report.words import number, ratio
 from grader.staff.classroom import byhand, ledger
 from grader.staff.classroom.ledger import Record
@@ -240,13 +241,7 @@ def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_RO
         (one_line(c.submission_id, 48), c.part, _shown(c.before), "->", _shown(c.after), f"{c.by:+g}", c.why)
         for c in found
     ]
-    widths = [max((len(row[k]) for row in rows), default=0) for k in range(6)]
-    text += [
-        "  ".join(
-            [row[k].ljust(widths[k]) if k < 2 else row[k].rjust(widths[k]) for k in range(6)] + [row[6]]
-        ).rstrip()
-        for row in rows[:most]
-    ]
+    text += ["  ".join(row).rstrip() for row in padded(rows, range(2, 6))[:most]]
     if len(rows) > most:
         text.append(f"... {len(rows) - most} more rows")
     for state, other in ((old, new), (new, old)):
