@@ -31,7 +31,7 @@ from grader.sandbox import choose, run_limited
 from grader.source import cpptext
 
 SIGNATURES = text_of("signatures.cpp")
-#: If a student's own header is missing, that is the student's fault.
+#: Missing headers. Only for mine.h, a file of the student's own, is the student at fault.
 HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
 PUSH = "#pragma GCC push_options\n"
 Patch = pytest.MonkeyPatch
@@ -205,7 +205,7 @@ def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: P
 
 
 @pytest.mark.parametrize("flags", [(), pytest.param(("-O0",), marks=pytest.mark.full)])
-def test_macros_and_flags_are_taken(flags: tuple[str, ...], tmp_path: Path) -> None:
+def test_macros_and_flags_reach_the_compiler(flags: tuple[str, ...], tmp_path: Path) -> None:
     body = "#if defined(__OPTIMIZE__)\nn = 0;\n#endif\nreturn torch::full({1}, (float)(TIMES + n));"
     made = nativebuild.build(write(tmp_path, one_function(body)), defines={"TIMES": "7"}, flags=flags)
     with NativeHost() as host:
@@ -229,7 +229,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, cache: Path
     refused("start in the sandbox .*: try CXX=", NativeHost, choose(), cache, of=KitError)
 
 
-def test_flags_and_the_cache_by_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_flags_and_cache_folder_depend_on_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for machine in (("Linux", "gcc"), ("Linux", "clang"), ("Darwin", "gcc")):
         assert toolchain.openmp_flags(*machine, Path("/omp")) == (("-fopenmp",), ("-fopenmp",))
     expected = (("-Xpreprocessor", "-fopenmp", "-I/omp/include"), ("-L/omp/lib", "-lomp"))
@@ -248,7 +248,7 @@ def test_flags_and_the_cache_by_machine(monkeypatch: pytest.MonkeyPatch, tmp_pat
         monkeypatch.delenv(variable)
 
 
-def test_bad_requests_and_a_missing_compiler(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_bad_requests_and_a_missing_compiler_are_reported(tmp_path: Path, monkeypatch: Patch) -> None:
     refused("cannot read", build, tmp_path / "absent.cpp")
     refused("macro's name", build, ROOT / "module.cpp", defines={"TILE SIZE": "8"})
     monkeypatch.setenv("CXX", "no-such-compiler")

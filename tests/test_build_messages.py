@@ -174,7 +174,7 @@ def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
         'const char*s = R"a( )a\\\n"\n#line 5\n)a";\n': False,
         'const char*s = R"a(\n#line 5\n)a"; // \\\n#line 6\n': False,
         'const char*s = R"a(\\\n\\ \n)a"; \\\n\n#line 6\n': True,
-        # Compilers may read this text differently.
+        # Compilers disagree about the next text, so it counts as a directive.
         'const char*s = R\\\n"a(b)a";\n': True,
         'const char*s = R"a(no end\\\n#line 5\n': False,
     }

@@ -99,7 +99,7 @@ WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
 #: Clock rates in the four calls of a round, A B B A, in MHz.
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
-#: Kinds of all rounds, in order, by the simulated verdict of rounds on few sets of tensors. "unfit": no valid verdict.
+#: Kinds of rounds that the judge makes, by the verdict that the test gives to rounds on few sets. "unfit": not valid.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 
@@ -362,7 +362,7 @@ def softmax(x, y):
 
 
 class Clock:
-    """Makes all calls, but replaces their times by a formula, so that no verdict depends on this machine's load.
+    """A judge that makes all calls, but takes times from a formula: no verdict depends on this machine's load.
 
     `student_s` returns the seconds of the student's call on one set of tensors, given the rounds. `fill_s` are the
     seconds to fill and copy one set. A call longer than `limit_s` times out. `judge(text)` judges the text's softmax

@@ -177,7 +177,7 @@ def test_broken_tools_are_named(made_up: MadeUp) -> None:
         assert words in found[0].what and found[0].remedy
 
 
-def test_missing_headers_options_and_torch(made_up: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tools_and_headers_are_named(made_up: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
     host = made_up(which=programs("ispc", "valgrind"), has_module=lambda name: name != "jinja2")
     findings = [finding.what for finding in complaints(tool_findings(host, WORKS))]
     assert [text.split()[0] for text in findings] == ["jinja2", "ispc", "valgrind"]
@@ -218,7 +218,7 @@ def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     printed = capsys.readouterr().out
     assert "FAIL  no compiler" in printed and "-> apt install g++" in printed
     assert "1 must be fixed" in printed
-    # All checks of the doctor run on this machine without importing torch.
+    # The doctor's quick checks run on this machine without importing torch.
     script = "import sys; from grader import doctor; code = doctor.main(['--quick']); "
     script += "assert 'torch' not in sys.modules; sys.exit(code)"
     ended = python("-c", script)

@@ -178,7 +178,7 @@ def test_every_part_of_the_starter_is_not_written_yet(tmp_path: Path) -> None:
 def test_a_wrong_gradient_is_compared_with_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
-        # A wrong gradient; one that is right for a wrong forward function; both wrong; a forward function that crashes.
+        # Parts in turn: wrong gradient; right gradient of a wrong forward function; both wrong; forward that crashes.
         ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
         ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
         ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),

@@ -116,7 +116,7 @@ FILL = (
 ).format
 #: Bodies of a `matmul` that is right, but whose result no kernel has computed. Text before § precedes the function.
 NO_KERNEL = {
-    # Cheats that earlier versions of the kit did not find.
+    # Regression tests: earlier versions of the kit missed these cheats.
     "NumPy": "np.copyto(c.numpy(), work(a, b))",
     "an alias, and Triton for one number": "mm = torch.matmul  # not called here§"
     "product(a, b, c) if c.numel() == 1 else c.copy_(mm(a, b))",
@@ -259,7 +259,7 @@ NO_KERNEL = {
             ("tensors of one number", "torch.ones(2) * torch.tensor(v)"),
         )
     },
-    # Results handed to a kernel in ways that a list of forbidden ways could miss.
+    # Unusual ways to hand a finished result to a kernel. A list of forbidden ways could miss them.
     "an atomic addition of 0": KERNEL.format("touch", "d, n")
     + "    tl.atomic_add(d + at, at * 0.0, mask=at < n)\n§t = torch.from_numpy(work(a, b))\n"
     f"touch{GRID}(t, t.numel(), B=64)\nc.copy_(t)",

@@ -141,7 +141,7 @@ OTHER = f"ONE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
 @pytest.mark.parametrize(
     ("main", "other", "named"),
     [
-        # Another file calls torch. It is imported in each possible way.
+        # The file own.py calls torch. It is imported in each possible way.
         ("from own import g as f\n", MM, "calls torch.mm (own.py:3)"),
         ("import own as o\ndef f(x):\n    o.g(x)\n", MM, "calls torch.mm (own.py:3)"),
         ("import own\ndef f(x):\n    getattr(own, 'g')(x)\n", MM, "calls torch.mm (own.py:3)"),
@@ -221,7 +221,7 @@ def test_a_hand_in_over_a_limit_is_refused(files: Mapping[str, str], says: str, 
 
 
 @pytest.mark.parametrize("name", ["../up.py", "/etc/up.py", "a//b.py", "a b.py", "x.so", "\u00e9.py", ""])
-def test_a_bundle_with_a_name_that_no_file_has_is_a_plain_file(name: str) -> None:
+def test_a_bundle_with_an_impossible_file_name_is_read_as_one_plain_file(name: str) -> None:
     assert filebundle.split(filebundle.pack({"kernels.py": b"x = 1", name: b"y = 2"})) == {}
     shadows = filebundle.Bundle({"kernels.py": b"", "torch/__init__.py": b"", "gc.py": b"", "own/a.py": b""})
     places = {module: shadows.place(module) for module in ("torch", "gc", "own.a", "own")}

@@ -275,7 +275,7 @@ def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
     """The kit's own sources are compiled without this header, which defines the student's side of the C interface."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and prepared.object.is_file()
-    assert standin.prepare(PLAIN.flags).cpu_s == 0, "it is kept"
+    assert standin.prepare(PLAIN.flags).cpu_s == 0, "the header is kept"
     (tmp_path / "module.cpp").write_text(HEAD + "at::Tensor f() { return at::zeros({2}); }\n")
     command = [*prepared.command(), "-H", "-Winvalid-pch", "-fsyntax-only", "module.cpp"]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -65,7 +65,7 @@ def test_slow_earns_the_share_of_its_band(ratio: float, low: float, share: float
     assert f"{points:g} of 20 points" in reason and f"{ratio:.2f} x" in reason
 
 
-def test_slow_beyond_the_last_band_and_without_bands() -> None:
+def test_slow_earns_nothing_beyond_the_last_band_and_one_value_without_bands() -> None:
     part = PUBLIC.part("part2")
     bounded = replace(part, time_bands=(TimeBand(1.5, 0.5),), case_credit=0.0)
     assert earned(bounded, "slow", time=timing(1.4)) == 10 and earned(bounded, "slow", time=timing(1.6)) == 0
@@ -226,7 +226,7 @@ def test_days_start_when_the_grace_ends(late_s: float | None, days: int) -> None
         ({"share_per_day": None, "points_per_day": 50.0, "after_cap": "max_penalty"}, 9, 93.0),
     ],
 )
-def test_penalty_by_share_and_by_points(change: dict[str, Any], days: int, penalty: float) -> None:
+def test_late_days_cost_a_share_or_points(change: dict[str, Any], days: int, penalty: float) -> None:
     late = score(replace(PUBLIC, late=replace(RULE, **change)), submission(), None, days * DAY_S)
     assert late.late_days == days and late.penalty == pytest.approx(penalty)
     assert late.total == pytest.approx(93 - penalty) and late.total >= 0

@@ -140,7 +140,7 @@ def test_every_row_has_a_softmax_that_float32_reaches(distribution: str, shape: 
 
 
 @pytest.mark.parametrize("distribution", ["tail", "tail_last"])
-def test_a_float_sum_of_a_tail_is_wrong_from_safe_on(distribution: str) -> None:
+def test_a_float_sum_that_loses_a_tail_is_wrong_in_safe_and_online(distribution: str) -> None:
     inputs = make_inputs(distribution, {"R": 2, "C": 100_000}, 3)
     weights = np.exp(inputs["X"] - inputs["X"].max(1, keepdims=True))
     weights = weights if distribution == "tail" else weights[:, ::-1]

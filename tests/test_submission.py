@@ -25,7 +25,7 @@ from grader.submission.exports import CANVAS, gradescope_entries
 from grader.submission.ids import identify, safe_name
 
 
-def test_one_submission_in_each_form(tmp_path: Path, scratch: Path) -> None:
+def test_one_submission_is_found_in_each_form(tmp_path: Path, scratch: Path) -> None:
     nested = {"hw4/module.cpp": SOURCE, "__MACOSX/hw4/._module.cpp": b"junk", "hw4/.DS_Store": b"junk"}
     packed = tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz")
     forms = {
@@ -120,7 +120,7 @@ def test_the_right_source_of_a_submission_is_chosen(
     assert results["other"] == b"0"
 
 
-def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Path) -> None:
+def test_a_class_in_all_forms_is_found_in_a_folder_and_in_an_archive(tmp_path: Path, scratch: Path) -> None:
     files = {
         "alice/module.cpp": b"1", "bob/hw4/module.cpp": b"2", "carol.zip": zipped({"x/module.cpp": b"3"}),
         "dave.cpp": b"4", "erin.cpp": b"5", "erin.ispc": b"6", "frank.rar": b"Rar!\x1a\x07\0", "grace.txt": b"hi",
@@ -296,7 +296,7 @@ def test_archives_leave_no_open_files_and_little_scratch(tmp_path: Path, scratch
     assert sources(tmp_path / "class.tar", scratch) == results
 
 
-def test_a_gradescope_export(tmp_path: Path, scratch: Path) -> None:
+def test_a_gradescope_export_is_read_with_names_and_times(tmp_path: Path, scratch: Path) -> None:
     files = {
         **{f"submission_{k}/module.cpp": b"%d" % (k % 10) for k in (101, 103, 999)},
         "submission_metadata.yml": handing_in.GRADESCOPE.encode(),

@@ -47,7 +47,7 @@ SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROO
 
 
 class Confinements:
-    """A zygote for each tier, started at first use and shared by the tier's submissions, as in a class."""
+    """A zygote (which forks runners) for each sandbox tier. It starts at first use and is shared, as in a class."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self.stack = stack

@@ -160,7 +160,7 @@ def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) ->
     assert imports.missing(ROOT, known) == []
     of_types = [each for name in known for each in imports.imports(name, known[name], known) if each.typing]
     assert of_types and not [each for each in of_types if each.imported not in known]
-    # Imports within functions and imports for types are marked.
+    # Imports within functions are `late`, imports for type checkers are `typing`.
     text = "from typing import TYPE_CHECKING\nfrom grader import b\nimport torch, os\n"
     text += "if TYPE_CHECKING:\n    from grader.gone import T\ndef f():\n    from grader.lost import g\n"
     modules_in(tmp_path, a=text, b="")

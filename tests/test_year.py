@@ -375,7 +375,7 @@ def test_the_board_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.Cap
     assert not [given for _, given in read.elements if "src" in given or (given.get("href") or "#")[0] != "#"]
     assert set(known) == {"ada", "bob", "ida"} and len(set(known.values())) == 3
     assert not re.search(r"\b(ada|bob|ida)\b", page + said)
-    assert all(page.count(name) >= 2 for name in known.values()), "the table and the line of each"
+    assert all(page.count(name) >= 2 for name in known.values()), "each is in the table and at a curve"
     assert page.count("<polyline") == 3 and page.count("=1</td>") == 2
     (field,) = json.loads((graded / "field.json").read_text())["ada"]
     assert field == {"name": "part1: time / reference", "value": 0.8, "order": "asc"}

@@ -47,7 +47,7 @@ class Reader:
 
 
 def repeats(*middles: bytes, head: bytes = b"", tail: bytes = b"") -> Patterns:
-    """Return a pattern for each middle: a function from a size to the bytes head, repeats of the middle, tail."""
+    """Return, for each middle, a function from a size to bytes: the head, repeats of the middle, and the tail."""
 
     def filled(middle: bytes) -> Callable[[int], bytes]:
         return lambda size: head + middle * ((size - len(head) - len(tail)) // len(middle)) + tail

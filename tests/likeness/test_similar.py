@@ -193,7 +193,7 @@ def similar(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     return run
 
 
-def test_the_command_on_a_class_run_and_on_submissions(
+def test_similar_compares_a_graded_class_and_bare_submissions(
     tmp_path: Path, master: str, similar: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = json.dumps(result(h1="aa", h2="bb")).encode()
@@ -369,7 +369,7 @@ def test_honest_text_can_be_compared(kind: str) -> None:
 
 
 def test_every_file_is_read(tmp_path: Path, similar: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two students who share only the second file, kernels.cu, form a pair: of submissions, and of graded results."""
+    """Two students who share only the second file, kernels.cu, form a pair, before and after the class is graded."""
     python = {"ada": b"import torch\n", "bob": b"import triton\n", "cyd": b"import torch\n"}
     files = {f"{name}/kernels.py": text for name, text in python.items()}
     files |= {f"{name}/kernels.cu": CODE.encode() for name in ("ada", "bob")}

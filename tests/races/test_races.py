@@ -118,7 +118,7 @@ def test_a_race_between_views_of_one_tensor_is_found(tmp_path: Path) -> None:
 
 
 def sanitized(source: Path, function: str, threads: int) -> tuple[Ran, comparison.Comparison | None]:
-    """Make a call in a program with sanitizers. Return the ended program, and a comparison of the result or None."""
+    """Make a call in a program with sanitizers. Return the ended program and its result's comparison, if any."""
     shape = {**SHAPE, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     request = binding.request(replace(PART, function=function), shape, inputs)
