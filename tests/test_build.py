@@ -137,7 +137,7 @@ def test_the_build_falls_back_to_full_headers_without_a_message(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("include", HEADERS)
-def test_files_wait_for_headers(include: str, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_only_a_students_missing_header_is_a_fault(include: str, tmp_path: Path, monkeypatch: Patch) -> None:
     known = replace(toolchain.torch_files(), python_include_dir=None)
     monkeypatch.setattr(torchbuild, "torch_files", lambda: known)
     waits_for = "" if include == "mine.h" else "Python.h"

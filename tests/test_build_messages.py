@@ -327,7 +327,7 @@ def test_mistakes_and_endless_files_are_not_faults_of_the_machine(tmp_path: Path
     assert "no points are lost" in made.diagnostics
 
 
-def test_the_object_is_kept_under_both_files_and_the_compilers_version(tmp_path: Path, here: Here) -> None:
+def test_objects_are_cached_by_both_files_and_ispcs_version(tmp_path: Path, here: Here) -> None:
     here(STAND_IN)
     made = [build(handed_in(tmp_path, second=text)) for text in (PROGRAM, PROGRAM, PROGRAM + "// more\n")]
     assert made[1].cached and made[0].key == made[1].key

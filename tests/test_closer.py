@@ -658,7 +658,7 @@ def test_the_smallest_wrong_size_lies_between_two_of_the_table() -> None:
     assert size_probe.Prober.shrunk(prober, {"N": 103}, "N") == 25
 
 
-def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
+def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
     source = write(tmp_path, "one\ntwo\nthree\n")
     stack = "    #0 0x1 in twoDimRead(int) /x/module.cpp:{0}\n    #1 0x2 in kernel() /x/module.cpp:3\n\n"
     asan = "==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1\nREAD of size 4\n"
@@ -1031,7 +1031,7 @@ def test_no_edit_hides_a_mistake() -> None:
         ("each(N, [&](int i) {\ns += p[i];\n});", "without `s += p[i];`"),
     ],
 )  # fmt: skip
-def test_edits_of_pointers_hidden_counters_and_conditions(body: str, words: str) -> None:
+def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:
     source = (
         "#define EACH(v, n) for (int v = 0; v < n; v++)\n"
         "void kernel(torch::Tensor X, int N, int d) {\n"

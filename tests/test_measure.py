@@ -1,4 +1,4 @@
-"""The verdict on time for given or generated rounds, without a clock; a kernel's rank on the ladder of kernels."""
+"""The verdict on time for given or generated rounds, without a clock. A kernel's rank among kernels of known speed."""
 
 import json
 import random

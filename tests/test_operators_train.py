@@ -266,7 +266,7 @@ def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
         refused(words, run, tmp_path, *arguments.split())
 
 
-def test_without_torch_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_one_line_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grader.backends.native.toolchain.torch_version", lambda: "absent")
     refused("this Python has no torch", run, tmp_path, "--images", "120", of=KitError)
 

@@ -1,4 +1,4 @@
-"""Runs in the folders and containers of platforms, and releases for them. Hostile submissions gain nothing."""
+"""Grading in the folders and containers of platforms, and releases for these. Hostile submissions gain nothing."""
 
 import hashlib
 import io

@@ -236,7 +236,7 @@ def test_no_process_outlives_the_command_that_started_it(tmp_path: Path) -> None
         assert reader.read(1) == b""
 
 
-def test_cpu_time_ends_a_command_and_a_busy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_cpu_time_ends_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sleeping command acts like a command that a busy machine never runs."""
     endless, limit = "while :; do :; done", TimeLimit(0.3)
     finished = run_limited(["sh", "-c", f"sh -c '{endless}'; exit 0"], cwd=tmp_path, timeout_s=limit)
@@ -340,7 +340,7 @@ def test_headers_of_installed_libraries_are_refused(tmp_path: Path) -> None:
         assert ("a header of a library" in said) == (header in libraries.split()), (header, said)
 
 
-def test_compiler_s_work_is_taken_as_a_plain_file(tmp_path: Path) -> None:
+def test_only_a_plain_file_is_taken_as_compiler_output(tmp_path: Path) -> None:
     made, place = tmp_path / "room" / "module.so", tmp_path / "place"
     for folder in (made.parent, place):
         folder.mkdir()

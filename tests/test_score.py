@@ -211,7 +211,7 @@ RULE = LateRule(
     [(None, 0), (-5.0, 0), (0.0, 0), (900.0, 0), (901.0, 1), (DAY_S, 1), (DAY_S + 900, 1), (DAY_S + 901, 2),
      (3 * DAY_S + 900, 3), (3 * DAY_S + 901, 4)],
 )  # fmt: skip
-def test_days_start_when_the_grace_ends(late_s: float | None, days: int) -> None:
+def test_late_days_start_after_the_grace(late_s: float | None, days: int) -> None:
     assert late_days(RULE, late_s) == days
     assert late_days(None, late_s) == 0
 

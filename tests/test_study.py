@@ -164,7 +164,7 @@ def test_figures_in_letters_show_points_where_they_are_and_every_number() -> Non
     assert "12.50" in figure.text(MAP) and "none" in figure.text(MAP)
 
 
-def test_figures_take_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_figures_need_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for one in (PLOT, BARS, MAP):
         figure.draw(one, tmp_path / f"{one.name}.png")
         assert (tmp_path / f"{one.name}.png").read_bytes().startswith(b"\x89PNG")

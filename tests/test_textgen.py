@@ -387,7 +387,7 @@ def test_a_copy_of_batch_0_shows_once_texts_differ_or_keys_are_in_chunks(stage: 
     assert len({tuple(row) for row in tokens[:, : fault.token].tolist()}) == 1
 
 
-def test_kernel_drives_the_text(stage: Stage) -> None:
+def test_the_kernel_decides_the_text(stage: Stage) -> None:
     """Zeros in place of attention change the text. With `trust`, the text continues in spite of a wrong kernel."""
     right = stage.speak("right", stage.prompt(6), 40)
     wrong = stage.speak("zeros", stage.prompt(6), 40, trust=True)

@@ -168,7 +168,7 @@ def test_the_selftest_names_faults_of_the_machine() -> None:
     assert "1.02 times" in next(selftest.slow_faults(result(part("pass", ratio=1.02))))
 
 
-def test_each_row_is_tried_with_few_files() -> None:
+def test_selftest_tries_each_row_with_few_files() -> None:
     packed = (["A1"], ["A1", "A2", ""], ["A2", "B1"], ["B1"], ["C1"])
     files = [SimpleNamespace(threats={row: SimpleNamespace(row=row) for row in rows}) for rows in packed]
     assert selftest.one_for_each_row(files) == [files[1], files[2], files[4]]

@@ -212,7 +212,7 @@ def test_one_file_has_one_watcher_and_a_pipe_is_not_waited_for(tmp_path: Path) -
     assert Watcher((source,), print).content().source is None
 
 
-def test_watches_that_are_used_up_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_used_up_limit_of_watches_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watchfiles = pytest.importorskip("watchfiles")
 
     def no_more(*_: object, **__: object) -> Iterator[object]:

@@ -225,7 +225,7 @@ def test_points_and_remarks_by_hand_stay(tmp_path: Path) -> None:
     refused(r"manual.csv:2: writeup: points should be a number", writeups.update, table, {}, "writeup", None)
 
 
-def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_have_the_class_s_ids_none_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roster = (ledger.Entry("ada", "Ada"), ledger.Entry("zoe", "Zoe Z"))
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History(roster=roster))
     table, bob = tmp_path / "manual.csv", {"bob": ("bob", "")}

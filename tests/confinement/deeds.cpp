@@ -63,7 +63,7 @@ static const struct {
     {"stops_its_parent", [](double) -> double { return kill(getppid(), SIGSTOP) == 0 ? 1 : -errno; }},
     {"kills", [](double pid) -> double { return kill(static_cast<pid_t>(pid), SIGKILL) == 0 ? 1 : -errno; }},
     {"traces_its_parent", [](double) -> double { return ptrace(PTRACE_ATTACH, getppid(), nullptr, nullptr) == 0 ? 1 : -errno; }},
-    // Try to set a file so that it sends a signal to another process.
+    // Try to make a file send its signals to another process.
     {"owns_a_file_for", [](double pid) -> double {
         int fd = open("/dev/null", O_RDWR);
         return fcntl(fd, F_SETOWN, static_cast<pid_t>(pid)) == 0 ? 1 : -errno;

@@ -1,4 +1,4 @@
-"""Readers under test, mutated and hostile inputs, and the work of reading them. A finding is an AssertionError."""
+"""Readers under test, mutated and hostile inputs, and the reading of these. A fault raises an AssertionError."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-// Attempts to use files, processes and rights that a sandbox hides. Each attempt prints a line, which
-// tests/test_native_sandbox.py reads.
+// Attempts to use files, processes and rights that a sandbox hides, for tests/test_native_sandbox.py. Each attempt
+// prints a line: it begins with "SAW" if the attempt succeeds, with "no" if the sandbox prevents it.
 extern char **environ;
 extern "C" {
 #define WEAK __attribute__((weak)) void

@@ -1,4 +1,4 @@
-"""Functions for short rows in the tables of kernels. A kernel's name begins with its part: "p1 ..." is in part 1."""
+"""Functions that make rows for tables of kernels. A kernel's name begins with its part: "p1 ..." is in part 1."""
 
 from functools import partial
 
