@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, write
 
-from grader.backends.native import nativebuild, sanitize
-from grader.backends.native.nativehost import NativeHost
+from grader.backends.native import nativebuild, nativehost, sanitize
 from grader.backends.native.toolchain import python_include_dir, toolchain
 from grader.backends.records import Build
 from grader.backends.torch import torchbuild
@@ -116,7 +115,7 @@ def plain(call: Call) -> Call:
 
 
 class Both:
-    def __init__(self, zygote: Zygote, host: NativeHost, source: Path) -> None:
+    def __init__(self, zygote: Zygote, host: nativehost.NativeHost, source: Path) -> None:
         with_torch = torchbuild.build(source)
         assert with_torch.ok, with_torch.diagnostics
         self.zygote, self.host, self.object_path = zygote, host, str(with_torch.object_path)

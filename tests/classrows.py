@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
-from grader.assignment.loading import load
-from grader.assignment.records import Assignment
+from grader.assignment import loading, records
 from grader.core import results
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, ScoreLine, SubmissionResult, Timing
 from grader.report.machines import Row
@@ -44,8 +43,8 @@ NAMES = ("published ramp", "random", "ragged", "one row", "one-hot values", "per
 
 
 @cache
-def assignment() -> Assignment:
-    return load(ROOT / "configs" / "gpt149.yaml")
+def assignment() -> records.Assignment:
+    return loading.load(ROOT / "configs" / "gpt149.yaml")
 
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:

@@ -12,8 +12,6 @@ from conftest import ROOT
 
 from grader.core import imports, objectcache
 from grader.staff.release import contents, making, products, proofs
-from grader.staff.release.contents import Files
-from grader.staff.release.making import Secret
 from module_ref_stub import library
 
 #: Path of the compiled reference in the main lab's handout.
@@ -31,19 +29,19 @@ class Release:
         return contents.kit(ROOT, self.config)
 
     @cached_property
-    def handout(self) -> Files:
+    def handout(self) -> contents.Files:
         return contents.handout(self.kit, self.compiled)
 
     @cached_property
-    def autograder(self) -> Files:
+    def autograder(self) -> contents.Files:
         return contents.autograder(self.kit)
 
     @cached_property
-    def question(self) -> Files:
+    def question(self) -> contents.Files:
         return products.PRODUCTS["prairielearn"].rest(self.kit, b"").folders["prairielearn"]
 
     @cached_property
-    def secrets(self) -> list[Secret]:
+    def secrets(self) -> list[making.Secret]:
         return making.secrets(self.kit)
 
     def found_in(self, path: str, planted: str | bytes) -> str:

@@ -11,13 +11,10 @@ from typing import cast
 import pytest
 from conftest import ROOT, put, refused, write
 
-from grader.assignment import labs
-from grader.assignment.expressions import evaluate_int
+from grader.assignment import expressions, labs, rubric
 from grader.assignment.inputs import drawn
-from grader.assignment.labs import Lab
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.records import SUFFIXES
-from grader.assignment.rubric import ManualItem, TimeBand
 from grader.backends.native.backend import NativeBackend
 from grader.backends.selection import MAKERS
 from grader.core.arrays import Array, np
@@ -107,7 +104,7 @@ parts:
 """
     assignment, below = load(write(tmp_path, text, "top.yaml")), load(CONFIG)
     assert assignment.limits == replace(below.limits, call_s=3)
-    assert assignment.manual == (ManualItem("oral", "Oral exam", 5),)
+    assert assignment.manual == (rubric.ManualItem("oral", "Oral exam", 5),)
     assert assignment.late is not None and assignment.late.cap_days == 3
     assert assignment.late.due == datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8)))
     assert [part.id for part in assignment.parts] == [*(part.id for part in below.parts), "part5"]
@@ -118,7 +115,7 @@ parts:
     path, text = tmp_path / "assignment.yaml", CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")
     path.write_text(text.replace("*time_bands", "[{up_to: 2, share: 0.6}, {share: 0.5}]"))
     assert load(path).part("part1").points_if_slow == 5
-    assert load(path).part("part2").time_bands == (TimeBand(2, 0.6), TimeBand(None, 0.5))
+    assert load(path).part("part2").time_bands == (rubric.TimeBand(2, 0.6), rubric.TimeBand(None, 0.5))
 
 
 def timed_inputs(seed: int, calls: int) -> list[list[float]]:
@@ -172,7 +169,7 @@ def test_cached_inputs_and_expected_values_are_those_of_their_own_lab_and_oracle
             return self.number
 
     for number in range(20):
-        inputs = drawn(cast(Lab, Made(number)), "equal", {"N": 3}, 1, keep=True)
+        inputs = drawn(cast(labs.Lab, Made(number)), "equal", {"N": 3}, 1, keep=True)
         assert inputs["X"].tolist() == [number] * 3
         assert [inputs.expected(Made(number + k)) for k in range(20)] == list(range(number, number + 20))
 
@@ -220,10 +217,10 @@ def test_documented_examples_have_every_key_and_are_read(tmp_path: Path) -> None
 
 
 def test_expressions_allow_only_arithmetic() -> None:
-    assert evaluate_int("2 * (N + Br - 1) // Br", {"N": 10, "Br": 4}) == 2 * 13 // 4
+    assert expressions.evaluate_int("2 * (N + Br - 1) // Br", {"N": 10, "Br": 4}) == 2 * 13 // 4
     calls = ("__import__('os')", "N.bit_length()", "N if N else 0", "N ** N", "N // 0")
     for expression in (*calls, "M", "1.5", "True", "", "N\0"):
-        refused("", evaluate_int, expression, {"N": 10})
+        refused("", expressions.evaluate_int, expression, {"N": 10})
 
 
 def refusal(path: Path) -> str:

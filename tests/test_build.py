@@ -24,8 +24,7 @@ from grader.backends.native.nativehost import NativeHost
 from grader.backends.records import Build
 from grader.backends.torch import torchbuild
 from grader.backends.torch.torchbuild import TorchBuild, build
-from grader.core import objectcache
-from grader.core.errors import KitError
+from grader.core import errors, objectcache
 from grader.runner.runner import CallFailed, StudentObject
 from grader.sandbox import choose, run_limited
 from grader.source import cpptext
@@ -226,7 +225,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, cache: Path
     trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
     trial.unlink()
     shutil.copy("/bin/false", trial)
-    refused("start in the sandbox .*: try CXX=", NativeHost, choose(), cache, of=KitError)
+    refused("start in the sandbox .*: try CXX=", NativeHost, choose(), cache, of=errors.KitError)
 
 
 def test_flags_and_cache_folder_depend_on_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -252,7 +251,7 @@ def test_bad_requests_and_a_missing_compiler_are_reported(tmp_path: Path, monkey
     refused("cannot read", build, tmp_path / "absent.cpp")
     refused("macro's name", build, ROOT / "module.cpp", defines={"TILE SIZE": "8"})
     monkeypatch.setenv("CXX", "no-such-compiler")
-    refused(r"apt install g\+\+", toolchain.toolchain, of=KitError)
+    refused(r"apt install g\+\+", toolchain.toolchain, of=errors.KitError)
 
 
 def test_building_needs_no_torch(monkeypatch: Patch) -> None:
@@ -263,7 +262,7 @@ def test_building_needs_no_torch(monkeypatch: Patch) -> None:
     assert toolchain.describe()["torch"] == toolchain.ABSENT
     without = toolchain._toolchain_for.__wrapped__("g++", None)
     assert without == replace(with_torch, cxx_standard="c++17")
-    refused("no torch: run 'make setup'", toolchain.torch_files.__wrapped__, of=KitError)
+    refused("no torch: run 'make setup'", toolchain.torch_files.__wrapped__, of=errors.KitError)
 
 
 @both_builds

@@ -21,16 +21,13 @@ import numpy as np
 import pytest
 from conftest import ROOT, put, write
 
-from grader.assignment.loading import load
-from grader.assignment.records import Part
+from grader.assignment import loading, records
 from grader.backends.gpu import devicebuild, devicerunner, host, timing
 from grader.backends.gpu.card import driver, finding
 from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, OnCard, Tensor
 from grader.backends.gpu.compiled import Caches
 from grader.backends.torch.zygote import Zygote
-from grader.core.places import SHARED_TRIALS
-from grader.core.precision import encoded
-from grader.core.results import PartResult, Timing
+from grader.core import places, precision, results
 from grader.judge.bench import Bench, Exclusive, Options, unshared
 from grader.judge.evaluate import evaluate
 from grader.judge.timing import measure
@@ -39,7 +36,7 @@ from grader.sandbox import OPEN
 
 SIZES = "R=8 C=64 lines=2 width=64 rows=8 inner=8 columns=8 B=1 N=8 M=8 d=16"
 SHAPE = {name: int(size) for name, size in (word.split("=") for word in SIZES.split())}
-Results = dict[str, PartResult]
+Results = dict[str, results.PartResult]
 Judge = Callable[..., Results]
 RIGHT = """
 import torch
@@ -123,7 +120,7 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
-    assignment = load(ROOT / "labs" / "gpu" / "assignment.yaml")
+    assignment = loading.load(ROOT / "labs" / "gpu" / "assignment.yaml")
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
     def run(
@@ -350,7 +347,7 @@ def softmax(x, y):
 """
 
     @contextmanager
-    def exclusive(part: Part) -> Iterator[None]:
+    def exclusive(part: records.Part) -> Iterator[None]:
         full.unlink(missing_ok=True)
         yield alone.append(part.id)
 
@@ -372,7 +369,7 @@ class Clock:
     limit_s = 3.0
     fill_s = 0.0
 
-    def __init__(self, judge: Callable[..., PartResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, judge: Callable[..., results.PartResult], monkeypatch: pytest.MonkeyPatch) -> None:
         self.judge, self.patch = judge, monkeypatch.setattr
         self.student_s: Callable[[timing.DeviceRounds], float] = lambda rounds: REFERENCE_S
         self.rounds: list[timing.DeviceRounds] = []
@@ -442,9 +439,9 @@ def test_workers_of_a_class_share_trials_of_the_reference_but_no_times(
         timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1]
     )
     for folder, made in ((None, 1), (None, 2), (tmp_path, 3), (tmp_path, 3), (tmp_path / "missing", 4)):
-        monkeypatch.delenv(SHARED_TRIALS, raising=False)
+        monkeypatch.delenv(places.SHARED_TRIALS, raising=False)
         if folder is not None:
-            monkeypatch.setenv(SHARED_TRIALS, str(folder))
+            monkeypatch.setenv(places.SHARED_TRIALS, str(folder))
         monkeypatch.setattr(timing, "_known_sets", {})  # as in a new worker
         found = timed.judge(RIGHT)
         assert len(trials) == made and found.time is not None, found.diagnosis
@@ -528,7 +525,7 @@ def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: st
 
     decide, (verdict, fit) = measure.sequential, on_few_sets.split()
 
-    def decided(source: Iterator[Round], policy: measure.TimePolicy) -> Timing:
+    def decided(source: Iterator[Round], policy: measure.TimePolicy) -> results.Timing:
         is_few = kind(timed.rounds[-1]) == "few"
         found = (verdict, fit == "fit") if is_few else ("pass", True)
         return replace(decide(source, policy), verdict=found[0], fit=found[1])
@@ -572,7 +569,7 @@ def test_the_gpu_clock_is_read_only_through_nvml(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_only_rows_that_are_looked_at_are_read(dtype: str) -> None:
     numbers = np.arange(64 * 3 * 5, dtype=np.float32).reshape(64, 3, 5) % 97
-    stored = encoded(numbers, dtype).tobytes()
+    stored = precision.encoded(numbers, dtype).tobytes()
     read: list[int] = []
 
     def reading(offset: int, size: int) -> bytearray:
@@ -745,7 +742,7 @@ def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
 
 
 def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
-    assignment = load(ROOT / "labs" / "gpu" / "assignment.yaml")
+    assignment = loading.load(ROOT / "labs" / "gpu" / "assignment.yaml")
     part = assignment.part("softmax")
     for timed, tuned in (({"gelu"}, []), ({"softmax"}, [True])):
         device = SimpleNamespace(assignment=assignment, shape=SHAPE, timed=timed)

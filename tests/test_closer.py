@@ -26,11 +26,9 @@ from grader.explain.common_facts import Seen
 from grader.explain.suspect import Suspect
 from grader.judge import explanation
 from grader.judge.bench import Options, Watched
-from grader.judge.explanation import failing_helper
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
 from grader.source import dataflow, edited_source, edits, landmarks, scopes
-from grader.source.landmarks import Body, Place
 from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
 
@@ -182,13 +180,13 @@ float other(float K) { return K; }
 """
 
 
-def body(text: str) -> Body:
+def body(text: str) -> landmarks.Body:
     found = landmarks.function(text, "kernel")
     assert found is not None
     return found
 
 
-def numbers(places: Iterable[Place]) -> list[int]:
+def numbers(places: Iterable[landmarks.Place]) -> list[int]:
     return [place.line for place in places]
 
 
@@ -544,7 +542,7 @@ def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> No
     """The reader looks up each declared name once; it does not compare the name with every word of the text."""
     argument = "Kernel(torch::Tensor O, torch::Tensor a, torch::Tensor c)"
 
-    def body_of(lines: int) -> Body | None:
+    def body_of(lines: int) -> landmarks.Body | None:
         text = "\n".join(line.format(k) for k in range(lines))
         return landmarks.function(f"torch::Tensor {argument} {{\n{text}\n}}", "Kernel")
 
@@ -757,10 +755,10 @@ def test_an_accessor_that_fails_its_test_is_named_by_the_parts_that_call_it() ->
     helpers = {"4Dread": True, "4Dwrite": True}
     bench = SimpleNamespace(helpers=helpers, assignment=ASSIGNMENT)
     results: Any = SimpleNamespace(bench=bench, marker=SimpleNamespace(body=caller))
-    found = failing_helper(results)
+    found = explanation.failing_helper(results)
     assert found is not None and found.function == "fourDimRead"
     helpers["4Dread"] = False
-    assert failing_helper(results) is None, "it does not call fourDimWrite"
+    assert explanation.failing_helper(results) is None, "it does not call fourDimWrite"
 
 
 def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:

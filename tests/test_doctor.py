@@ -18,7 +18,6 @@ from grader.core.errors import KitError
 from grader.core.results import Timing
 from grader.doctor import containment, students, timing, tools
 from grader.doctor.host import Finding, Host, Ran
-from grader.sandbox import Finished
 
 GIB = 1 << 30
 #: System files of a machine without faults.
@@ -234,7 +233,7 @@ def with_gpu(host: Host, smi: str = SMI, others: str = "", **facts: object) -> l
 def test_a_tier_in_which_the_compiler_fails_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "choose", lambda: sandbox.OPEN)
     assert containment.tier().level == "warn"
-    ended = Finished(1, b"probe.cpp:1\nfatal error: vector: Permission denied\n", 0.0, 0.0, False)
+    ended = sandbox.Finished(1, b"probe.cpp:1\nfatal error: vector: Permission denied\n", 0.0, 0.0, False)
     monkeypatch.setattr(sandbox, "run_limited", lambda *words, **named: ended)
     found = containment.tier()
     assert found.level == "fail" and found.what.endswith("compiler: fatal error: vector: Permission denied")

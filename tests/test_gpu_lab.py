@@ -15,12 +15,10 @@ from without_card import cardless, interpreted
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, in_one_file
 from grader.assignment.records import Part
+from grader.core import errors, places, results
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
-from grader.core.errors import KitError
-from grader.core.places import ROOT
 from grader.core.precision import rounded
-from grader.core.results import PartResult
 from grader.explain.comparison import Expected, compare
 from labs.gpu import arithmetic, known
 from labs.gpu.inputs import HEADS, PRODUCTS, ROWS, make_inputs
@@ -29,10 +27,10 @@ from labs.gpu.studies import asking, ladder, memory, profile, roofline, waves
 from labs.operators import known as operators
 from labs.softmax import kernels as softmax
 
-LAB = ROOT / "labs" / "gpu"
-BESIDE = ROOT / "tests" / "gpu_lab"
+LAB = places.ROOT / "labs" / "gpu"
+BESIDE = places.ROOT / "tests" / "gpu_lab"
 ASSIGNMENT = load(LAB / "hidden" / "assignment.yaml")
-Made, Results = Sequence[Mutation], tuple[PartResult, ...]
+Made, Results = Sequence[Mutation], tuple[results.PartResult, ...]
 Shape, Arrays, Wanted = dict[str, int], Mapping[str, Array], Mapping[str, Expected]
 TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
 ROWS_OF = {**dict.fromkeys(("R", "lines", "rows"), 9), **dict.fromkeys(("C", "width", "inner"), 33)}
@@ -211,13 +209,13 @@ def test_a_right_file_passes(file: str, tmp_path: Path) -> None:
 @pytest.mark.full
 @interpreted
 def test_tuned_kernels_are_right_on_small_and_ragged_shapes() -> None:
-    ran = python(BESIDE / "tuned_small.py", timeout_s=600, TRITON_INTERPRET="1", PYTHONPATH=str(ROOT))
+    ran = python(BESIDE / "tuned_small.py", timeout_s=600, TRITON_INTERPRET="1", PYTHONPATH=str(places.ROOT))
     found = [json.loads(line) for line in ran.stdout.splitlines()]
     assert len(found) == 7, ran.stderr
     assert all(share < 1 for shares in found for share in shares), found
 
 
-def named(mutation: Mutation, result: PartResult) -> bool:
+def named(mutation: Mutation, result: results.PartResult) -> bool:
     diagnosis = result.diagnosis
     return diagnosis is not None and diagnosis.code in mutation.codes and mutation.says in diagnosis.message
 
@@ -226,7 +224,7 @@ def named(mutation: Mutation, result: PartResult) -> bool:
 @pytest.mark.parametrize("made", in_files(known.WRONG, code_of, 60, [*softmax.WRONG, *operators.WRONG]))
 def test_wrong_kernels_are_rejected_by_name(made: Made, tmp_path: Path) -> None:
     """Judge a kernel on more cases, which takes ten times as long, only while its mistake is not named."""
-    found: dict[Mutation, PartResult] = {}
+    found: dict[Mutation, results.PartResult] = {}
     others, allowed = list(made), 0.15 * len(made)
     for cases in (TELLING[:1], TELLING, ()):
         if len(others) > allowed or any(found[one].verdict == "pass" for one in others):
@@ -337,7 +335,7 @@ def test_the_ladder_lists_measured_rows_and_the_gpus_limit() -> None:
 @pytest.mark.full
 @cardless
 def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
-    refused("GPU|pip install", asking.measured, "waves", tmp_path / "kernels.py", of=KitError)
+    refused("GPU|pip install", asking.measured, "waves", tmp_path / "kernels.py", of=errors.KitError)
 
 
 def test_a_study_does_not_hide_a_module_of_pythons_library(tmp_path: Path) -> None:

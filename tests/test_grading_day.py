@@ -14,9 +14,8 @@ from handing_in import SOURCE, quoted_overlap, tar_bytes, zipped
 from grader.backends.torch.torchbuild import precompile
 from grader.core.errors import KitError
 from grader.staff.classroom import byhand, ledger
-from grader.submission import find, find_one
+from grader.submission import exports, find, find_one
 from grader.submission.archive import opening
-from grader.submission.exports import moment
 from grader.submission.ids import no_such_submission
 
 UNREADABLE = ("yesterday", "0001-01-01 00:00+14:00", "2026-11-14 10:00", "\x1b[2J")
@@ -145,11 +144,11 @@ def test_times_are_read_in_usual_notations() -> None:
     utc = datetime(2023, 11, 2, 7, 10, 22, 340000, tzinfo=timezone.utc)
     zoned = "2023-11-02 07:10:22.340000000 Z|2023-11-02T07:10:22.34Z|2023-11-02 00:10:22.34 -0700"
     for text in (*zoned.split("|"), "2023-11-02t08:10:22.34+01:00", "2023-11-2 7:10:22.34 UTC"):
-        assert moment(text) == utc, text
-    assert moment("2023-11-02 07:10") == datetime(2023, 11, 2, 7, 10)
+        assert exports.moment(text) == utc, text
+    assert exports.moment("2023-11-02 07:10") == datetime(2023, 11, 2, 7, 10)
     bad = "|2023-11-02|2023-13-02 07:10|0001-01-01 00:00 +14:00|9999-12-31 23:59 -14:00"
     for text in (*bad.split("|"), "2023-11-02 07:10+99:00", "2023-11-02 07:10 " * 9999, "٢٠٢٣-11-02 07:10"):
-        assert moment(text) is None, text
+        assert exports.moment(text) is None, text
 
 
 def test_a_resumed_run_keeps_the_settings_of_the_first_one(acting: Class, tmp_path: Path) -> None:

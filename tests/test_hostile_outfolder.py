@@ -20,11 +20,8 @@ from grader.assignment.loading import load
 from grader.core import removal
 from grader.core.errors import KitError, UsageError
 from grader.report import result_json
-from grader.sandbox.leftovers import Scratch
-from grader.sandbox.limits import Limits
+from grader.sandbox import leftovers, limits
 from grader.staff.classroom import gradebook, ledger, planning
-from grader.staff.classroom.ledger import Entry
-from grader.staff.classroom.planning import RunOptions
 
 NOTES = [b"[" * 4000, b"null", b'{"scratch": 3}', b'{"scratch": "/"}', b"\xff" * 5000, b'{"pid": 1e999}']
 #: Depth of nested folders. It exceeds the longest path of Linux and Python's limit on nested calls.
@@ -43,7 +40,7 @@ def test_folders_of_any_depth_are_removed_and_very_deep_ones_exceed_the_limit(tm
         (top / "link").symlink_to(tmp_path)
         removal.remove(top)
         assert not top.exists() and tmp_path.is_dir()
-    scratch = Scratch(tmp_path, Limits())
+    scratch = leftovers.Scratch(tmp_path, limits.Limits())
     nest(tmp_path, 400, "d")
     assert scratch.excess() == "", "800 entries are allowed, however deep"
     nest(tmp_path, 30, "d" * 200)
@@ -223,7 +220,7 @@ def test_a_malformed_result_is_reported_in_one_line(content: bytes, tmp_path: Pa
     assert result_json.read(path).parts[0].max_points == 2
     path.write_bytes(content)
     assert str(path) in is_brief(refused("", result_json.read, path))
-    assert gradebook.result_of(tmp_path, Entry("ada", "Ada"), record("ada"))[0] is None
+    assert gradebook.result_of(tmp_path, ledger.Entry("ada", "Ada"), record("ada"))[0] is None
 
 
 @pytest.mark.parametrize("how", ["pipe", "link", "device"])
@@ -244,7 +241,7 @@ NO_LINES += damaged(ROSTER, submissions=[[{**X, "submission_id": "a/b"}], [{**X,
 @pytest.mark.parametrize("content", [*NO_LINES, b'{"kind": "' + b"x" * ledger.MOST_LINE_BYTES], ids=briefly)
 def test_a_malformed_ledger_line_is_reported_with_its_line_number(content: bytes, tmp_path: Path) -> None:
     with ledger.hold(tmp_path) as book:
-        book.open_run(some_run(), [Entry("ada", "Ada")])
+        book.open_run(some_run(), [ledger.Entry("ada", "Ada")])
         book.finish(record("ada"), {})
     with (tmp_path / ledger.LEDGER).open("ab") as file:
         file.write(content + b"\n")
@@ -291,7 +288,7 @@ def test_a_forged_ledger_cannot_make_a_command_print_a_file(tmp_path: Path) -> N
         config = secret if text is None else tmp_path / f"{k}.yaml"
         config.write_text(text or secret.read_text())
         out = graded_with(config, tmp_path / f"out{k}")
-        resume = partial(planning.settle, RunOptions(out, out, 1, resume=True), ledger.read(out))
+        resume = partial(planning.settle, planning.RunOptions(out, out, 1, resume=True), ledger.read(out))
         for command in (partial(gradebook.open_book, out), resume):
             message = refused("not an assignment file: restore it", command)
             assert not re.search(r"admin|hash|token|schema", message), message

@@ -14,8 +14,7 @@ import setuptools
 from conftest import ROOT, python, refused
 
 import grader
-from grader.assignment import labs, starter
-from grader.assignment.loading import load
+from grader.assignment import labs, loading, starter
 from grader.core import imports, version
 from grader.judge.bench import Bench, Options
 from grader.staff import options
@@ -55,7 +54,7 @@ def test_both_commands_print_version_and_commit() -> None:
 
 def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None:
     """Feedback to a class names the handout's command; other readers have a copy of the kit with all labs."""
-    softmax = load(labs.assignment_file(labs.named("softmax")))
+    softmax = loading.load(labs.assignment_file(labs.named("softmax")))
     bench = Bench(softmax, tmp_path, Options(), *[None] * 4)  # type: ignore[arg-type]
     assert bench.command == "python gpt149.py lab softmax"
     assert replace(bench, options=options(softmax, False)).command == "python gpt149.py"

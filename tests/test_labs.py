@@ -14,11 +14,9 @@ import pytest
 from conftest import one_of_each, put, python, refused, results_alone, write
 
 from grader.__main__ import parser
-from grader.assignment import labs, mutations
+from grader.assignment import labs, mutations, records, regions
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
-from grader.assignment.records import Assignment
-from grader.assignment.regions import strip_solution
 from grader.core import pythontree
 from grader.core.places import ROOT
 from grader.core.results import PartResult
@@ -87,7 +85,7 @@ def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(backend:
     lab = newlab.write("vgpu", tmp_path, backend)
     assignment = load(lab / "hidden" / "assignment.yaml")
     master = labs.master(lab, assignment.source)
-    assert "YOUR CODE HERE" in strip_solution(master.read_text()) and not assignment.warnings
+    assert "YOUR CODE HERE" in regions.strip_solution(master.read_text()) and not assignment.warnings
     assert pythontree.members(master) == {}, "the master imports the lab's package"
     found = {ending.name: ending for ending in ends.all_of(lab)}
     assert any(ending.verdict == "slow" for ending in found.values()) == (backend != "pytorch")
@@ -330,7 +328,7 @@ ATTEMPTS = (
 )  # fmt: skip
 
 
-def course(lab: str) -> tuple[Assignment, str]:
+def course(lab: str) -> tuple[records.Assignment, str]:
     place = labs.named(lab)
     assignment = load(labs.assignment_file(place, staff=True))
     master = labs.master(place, assignment.source).read_text(encoding="utf-8")

@@ -23,16 +23,13 @@ from grader import score
 from grader.__main__ import to_resume
 from grader.assignment import prints
 from grader.assignment.loading import load
-from grader.assignment.prints import PartPrints
-from grader.core import typedjson
-from grader.core.errors import KitError, UsageError
+from grader.core import errors, typedjson
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.judge import regrade
 from grader.judge.regrade import Rest
 from grader.report import result_json
 from grader.report.progress import Progress, duration
 from grader.staff.classroom import ledger
-from grader.staff.classroom.ledger import Entry
 from grader.staff.classroom.worker import Slot, need_of
 
 
@@ -42,7 +39,7 @@ def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path) -> None:
         book = ledger.Ledger(tmp_path, disk.fileno(), tmp_path)
         finish = partial(book.finish, record("ada"), {"points": 1.0})
         for write in (partial(book.open_run, some_run(), []), finish):
-            refused("cannot write in .*No space left.*--resume", write, of=KitError)
+            refused("cannot write in .*No space left.*--resume", write, of=errors.KitError)
 
 
 def test_finish_puts_result_and_line_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +57,7 @@ def test_finish_puts_result_and_line_on_the_disk(tmp_path: Path, monkeypatch: py
 
 def test_the_ledger_is_read_back_and_the_last_record_counts(tmp_path: Path) -> None:
     assert ledger.read(tmp_path) == ledger.History()
-    entries = (Entry("ada", "Ada"), Entry("bob", "=1+1", ("b@x.org",), AT, True))
+    entries = (ledger.Entry("ada", "Ada"), ledger.Entry("bob", "=1+1", ("b@x.org",), AT, True))
     with ledger.hold(tmp_path / "new") as book:
         book.open_run(some_run(), entries)
         for points in (1.0, 2.0):
@@ -85,13 +82,13 @@ def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_reported(tmp_pat
     assert set(ledger.read(tmp_path).records) == {"ada", "bob"}
 
     path.write_bytes(whole + b"{torn}\n" + whole)
-    refused(r"ledger\.jsonl:4: ", ledger.read, tmp_path, of=KitError)
+    refused(r"ledger\.jsonl:4: ", ledger.read, tmp_path, of=errors.KitError)
 
 
 def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_path: Path) -> None:
     with holding(acting_class.HOLDS_LEDGER, tmp_path) as (holder, said):
         in_use = f"in use by another run .process {holder.pid}."
-        with pytest.raises(UsageError, match=in_use), ledger.hold(tmp_path):
+        with pytest.raises(errors.UsageError, match=in_use), ledger.hold(tmp_path):
             pass
     assert Path(said).is_dir()
     with ledger.hold(tmp_path):
@@ -246,7 +243,7 @@ def result(verdict: str, *cases: CaseResult, **more: object) -> SubmissionResult
     return SubmissionResult("ada", "", "small", {}, {}, {}, (part,), max_points=10.0)
 
 
-OLD = PartPrints("calls", "times", {"a": "1", "b": "1"})
+OLD = prints.PartPrints("calls", "times", {"a": "1", "b": "1"})
 
 NEW, FEWER = {"cases": {**OLD.cases, "c": "1"}}, {"cases": {"a": "1"}}
 CHANGES = {

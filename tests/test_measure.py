@@ -21,24 +21,14 @@ from hypothesis import strategies as st
 from grader import score
 from grader.backends.kinds import KERNELS
 from grader.backends.torch.zygote import Zygote
-from grader.core.commandline import size_options
-from grader.core.errors import KitError
+from grader.core import commandline, errors
 from grader.core.results import PartResult, SubmissionResult, Timing
-from grader.judge.timing import measure
-from grader.judge.timing.intervals import (
-    CONFIDENCE,
-    coverage,
-    false_fail_chance,
-    interval_rank,
-    median_estimate,
-)
-from grader.judge.timing.measure import LOOKS, MIN_ROUNDS, TimePolicy, compare, enough, judge, sequential
-from grader.report import result_json
-from grader.report.html import Report
-from grader.report.machines import Row
+from grader.judge.timing import intervals, measure
+from grader.judge.timing.intervals import coverage, false_fail_chance, interval_rank, median_estimate
+from grader.judge.timing.measure import TimePolicy, compare, enough, judge, sequential
+from grader.report import html, machines, result_json
 from grader.runner.calls import Round, Sample
 from labs.attention import ladder
-from labs.attention.ladder import Yardsticks, main
 from module_ref_stub import library
 
 Noise = Callable[[random.Random], float]
@@ -215,8 +205,8 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
         slow += bool(first.low) or (first.high and last.low)
     assert false_fail_chance((8, 12), 0.98) == slow / 2**12 > false_fail_chance((12,), 0.98)
     # A student exactly at the allowance fails with at most the promised probability.
-    assert LOOKS == (8, 12, 18, 24) and CONFIDENCE == 0.98
-    assert 0.01 > false_fail_chance(LOOKS, 0.98) == pytest.approx(0.0099, abs=5e-5)
+    assert measure.LOOKS == (8, 12, 18, 24) and intervals.CONFIDENCE == 0.98
+    assert 0.01 > false_fail_chance(measure.LOOKS, 0.98) == pytest.approx(0.0099, abs=5e-5)
     every = range(8, 25)
     assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "with a look after each round"
 
@@ -304,7 +294,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     rng = random.Random(11)
     timings = [sequential(noisy_rounds(rng, lambda r: exp(r.gauss(0, 0.05)), 1.15), CPU) for _ in range(300)]
     assert {timing.verdict for timing in timings} == {"pass", "slow"}
-    assert all(timing.rounds >= MIN_ROUNDS for timing in timings if timing.verdict == "slow")
+    assert all(timing.rounds >= measure.MIN_ROUNDS for timing in timings if timing.verdict == "slow")
     # A measurement ends when the part can no longer become slow. Verdicts are the same without this end.
     rng = random.Random(17)
     outcomes = [[rng.choice((1.0, 1.2, 1.2, 1.2)) for _ in range(24)] for _ in range(600)]
@@ -360,7 +350,7 @@ def test_rounds_that_end_without_a_verdict_are_refused() -> None:
 
 PART = ASSIGNMENT.part("part4")
 TIMES = {"naive": 6.0, "reference": 1.0, "rows": 0.6, "plain": 0.25, "pytorch": 0.2, "expert": 0.08}
-KNOWN = Yardsticks(TIMES, 0.07, cores=1)
+KNOWN = ladder.Yardsticks(TIMES, 0.07, cores=1)
 SHAPE = {"B": 1, "H": 2, "N": 48, "d": 16, "Br": 16, "Bc": 16, "threads": 2}
 
 
@@ -416,7 +406,7 @@ def test_a_damaged_record_is_ignored_and_a_cache_that_cannot_be_written_is_named
     record.unlink()
     record.parent.rmdir()
     record.parent.write_text("a file where the folder should be")
-    refused("GPT149_CACHE", ladder.keep, PART, SHAPE, KNOWN, of=KitError)
+    refused("GPT149_CACHE", ladder.keep, PART, SHAPE, KNOWN, of=errors.KitError)
 
 
 def test_result_json_has_the_rank_and_older_files_are_read() -> None:
@@ -429,9 +419,9 @@ def test_result_json_has_the_rank_and_older_files_are_read() -> None:
 
 def test_the_class_report_draws_every_right_kernel(tmp_path: Path) -> None:
     parts = {"ada": passed(0.5), "grace": passed(2.0), "alan": passed(1.0, is_placed=False)}
-    with Report(ASSIGNMENT, datetime(2026, 1, 1)) as report:
+    with html.Report(ASSIGNMENT, datetime(2026, 1, 1)) as report:
         for name, part in parts.items():
-            report.add(Row(name, name, "", result_of(name, part), None, None))
+            report.add(machines.Row(name, name, "", result_of(name, part), None, None))
         report.write(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "of 2 students and 6 other kernels" in page
@@ -446,7 +436,7 @@ def test_a_hint_is_printed_only_without_a_place(tmp_path: Path, monkeypatch: pyt
 
     timed = passed(1.0, "part3", is_placed=False)
     assert "`python gpt149.py frontier part3`" in of(timed)
-    chosen = size_options({"Bc": 64, "N": 256}, ASSIGNMENT.size_options)
+    chosen = commandline.size_options({"Bc": 64, "N": 256}, ASSIGNMENT.size_options)
     assert "`python gpt149.py frontier part3 -N 256 -bc 64`" in of(timed, sizes=chosen)
     for change in ({"frontier": ladder.stand(1.0, KNOWN)}, {"time": None}, {"id": "4Dread"}):
         assert not of(replace(timed, **change)), change
@@ -472,7 +462,7 @@ def test_rounds_become_ratios_and_times_too_short_and_other_parts_are_refused() 
     flops = 4 * 2 * 2000**2 * 32
     limit = flops / 1e11
 
-    def concluded(nothing: float, expert: float) -> Yardsticks:
+    def concluded(nothing: float, expert: float) -> ladder.Yardsticks:
         """Return times from three equal rounds. Empty calls take `nothing` s, the expert kernel `expert` s more."""
         calls = dict.fromkeys(ladder.RUNGS, nothing + 0.1)
         calls |= {"expert": nothing + expert, "nothing": nothing, "peak": 1e11}
@@ -483,5 +473,5 @@ def test_rounds_become_ratios_and_times_too_short_and_other_parts_are_refused() 
     assert known.against_reference["reference"] == 1.0
     assert known.peak_against_reference / known.against_reference["expert"] == pytest.approx(0.8)
     refused("N = 2000 is too small", concluded, 10 * limit, 1.25 * limit)
-    refused("faster than multiply-adds", concluded, 0.001, 0.9 * limit, of=KitError)
-    refused("choose part1, part2, part3, part4", main, ["4Dread"])
+    refused("faster than multiply-adds", concluded, 0.001, 0.9 * limit, of=errors.KitError)
+    refused("choose part1, part2, part3, part4", ladder.main, ["4Dread"])

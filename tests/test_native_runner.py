@@ -17,9 +17,8 @@ from grader.backends.native import nativebuild
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import FORK_SERVER, Zygote
-from grader.core import machine
+from grader.core import errors, machine
 from grader.core.arrays import np
-from grader.core.errors import KitError
 from grader.doctor import timing
 from grader.runner import placement
 from grader.runner.calls import MOST_CALLS, MOST_IDLE_CALLS, Budget, Call, Request
@@ -294,7 +293,7 @@ def test_a_failed_start_is_an_error_of_the_kit(
     old: str, new: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other_fork_server(monkeypatch, tmp_path, old, new)
-    with Zygote() as started, pytest.raises(KitError, match=said):
+    with Zygote() as started, pytest.raises(errors.KitError, match=said):
         started.spawn("torch", "", threads=1)
 
 

@@ -15,11 +15,8 @@ from conftest import ROOT, code_of, in_files, lightly, needs_delays, part_of, re
 from torch import Tensor
 from torch.nn import functional
 
-from grader.assignment import labs
-from grader.assignment.loading import load
+from grader.assignment import labs, loading, records, regions
 from grader.assignment.mutations import Mutation, in_one_file
-from grader.assignment.records import Part
-from grader.assignment.regions import strip_solution
 from grader.backends.native.toolchain import ABSENT
 from grader.backends.torch.labreference import PREBUILT
 from grader.core import machine, objectcache
@@ -36,12 +33,11 @@ from labs.operators import known as kernels
 from labs.operators.oracle import ORACLES, RESULT
 from labs.operators.studies import ladder, sources
 from labs.operators.studies.ladder import FAST, PYTORCH, REFERENCE, YOURS, Ladder, Limit, Rung
-from labs.operators.studies.sources import Work
 from labs.softmax import kernels as softmax
 
 FOLDER = labs.named("operators")
 STAFF = labs.assignment_file(FOLDER, staff=True)
-ASSIGNMENT = load(STAFF)
+ASSIGNMENT = loading.load(STAFF)
 MASTER_FILE = labs.master(FOLDER, ASSIGNMENT.source)
 MASTER = MASTER_FILE.read_text(encoding="utf-8")
 TIES = ("tied_maps", "equal_maps")
@@ -49,7 +45,7 @@ TIES = ("tied_maps", "equal_maps")
 EXCHANGED = {"linear_backward": "xw", "matmul_backward": "ab"}
 
 
-def judge(text: str, parts: Sequence[Part], folder: Path) -> tuple[PartResult, ...]:
+def judge(text: str, parts: Sequence[records.Part], folder: Path) -> tuple[PartResult, ...]:
     return results_alone(ASSIGNMENT, write(folder, text, ASSIGNMENT.source), parts).parts
 
 
@@ -170,7 +166,7 @@ def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
 def test_every_part_of_the_starter_is_not_written_yet(tmp_path: Path) -> None:
     untimed = [part for part in ASSIGNMENT.parts if not part.id.endswith("_threads")]
     parts = [replace(part, cases=part.cases[:1]) for part in untimed]
-    for result in judge(strip_solution(MASTER), parts, tmp_path):
+    for result in judge(regions.strip_solution(MASTER), parts, tmp_path):
         assert result.diagnosis is not None and "not written yet" in result.diagnosis.message, result.id
 
 
@@ -272,7 +268,7 @@ def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.Monkey
     ],
 )
 def test_work_equals_hand_counts(part: str, operations: int, read: int, written: int, in_place: bool) -> None:
-    assert sources.work(ASSIGNMENT.part(part), FEW) == Work(operations, read, written, in_place)
+    assert sources.work(ASSIGNMENT.part(part), FEW) == sources.Work(operations, read, written, in_place)
 
 
 def test_every_part_has_a_limit() -> None:
@@ -284,7 +280,7 @@ def test_every_part_has_a_limit() -> None:
 
 def made_up(binds_ms: float) -> Ladder:
     """Return invented times of four rounds. The limits are 2 ms for the operations, `binds_ms` for moving the bytes."""
-    limit = Limit(Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
+    limit = Limit(sources.Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
     hand_made = Rung(REFERENCE, (40.0, 44.0, 48.0, 52.0)), Rung(YOURS, (10.0, 11.0, 12.0, 13.0))
     without_torch = Rung(PYTORCH, trouble="not here: this Python has no torch")
     rungs = (*hand_made, without_torch, Rung(FAST, (5.0, 5.5, 6.0, 6.5)))

@@ -12,24 +12,21 @@ from typing import Any
 import pytest
 from conftest import refused, write
 
-from grader.assignment import labs, loading
-from grader.assignment.mutations import in_one_file, variant
+from grader.assignment import labs, loading, mutations
 from grader.core.arrays import Array, np
 from grader.core.errors import KitError
 from grader.runner.calls import Call, Request
 from grader.runner.session import Session
 from labs.operators import known as kernels
 from labs.operators.train import command, digits, lockstep, operations, scaling, training
-from labs.operators.train.digits import Data, Wishes
 from labs.operators.train.networks import NETWORKS
-from labs.operators.train.operations import Broken
 from labs.operators.train.training import Stopped, Trainer, Training
 
 FOLDER = labs.named("operators")
 CONFIG = labs.assignment_file(FOLDER, staff=True)
 ASSIGNMENT = loading.load(CONFIG)
 MASTER = labs.master(FOLDER, ASSIGNMENT.source)
-WISHES = Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
+WISHES = digits.Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
 #: Known wrong kernels by their function's name in this file's source: (part, name in the lab's table).
 KNOWN = {
     "linearTransposed": ("linear_backward", "dW stored transposed"),
@@ -81,9 +78,9 @@ HUGE = struct.pack(">4I", 2051, 1 << 31, 28, 28)
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[operations.Start]:
     table = {(mutation.part, mutation.name): mutation for mutation in kernels.WRONG}
     made = [table[known] for known in KNOWN.values()]
-    text, _ = in_one_file(kernels, ASSIGNMENT, MASTER.read_text(encoding="utf-8"), made)
+    text, _ = mutations.in_one_file(kernels, ASSIGNMENT, MASTER.read_text(encoding="utf-8"), made)
     for number, name in enumerate(KNOWN):
-        text = re.sub(rf"\b{variant(number)}\b", name, text)
+        text = re.sub(rf"\b{mutations.variant(number)}\b", name, text)
     given, opened, bindings = text.partition("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n")
     more = "".join(f'm.def("{name}", &{name});\n' for name in re.findall(r"^\S+ (\w+)\(", MORE, re.MULTILINE))
     text = given + MORE + opened + more + bindings
@@ -93,8 +90,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[operations.Start
 
 
 @pytest.fixture(scope="module")
-def data() -> Data:
-    return Data(digits.draw(1600, 1), digits.draw(300, 2), "digits")
+def data() -> digits.Data:
+    return digits.Data(digits.draw(1600, 1), digits.draw(300, 2), "digits")
 
 
 class Renamed:
@@ -109,7 +106,7 @@ class Renamed:
 
 
 @pytest.fixture
-def train(start: operations.Start, data: Data) -> Iterator[Train]:
+def train(start: operations.Start, data: digits.Data) -> Iterator[Train]:
     """Yield a function that trains a network. Its argument `names` exchanges functions: "function=other ..."."""
     with ExitStack() as stack:
 
@@ -119,7 +116,7 @@ def train(start: operations.Start, data: Data) -> Iterator[Train]:
             renamed = dict(pair.split("=") for pair in names.split())
             operators.session = Renamed(operators.session, renamed)  # type: ignore[assignment]
             training = digits.Digits(data.training.images[:images], data.training.labels[:images])
-            some = Data(training, data.held_out, "")
+            some = digits.Data(training, data.held_out, "")
             return Trainer(NETWORKS[model](), operators, some, replace(WISHES, **wishes), threads=1).run()
 
         yield run
@@ -185,9 +182,9 @@ def test_training_continues_after_a_deviation_with_the_option(train: Train) -> N
 @pytest.mark.full
 def test_a_function_that_crashes_or_returns_a_wrong_shape_is_named(train: Train) -> None:
     crashed = r"step 1: sgdStep in update .sgd. crashed with SIGSEGV"
-    refused(crashed, train, "mlp", "sgdStep=stepBeyond", of=Broken)
+    refused(crashed, train, "mlp", "sgdStep=stepBeyond", of=operations.Broken)
     too_few = r"reluForward in layer 2 .relu.: It returned a tensor of shape \(256,\); .* of shape \(512,\)"
-    refused(too_few, train, "mlp", "reluForward=reluOfHalf", of=Broken)
+    refused(too_few, train, "mlp", "reluForward=reluOfHalf", of=operations.Broken)
 
 
 def test_an_overflow_is_blamed_on_the_rate_or_on_the_function(train: Train) -> None:
@@ -220,7 +217,7 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert [one.label for one in figure.series] == ["mlp", "mlp, Amdahl's law", "published"]
 
 
-def test_all_numbers_of_threads_train_on_the_same_batches(start: operations.Start, data: Data) -> None:
+def test_all_numbers_of_threads_train_on_the_same_batches(start: operations.Start, data: digits.Data) -> None:
     heard: list[tuple[int, int]] = []
     asked = (NETWORKS["mlp"](), start, data, WISHES, (2, 9), 2, 1)
     curve = scaling.measure(*asked, lambda done, total: heard.append((done, total)))

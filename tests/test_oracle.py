@@ -14,11 +14,9 @@ from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, r
 from grader.core.arrays import array_bytes, as_array, item_bytes, np
 from grader.core.draws import Draws
 from grader.explain import comparison
-from grader.explain.comparison import Expected
 from grader.runner.calls import DTYPE_NAMES
+from labs.attention import dissect, oracle
 from labs.attention.cases import DISTRIBUTIONS, MAX_ABS_SCORE
-from labs.attention.dissect import flat_offsets
-from labs.attention.oracle import Attention
 
 ATTENTION_DISTRIBUTIONS = [name for name in DISTRIBUTIONS if not name.endswith("indices")]
 GRADED = ("random", "onehot", "permuted_keys", "rising")
@@ -31,7 +29,7 @@ def exact_scores(x: Inputs) -> Tensor:
     return x["Q"].double() @ x["K"].double().mT
 
 
-def attention(distribution: str, *sizes: int, seed: int = 5) -> tuple[Inputs, Expected]:
+def attention(distribution: str, *sizes: int, seed: int = 5) -> tuple[Inputs, comparison.Expected]:
     """Return the inputs and the expected output for sizes B, H, N and d."""
     shape = dict(zip("BHNd", sizes, strict=True))
     x = make_inputs(distribution, shape, seed)
@@ -85,7 +83,7 @@ def test_the_published_ramp_has_rank_2_and_equal_heads() -> None:
 
 def test_index_tables_visit_every_index_once_in_random_order() -> None:
     x = make_inputs("indices", TABLE, 1)
-    offsets = flat_offsets(x["index"], TABLE)
+    offsets = dissect.flat_offsets(x["index"], TABLE)
     assert sorted(offsets.tolist()) == list(range(120))
     assert offsets.tolist() != sorted(offsets.tolist())
     assert sorted(x["tensor"].flatten().tolist()) == list(range(1, 121))
@@ -101,7 +99,7 @@ def test_an_unknown_distribution_and_a_size_of_0_are_refused() -> None:
 def test_expected_rows_equal_rows_of_the_whole_result() -> None:
     x, whole = attention("random", 2, 3, 97, 40)
     rows = np.array([96, 0, 31])
-    some = Attention().expected_rows(arrays(x), rows)
+    some = oracle.Attention().expected_rows(arrays(x), rows)
     assert np.allclose(some.value, whole.value[:, :, rows], rtol=1e-12, atol=0)
     assert np.allclose(some.tolerance, np.asarray(whole.tolerance)[:, :, rows], rtol=1e-9)
 
@@ -120,7 +118,7 @@ def test_nan_stays_in_its_row_and_is_wrong() -> None:
     x["Q"][0, 1, 3, 2] = np.nan
     value = expect("attention", x, {}).value
     assert np.isnan(value[0, 1, 3]).all() and np.isnan(value).sum() == 4
-    expected = Expected(np.zeros(4), 1.0)
+    expected = comparison.Expected(np.zeros(4), 1.0)
     for value in (float("nan"), float("inf"), -float("inf")):
         found = compare(expected, torch.tensor([0.0, value, 0.5, 0.0]))
         assert not found.ok and found.max_error == float("inf")

@@ -30,8 +30,7 @@ from grader.runner.calls import Request
 from grader.runner.frames import IN_MEMORY, LARGEST_BYTES, Payloads
 from grader.runner.session import Session, cpu_clock_s
 from grader.runner.watch import Evidence, Watch
-from grader.sandbox import Limits
-from grader.sandbox.leftovers import Scratch, nameless_files
+from grader.sandbox import Limits, leftovers
 from grader.staff.classroom.executor import Failed, Job, LocalExecutor
 from grader.staff.classroom.worker import Settings
 
@@ -386,7 +385,7 @@ WAYS = {
 def test_files_without_a_name_are_counted_once(statements: str, nameless_bytes: int, tmp_path: Path) -> None:
     program = f"SIZE = {SIZE}\n{PREPARE}\n{statements}\nprint('ready', flush=True)\nsys.stdin.read()\n"
     with ready(program, tmp_path) as pid:
-        assert sum(nameless_files(pid).values()) == nameless_bytes
-        excess = Scratch(tmp_path, Limits(scratch_bytes=SIZE // 2), pid).excess()
+        assert sum(leftovers.nameless_files(pid).values()) == nameless_bytes
+        excess = leftovers.Scratch(tmp_path, Limits(scratch_bytes=SIZE // 2), pid).excess()
         assert ("files that it deleted" in excess) == (nameless_bytes > 0)
-        assert Scratch(tmp_path, Limits(), pid).excess() == ""
+        assert leftovers.Scratch(tmp_path, Limits(), pid).excess() == ""

@@ -18,12 +18,10 @@ from grader.assignment.loading import load
 from grader.core.errors import UsageError
 from grader.core.places import PUBLIC_CONFIG
 from grader.report import result_json
+from grader.staff.classroom import fingerprints, ledger
 from grader.staff.classroom import gradebook as classbook
-from grader.staff.classroom import ledger
-from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import Entry, Record, Run
 from grader.staff.platforms import cells, gradebook, matching, table
-from grader.staff.platforms.gradebook import Asked
 from grader.staff.platforms.matching import Student
 
 TITLE = "Attention kernels on a multi-core CPU"
@@ -52,7 +50,7 @@ def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for k, row in enumerate(rows):
         name, at = f"login{k}" if k % 5 == 3 else row.submission_id, f"2025-11-0{3 + k % 3}T12:00:00+00:00"
         entries.append(Entry(name, ABSURD_NAMES[k % 18], submitted_at=at, **known_by(k)))
-    at, prints = "2025-11-09T00:00:00+00:00", Fingerprints("s", assignment.fingerprint, "k", "t")
+    at, prints = "2025-11-09T00:00:00+00:00", fingerprints.Fingerprints("s", assignment.fingerprint, "k", "t")
     run = Run(at, str(config), assignment.id, assignment.fingerprint, "k", None, True, "A", 1)
     with ledger.hold(out) as book:
         book.open_run(run, entries)
@@ -123,7 +121,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def fill(platform: str, export: Path, students: list[Student]) -> gradebook.Filled:
-    return gradebook.fill(table.gradebooks()[platform], export, students, Asked(TITLE, 100.0))
+    return gradebook.fill(table.gradebooks()[platform], export, students, gradebook.Asked(TITLE, 100.0))
 
 
 @pytest.mark.parametrize("platform", EXPORTS)

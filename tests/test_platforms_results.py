@@ -29,7 +29,6 @@ from grader.core.errors import KitError, UsageError
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, Score, ScoreLine, SubmissionResult
 from grader.explain.comparison import error_map
 from grader.report import classroom50, feedback, github, gradescope, prairielearn, student
-from grader.report.github import Sources
 from grader.staff.platforms import container, table
 from grader.staff.platforms import gradescope as job
 from grader.staff.platforms import prairielearn as prairielearn_job
@@ -49,7 +48,7 @@ void myFusedAttention(int a) {
 }
 """
 ANNOTATION = r"::(?:error|warning|notice) file=hw1/module\.cpp,line=(\d+),title=[^:,\r\n]*::[^\r\n]*"
-SOURCES = Sources({"module.cpp": SOURCE}, {"module.cpp": "hw1/module.cpp"})
+SOURCES = github.Sources({"module.cpp": SOURCE}, {"module.cpp": "hw1/module.cpp"})
 AT = datetime(2026, 9, 1, 12, 0, 5, tzinfo=timezone(timedelta(hours=2)))
 CONFIG = COURSE.read_text()
 FAULTS = {"a broken config": "gpt149.yaml", "no end": "did not end", "no submission": "there is no folder"}
@@ -210,7 +209,7 @@ def test_scores_of_classroom_50_are_points_times_the_smallest_step() -> None:
     refused("begin with submit/", classroom50.named, {**CLASSROOM50_SAMPLE, "SUBMISSION_TAG": "v1"})
 
 
-def annotated(*parts: PartResult, sources: Sources = SOURCES) -> list[str]:
+def annotated(*parts: PartResult, sources: github.Sources = SOURCES) -> list[str]:
     return github.annotations(assignment(), student.views(assignment(), result(parts)), sources)
 
 
@@ -225,7 +224,7 @@ def test_annotations_are_on_the_students_lines() -> None:
     assert annotated(part(*PARTS[4], "slow", ratio=2.0))[0].startswith("::warning ")
     assert "line=1," in annotated(part(*PARTS[5], "missing"))[0], "a function that is not there"
     assert annotated(part(*PARTS[4])) == []
-    lines = annotated(*(part(*PARTS[k], "compile_error") for k in (2, 3, 4)), sources=Sources({}))
+    lines = annotated(*(part(*PARTS[k], "compile_error") for k in (2, 3, 4)), sources=github.Sources({}))
     assert len(lines) == 1 and lines[0].count("does not compile") == 3
 
 

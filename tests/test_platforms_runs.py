@@ -24,7 +24,6 @@ from grader.staff.classroom import ledger
 from grader.staff.platforms import container, prairielearn
 from grader.staff.platforms import github as clones
 from grader.staff.release import contents, making, products, proofs
-from grader.staff.release.contents import File, packed, unpack
 from grader.submission import find
 
 
@@ -311,7 +310,7 @@ def test_another_lab_has_its_own_question_and_workflow(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_job_without_the_kit_is_not_gradable(tmp_path: Path) -> None:
-    unpack(MAIN.question["image/autograder.zip"].content, tmp_path / "source")
+    contents.unpack(MAIN.question["image/autograder.zip"].content, tmp_path / "source")
     grade = tmp_path / "grade"
     grade.mkdir()
     (grade / "results").symlink_to(tmp_path)
@@ -344,11 +343,11 @@ def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a release's bundle with a small assignment in its handout. Return the path of autograder.py."""
-    handout = {**MAIN.handout, "configs/gpt149.yaml": File(SMALL.read_bytes())}
+    handout = {**MAIN.handout, "configs/gpt149.yaml": contents.File(SMALL.read_bytes())}
     # Without the prebuilt object, the reference comes from its sources, whose objects are in the tests' cache.
     del handout[OBJECT]
     handout |= {path: file for path, file in MAIN.autograder.items() if path.startswith("module_ref_stub/")}
-    files = products.PRODUCTS["classroom50"].rest(MAIN.kit, packed(handout))
+    files = products.PRODUCTS["classroom50"].rest(MAIN.kit, contents.packed(handout))
     place = put(tmp_path_factory.mktemp("bundle"), {})
     for path, file in files.folders["classroom50"].items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
@@ -444,13 +443,13 @@ def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -
     """A pattern of .gitignore could match folders of the kit by mistake; clones would then lack these files."""
     compiled = {"module_ref_stub/prebuilt/object.o": b"o", "labs/attention/studies/prebuilt/program": b"p"}
     files = {**contents.handout(MAIN.kit, compiled), **products.PRODUCTS["github"].in_handout(MAIN.kit)}
-    files[".gitignore"] = File(files[".gitignore"].content + more.encode())
+    files[".gitignore"] = contents.File(files[".gitignore"].content + more.encode())
     bench, said = proof_setup(MAIN.kit, tmp_path)
     if more:
         left_out = r"\.gitignore .* excludes \S+\.h and \d+ more from"
-        refused(left_out, proofs.git_takes_all, bench, packed(files), of=proofs.Unproved)
+        refused(left_out, proofs.git_takes_all, bench, contents.packed(files), of=proofs.Unproved)
     else:
-        proofs.git_takes_all(bench, packed(files))
+        proofs.git_takes_all(bench, contents.packed(files))
     assert said == ([] if more else ["the handout's .gitignore excludes none of its files"])
 
 

@@ -15,8 +15,7 @@ from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, edited
 from grader.assignment.records import Part
 from grader.backends.gpu import devicebuild
-from grader.core import filebundle, pythontree
-from grader.core.results import PartResult
+from grader.core import filebundle, pythontree, results
 from grader.staff.similarity import likeness
 from grader.study.watching.files import Content, Watcher
 
@@ -39,7 +38,7 @@ def adapters(module: str, suffix: str = "") -> str:
     )
 
 
-def judged(source: Path, part: Part = FORWARD) -> PartResult:
+def judged(source: Path, part: Part = FORWARD) -> results.PartResult:
     case = replace(part.cases[0], shape={**part.cases[0].shape, "B": 1, "N": 64, "M": 64, "d": 16})
     return results_alone(ASSIGNMENT, source, (replace(part, cases=(case,)),)).parts[0]
 

@@ -24,17 +24,15 @@ from without_card import interpreted
 
 from grader import __main__ as command_line
 from grader import study
-from grader.assignment import labs
+from grader.assignment import labs, regions
 from grader.assignment.loading import load
-from grader.assignment.regions import strip_solution
 from grader.backends.gpu import devicebuild
 from grader.backends.gpu.card import finding
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.toolchain import cache_root, toolchain
-from grader.core import imports, objectcache
+from grader.core import imports, objectcache, places
 from grader.core.arrays import np
 from grader.core.errors import EXIT_KIT, KitError
-from grader.core.places import PUBLIC_CONFIG
 from grader.doctor import Host, students, tools
 from grader.judge.bench import Options
 from grader.report import github, gradescope
@@ -99,7 +97,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
     kit, handout = MAIN.kit, MAIN.handout
     for path in ("gpt149.py", "Makefile", "README.md", "textgen/data/plays.safetensors", "docs/handout.md"):
         assert handout[path].content
-    assert handout["module.cpp"].content.decode() == strip_solution(kit.solutions["module.cpp"])
+    assert handout["module.cpp"].content.decode() == regions.strip_solution(kit.solutions["module.cpp"])
     assert load(kit.public).seed is None and handout["configs/gpt149.yaml"].content == kit.public.read_bytes()
     assert not any(path.endswith((".pyc", "kernels.cpp", "dispatch.cpp")) for path in handout)
     readme = handout["README.md"].content
@@ -418,7 +416,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
 def test_a_submission_may_lack_one_of_the_assignments_files(two: Release, tmp_path: Path) -> None:
     assert two.kit.assignment.sources == ("kernels.py", "kernels.cu")
     assert two.kit.assignment.beside("mine.py") == ("mine.cu",)
-    assert load(PUBLIC_CONFIG).sources == ("module.cpp",)
+    assert load(places.PUBLIC_CONFIG).sources == ("module.cpp",)
     for name, others in {"scale.py": ("scale.cu",), "scale.cu": ("scale.py",), "scale.cpp": ()}.items():
         assert companions_of(name) == ("module.ispc", *others)
     handed_in = {"ada": ("scale.py", "scale.cu", "notes.txt"), "bob": ("scale.py",)}

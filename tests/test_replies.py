@@ -12,23 +12,20 @@ import pytest
 from conftest import ROOT, python, refused
 from hypothesis import given, strategies
 
-from grader.core import harmless, imports
+from grader.core import commandline, harmless, imports
 from grader.core.arrays import np
-from grader.core.commandline import whole_number
 from grader.core.quantities import whole
 from grader.core.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
-from grader.report import result_json
+from grader.report import result_json, terminal
 from grader.report.progress import Progress
-from grader.report.terminal import Terminal
 from grader.runner import calls
-from grader.runner.calls import MOST_TRACE, Call, Request
 from grader.runner.frames import RunnerDied
 from grader.study import laboratory
 
-REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
+REQUEST = calls.Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 NO_SCORE = Score((), 0.0, 0, 0.0, 0.0, 0.0)
 REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}
-TABLE = Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
+TABLE = calls.Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
 NUMBERS = {"kind": 1, "dtype": 7, "shape": [3]}
 WRONG = [{"dtype": 15}, {"dtype": 6}, {"shape": [2]}, {"shape": [3, 1]}, {"withheld": True}, {"payload": 31}]
 #: Modules that run beside student code. They do not print; the judge does not trust the pipes that they write to.
@@ -36,7 +33,9 @@ BACKENDS = r"torch\.forkserver|gpu\.(devicerunner|kernelfiles|tensormemory)"
 RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
 
 
-def understood(payload: bytearray | None = None, request: Request = REQUEST, **changed: Any) -> Call:
+def understood(
+    payload: bytearray | None = None, request: calls.Request = REQUEST, **changed: Any
+) -> calls.Call:
     return calls.understood({**REPLY, **changed}, payload or bytearray(32), request, 1.0, 1.0)
 
 
@@ -71,7 +70,7 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> 
         {"profile": [["aten::zeros", "1", 2, 3, 4, 5]]}, {"profile": [["x", 1, 2, 3, 4, 5]] * 2000},
         {"profile": {"x": 1}}, {"profiled_wall_s": float("nan")}, {"shape": [float("inf")]},
         *({"outside": lines} for lines in (["7"], [-1], [1.5], [True], 7, [1] * 21, [[]], None)),
-        *({"trace": trace} for trace in (7, ["a"], "\u20ac", "a" * (MOST_TRACE + 1))),
+        *({"trace": trace} for trace in (7, ["a"], "\u20ac", "a" * (calls.MOST_TRACE + 1))),
     ],
 )  # fmt: skip
 def test_a_reply_with_a_wrong_number_is_refused(changed: dict[str, Any]) -> None:
@@ -200,7 +199,7 @@ def test_only_verdicts_on_a_terminal_have_colours() -> None:
     for verdict in ("pass", "slow", "wrong"):
         part = PartResult("part1", f"Naive{HOSTILE}", verdict, 10.0, output=HOSTILE)
         for stream in (screen, file):
-            Terminal(stream).verdict(part, 0.0)
+            terminal.Terminal(stream).verdict(part, 0.0)
     text = screen.getvalue()
     assert text.count("\x1b[1;32mPASS\x1b[0m") == 1 and text.count("\x1b[1;31mWRONG RESULT\x1b[0m") == 1
     assert OURS.sub("", text) == file.getvalue() and not obeyed(file.getvalue())
@@ -210,7 +209,7 @@ def test_only_verdicts_on_a_terminal_have_colours() -> None:
 def test_the_fault_of_a_twin_part_is_printed_once() -> None:
     fault = Diagnosis("wrong_values", "Expected 1, got 2.")
     stream = io.StringIO()
-    shown = Terminal(stream)
+    shown = terminal.Terminal(stream)
     of_code = dict.fromkeys(("conv2d", "conv2d_threads", "other"), fault.code)
     for part_id, code in {**of_code, "conv2d_race": "race"}.items():
         shown.function = part_id.partition("2d")[0]
@@ -250,4 +249,4 @@ def test_integers_are_short_and_have_only_digits() -> None:
     for text in ("", "-1", "+1", " 1", "1_000", "1.0", "\u0663", "\u00b2", "9" * 20, "9" * 10_000):
         assert whole(text) is None
     for text in ("9" * 5000, "65", "-1", "\u0663"):
-        refused("from 0 to 64", whole_number, text, "-N", 0, 64)
+        refused("from 0 to 64", commandline.whole_number, text, "-N", 0, 64)

@@ -23,8 +23,7 @@ from grader.backends.faults import Broken
 from grader.backends.native import crashes
 from grader.core.errors import UsageError
 from grader.core.results import Diagnosis, Memory, PartResult, Score, ScoreLine
-from grader.report import classbook, feedback, html, result_json, student, terminal, words
-from grader.report.grades_csv import safe_text
+from grader.report import classbook, feedback, grades_csv, html, result_json, student, terminal, words
 from grader.report.machines import Row
 from grader.runner.calls import Call
 from grader.staff import writeups
@@ -66,12 +65,12 @@ def test_every_row_is_there_with_its_numbers_and_no_cell_is_a_formula(written: P
 
 
 def test_text_that_could_be_a_formula_gets_an_apostrophe() -> None:
-    assert all(safe_text(value).startswith(("'", "\ufffd")) for value in FORMULAS)
+    assert all(grades_csv.safe_text(value).startswith(("'", "\ufffd")) for value in FORMULAS)
 
 
 @given(st.text(st.characters(codec=None), max_size=200))
 def test_any_text_becomes_harmless(text: str) -> None:
-    safe = safe_text(text)
+    safe = grades_csv.safe_text(text)
     assert not safe.startswith(("=", "+", "-", "@", "\t", "\r"))
     assert not any(ord(c) < 32 or c in "\u2028\u2029\u202e\u2066" for c in safe)
     for kept in (safe, words.line(text), words.block(text)):

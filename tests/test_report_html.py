@@ -24,10 +24,9 @@ from rich.console import Console
 from grader.core.results import CaseResult, Diagnosis, PartResult, ProfileRow
 from grader.explain.deviation import blocks, usual_axes
 from grader.judge.events import Deviated, PartDone, PartStarted, Profiled, Settled
-from grader.report import charts, classbook, terminal
+from grader.report import charts, classbook, html, terminal
 from grader.report import page as verdict_page
 from grader.report.charts import Dot
-from grader.report.html import Report
 from grader.report.machines import Machine, Row, compared
 from grader.report.progress import Progress
 from grader.report.terminal import SCREEN_LINES, WIDTH, Terminal
@@ -69,7 +68,7 @@ class Page(HTMLParser):
 
 
 def write(folder: Path, rows: Iterable[Row]) -> Path:
-    with Report(assignment(), MADE_AT) as report:
+    with html.Report(assignment(), MADE_AT) as report:
         for row in rows:
             report.add(row)
         report.write(folder / "report.html")

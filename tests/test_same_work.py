@@ -23,9 +23,8 @@ from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.marker import Marker
 from grader.judge.memory import Held
-from grader.source import landmarks
+from grader.source import delegation, landmarks
 from grader.source.callgraph import CallGraph, Definition
-from grader.source.delegation import works_itself
 from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE
 
@@ -294,7 +293,7 @@ def test_a_hostile_body_is_read_in_linear_time(text: str) -> None:
 
     def read(times: int) -> bool:
         body = Definition("f", f"g(Q); {text * 500 * times}")
-        return works_itself("f", {"h": helper, "f": body}, {"g"}, ["Q"])
+        return delegation.works_itself("f", {"h": helper, "f": body}, {"g"}, ["Q"])
 
     growth = cpu_growth(read, 1, 8, repeat=3)
     assert growth < 32, "for 8 times the text, quadratic time would grow 64-fold"

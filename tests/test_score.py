@@ -11,15 +11,14 @@ import classrows
 import pytest
 from conftest import ROOT, refused
 
-from grader.assignment.loading import load
+from grader.assignment import loading, rubric
 from grader.assignment.records import Case, Part
-from grader.assignment.rubric import LateRule, TimeBand
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.score import late_days, lateness_s, part_points, score
 from grader.staff.classroom.byhand import read_manual
 
 PUBLIC = classrows.assignment()
-STAFF = load(ROOT / "configs" / "hidden" / "gpt149.yaml")
+STAFF = loading.load(ROOT / "configs" / "hidden" / "gpt149.yaml")
 DAY_S = 86_400.0
 HOSTILE = "\x1b]0;owned\x07\x1b[2K\x9b\u202e"
 SHOWN, LONG = "?]0;owned??[2K??", ("x" * 9999, "xxx")
@@ -67,12 +66,12 @@ def test_slow_earns_the_share_of_its_band(ratio: float, low: float, share: float
 
 def test_slow_earns_nothing_beyond_the_last_band_and_one_value_without_bands() -> None:
     part = PUBLIC.part("part2")
-    bounded = replace(part, time_bands=(TimeBand(1.5, 0.5),), case_credit=0.0)
+    bounded = replace(part, time_bands=(rubric.TimeBand(1.5, 0.5),), case_credit=0.0)
     assert earned(bounded, "slow", time=timing(1.4)) == 10 and earned(bounded, "slow", time=timing(1.6)) == 0
     assert earned(replace(part, time_bands=(), points_if_slow=7.5), "slow", time=timing(9.0)) == 7.5
     # Points are rounded to the nearest hundredth.
     for share, points in ((1 / 3, 3.33), (2 / 3, 6.67), (0.12345, 1.23)):
-        banded = replace(part, points=10.0, time_bands=(TimeBand(2.0, share),))
+        banded = replace(part, points=10.0, time_bands=(rubric.TimeBand(2.0, share),))
         assert earned(banded, "slow", time=timing(1.5)) == points
 
 
@@ -200,7 +199,7 @@ def test_points_by_hand_replace_those_of_a_part_and_say_so() -> None:
     assert score(PUBLIC, result, manual) == regraded and manual == {"part2": 12.5}, "it is unchanged"
 
 
-RULE = LateRule(
+RULE = rubric.LateRule(
     due=datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8))),
     grace_s=900, share_per_day=0.1, points_per_day=None, cap_days=3, after_cap="zero",
 )  # fmt: skip

@@ -12,34 +12,29 @@ from conftest import code_of, in_files, lightly, part_of, put, results_alone, so
 
 from grader import __main__ as grading
 from grader import score
+from grader.assignment import loading, records, regions
 from grader.assignment.inputs import CaseInputs
-from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, in_one_file, place, without_starter
-from grader.assignment.records import Part
-from grader.assignment.regions import strip_solution
 from grader.core.arrays import Array, np
 from grader.core.places import ROOT
 from grader.core.precision import unwritten
 from grader.core.results import PartResult, SubmissionResult
-from grader.explain import clues, diagnose
-from grader.explain.closer_look import Closer
+from grader.explain import closer_look, clues, diagnose
 from grader.explain.comparison import Expected, compare
 from grader.source import landmarks
 from grader.staff import writeups
-from grader.study import writeup
-from grader.study.helpers import simulated
+from grader.study import helpers, writeup
 from labs.softmax import kernels
 from labs.softmax.inputs import LOGITS, PARTIALS, make_inputs
 from labs.softmax.oracle import ORACLES, merged
 from labs.softmax.studies import accuracy, traffic
-from labs.softmax.studies.traffic import KERNELS, Model
 
 LAB = ROOT / "labs" / "softmax"
-ASSIGNMENT = load(LAB / "hidden" / "assignment.yaml")
+ASSIGNMENT = loading.load(LAB / "hidden" / "assignment.yaml")
 SOURCE = (LAB / "softmax.cpp").read_text()
 
 
-def judged(folder: Path, text: str, parts: Sequence[Part] = ASSIGNMENT.parts) -> SubmissionResult:
+def judged(folder: Path, text: str, parts: Sequence[records.Part] = ASSIGNMENT.parts) -> SubmissionResult:
     return results_alone(ASSIGNMENT, write(folder, text, "softmax.cpp"), parts, shape=kernels.SHAPE)
 
 
@@ -66,7 +61,7 @@ def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
 
 
 def test_the_master_passes_and_the_starter_is_not_written(tmp_path: Path) -> None:
-    master, starter = (judged(tmp_path, text) for text in (SOURCE, strip_solution(SOURCE)))
+    master, starter = (judged(tmp_path, text) for text in (SOURCE, regions.strip_solution(SOURCE)))
     assert [part.verdict for part in master.parts] == ["pass"] * 4
     for part in starter.parts:
         assert part.diagnosis is not None and part.diagnosis.code == "not_written", part
@@ -169,13 +164,13 @@ def test_the_merge_is_associative_and_commutative_and_ignores_empty_sides(distri
         assert all(np.allclose(x, y, rtol=1e-12, atol=1e-12) for x, y in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", traffic.KERNELS)
 def test_simulated_traffic_equals_the_theory(kernel: str) -> None:
     rows, columns = 6, 4096
     for size_bytes in (4 << 10, 128 << 10):
-        model = Model(size_bytes)
+        model = traffic.Model(size_bytes)
         walk = ((kernel, rows, columns), model)
-        (found,) = simulated(traffic.SIMULATOR, [walk])
+        (found,) = helpers.simulated(traffic.SIMULATOR, [walk])
         assert (found.loads, found.stores) == traffic.theory(kernel, rows, columns)
         expected = traffic.passes(kernel, columns, model)
         if expected is not None:
@@ -239,7 +234,7 @@ def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) 
         wrong={case.name: True}, sizes=dict,
     )  # fmt: skip
     judged = SimpleNamespace(kernel=kernel, source=None, fresh=lambda threads: nullcontext())
-    closer = Closer(judged, None)  # type: ignore[arg-type]
+    closer = closer_look.Closer(judged, None)  # type: ignore[arg-type]
     assert closer._unread() == (unread, "" if used else case.name)
     assert closer._alike("l2") == ["l1", "m1", "m2"]
 

@@ -21,18 +21,15 @@ from building import binding as bound
 from conftest import ASSIGNMENT, ROOT, insert_at_start, put, refused, write
 
 import gpt149
-from grader import study
+from grader import sandbox, study
 from grader.assignment.options import chosen_lab
 from grader.assignment.records import Part
-from grader.backends import binding
-from grader.backends.faults import Faulty
+from grader.backends import binding, faults
 from grader.backends.native.compilers import Compilers
-from grader.core import objectcache
-from grader.core.errors import KitError
+from grader.core import errors, objectcache
 from grader.core.results import Diagnosis
 from grader.explain import comparison
 from grader.runner.calls import Sample
-from grader.sandbox import Finished
 from grader.study import facts, figure, helpers, memory, options, race, racereport, together
 from grader.study import writeup as writeups
 from grader.study.figure import HeatMap, Plot, Series
@@ -40,11 +37,9 @@ from grader.study.laboratory import Outcome, Variant, compared, one_round
 from grader.study.standalone import build_program, ran
 from grader.study.table import NOTHING, Table, shown
 from grader.study.threads import Threads, amdahl, core_share, serial_share
-from labs.attention import oracle
-from labs.attention.cases import make_inputs
+from labs.attention import cases, oracle
 from labs.attention.studies import cache, sweep
 from labs.attention.studies.cache import Model, Shape, Traffic
-from labs.attention.studies.sweep import exponents
 
 ROWS = ((2, 188.6543, "wrong | <!-- end -->"), (4, 136.85, ""), (8, None, "=1+1"))
 TABLE = Table("sweep-part2", "Part 2", ("tile", "ms", "note"), ROWS, "How it was measured.")
@@ -70,7 +65,7 @@ def test_fits_find_the_parameter_of_their_own_law() -> None:
     sizes, counts = [64, 128, 512, 2048], [1, 2, 4, 7]
     for power in (0.0, 1.0, 2.0, 2.7):
         rounds = [[level * n**power for n in sizes] for level in (1.0, 3.0, 0.2)]
-        assert exponents(sizes, rounds) == pytest.approx([power] * 3)
+        assert sweep.exponents(sizes, rounds) == pytest.approx([power] * 3)
     for serial in (0.0, 0.05, 0.5, 1.0):
         times = [3.0 / amdahl(serial, count) for count in counts]
         assert serial_share(counts, times) == pytest.approx(serial)
@@ -97,7 +92,7 @@ def test_a_round_alternates_its_order_and_drops_a_broken_variant() -> None:
     one_round(callers, 1)
     assert called == [0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 2, 1]
     assert [len(samples[k]) for k in callers] == [2, 2, 2] and not broken
-    breaks = Mock(side_effect=Faulty("crash", Diagnosis("sigsegv", "it crashed\nwith a second line")))
+    breaks = Mock(side_effect=faults.Faulty("crash", Diagnosis("sigsegv", "it crashed\nwith a second line")))
     samples, broken = one_round({0: lambda: Sample(1.0, 1.0), 1: breaks}, 0)
     assert broken == {1: "crash: it crashed"}
     assert len(samples[0]) == 2 and not samples[1]
@@ -169,7 +164,7 @@ def test_figures_need_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         figure.draw(one, tmp_path / f"{one.name}.png")
         assert (tmp_path / f"{one.name}.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    refused("pip install matplotlib", figure.draw, MAP, tmp_path / "m.png", of=KitError)
+    refused("pip install matplotlib", figure.draw, MAP, tmp_path / "m.png", of=errors.KitError)
 
 
 #: Wrong command lines, each with a part of its message.
@@ -287,7 +282,7 @@ def test_a_region_that_had_one_thread_is_not_called_clean() -> None:
 @needs_tsan
 @pytest.mark.parametrize("function", ["rightTasks", "rightReduction", "rightBarriers", "rightTaskloop"])
 def test_the_kits_openmp_runtime_does_all_the_work_once_and_in_order(function: str) -> None:
-    inputs = make_inputs("random", SHAPE, 3)
+    inputs = cases.make_inputs("random", SHAPE, 3)
     request = binding.request(replace(PART3, function=function), SHAPE, inputs)
     program = build_program(KERNELS, race.KIT)
     with ran(program, request, threads=race.THREADS, memory_bytes=None) as run:
@@ -366,7 +361,7 @@ def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytes
     commands = []
     real = Compilers.run
 
-    def heard(self: Compilers, command: Sequence[str], *how: Any) -> Finished:
+    def heard(self: Compilers, command: Sequence[str], *how: Any) -> sandbox.Finished:
         commands.append(command)
         return real(self, command, *how)
 

@@ -19,8 +19,7 @@ from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import np
 from grader.runner.calls import Request
 from module_ref_stub import library_path
-from textgen import checkpoint, compare, corpus, tokenizer, train
-from textgen.demo import DEFAULT_CHUNK
+from textgen import checkpoint, compare, corpus, demo, tokenizer, train
 from textgen.generate import LOGIT_LIMIT, NEAR_TIE, Sampler, Tally, generate
 from textgen.kernel import Decoder, Prefill, StudentKernel, TorchAttention, in_chunks, merge
 from textgen.model import GPT, Config
@@ -307,7 +306,7 @@ class Stage:
 
     def speak(
         self, function: str, prompt: Tensor, new: int, *, part: str = "part1", temperature: float = 0.8,
-        window: int = 256, prefill: Prefill = "prefix", chunk: int = DEFAULT_CHUNK, trust: bool = False,
+        window: int = 256, prefill: Prefill = "prefix", chunk: int = demo.DEFAULT_CHUNK, trust: bool = False,
     ) -> Tally:  # fmt: skip
         library = library_path() if function.startswith("gpt149_ref") else self.wrong_library
         with self.zygote.spawn("raw", library, threads=2) as session:

@@ -17,16 +17,13 @@ from honest.styles import published
 from process_tree import descendants, wait_for
 
 from grader import sandbox
-from grader.assignment import labs
+from grader.assignment import labs, regions
 from grader.assignment.mutations import Mutation, edited, without_starter
-from grader.assignment.regions import strip_solution
 from grader.backends.torch.zygote import Zygote
 from grader.core.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.sandbox import Sandbox
 from grader.staff import selftest
-from grader.staff.selftest import Trial
 from labs.attention import kernels
 from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 
@@ -53,14 +50,14 @@ class Confinements:
         self.stack = stack
         self.started: dict[str, Zygote] = {}
 
-    def zygote(self, box: Sandbox) -> Zygote:
+    def zygote(self, box: sandbox.Sandbox) -> Zygote:
         if box.tier not in self.started:
             self.started[box.tier] = self.stack.enter_context(Zygote(sandbox=box))
             with self.started[box.tier].spawn("torch", "", threads=1):
                 pass
         return self.started[box.tier]
 
-    def named(self, box: Sandbox) -> dict[str, str]:
+    def named(self, box: sandbox.Sandbox) -> dict[str, str]:
         (SECRETS / box.tier).mkdir(parents=True, exist_ok=True)
         return places(SECRETS / box.tier)
 
@@ -91,7 +88,7 @@ def cases() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize(("box", "submission", "table"), [*cases()])
 def test_every_threat_ends_in_its_verdict_or_flag(
-    box: Sandbox, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
+    box: sandbox.Sandbox, submission: Submission, table: bool, confinements: Confinements, tmp_path: Path
 ) -> None:
     zygote, named, tier = confinements.zygote(box), confinements.named(box), box.tier
     processes, started_s = descendants(os.getpid()), time.process_time()
@@ -177,8 +174,8 @@ def test_selftest_tries_each_row_with_few_files() -> None:
 def test_the_selftest_concludes_for_each_group(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fine = [Trial(group, "one", (), 1.0) for group in ("right kernels", "wrong kernels", "times")]
-    for made, code in ((fine, 0), ([*fine, Trial("times", "two", ("called slow",), 0.5)], 3)):
+    fine = [selftest.Trial(group, "one", (), 1.0) for group in ("right kernels", "wrong kernels", "times")]
+    for made, code in ((fine, 0), ([*fine, selftest.Trial("times", "two", ("called slow",), 0.5)], 3)):
         monkeypatch.setattr(selftest, "trials", lambda *_, made=made, **__: iter(made))
         assert selftest.main(["--tier", "D", "--trust"]) == code
     printed = capsys.readouterr().out
@@ -188,7 +185,7 @@ def test_the_selftest_concludes_for_each_group(
 
 
 def test_the_selftest_refuses_a_starter(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "module.cpp").write_text(strip_solution(master))
+    (tmp_path / "module.cpp").write_text(regions.strip_solution(master))
     monkeypatch.setattr(labs, "master", lambda folder, source: tmp_path / source)
     refused("needs the master", next, selftest.trials(ASSIGNMENT, sandbox.OPEN, tmp_path))
 

@@ -27,8 +27,7 @@ import gpt149
 from grader.assignment.regions import strip_solution
 from grader.core.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.core.results import Diagnosis, PartResult, SubmissionResult, exit_code
-from grader.report import classbook, feedback, gradescope, result_json, terminal
-from grader.report.machines import Row
+from grader.report import classbook, feedback, gradescope, machines, result_json, terminal
 from grader.score import part_points, score
 from grader.staff.classroom import gradebook, ledger, planning
 
@@ -329,8 +328,8 @@ SCORED = score(assignment(), WAITING)
 MIXED = result((part_of(*PARTS[2]), unjudged(*PARTS[3])))
 
 
-def row_of(found: SubmissionResult, name: str = "bob", **manual: float) -> Row:
-    return Row(name, name.title(), "", found, score(assignment(), found, manual), None)
+def row_of(found: SubmissionResult, name: str = "bob", **manual: float) -> machines.Row:
+    return machines.Row(name, name.title(), "", found, score(assignment(), found, manual), None)
 
 
 def test_unjudged_points_are_open_until_they_are_given_by_hand() -> None:

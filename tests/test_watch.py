@@ -27,7 +27,6 @@ import gpt149
 from grader.core.errors import UsageError
 from grader.source.cpptext import without_layout
 from grader.study.watching import files
-from grader.study.watching.files import Content, Watcher
 from grader.study.watching.loop import History, Judged, beside_last_good, changed, summary
 
 #: `make test` installs watchfiles. Without it, only the tests that need it are left out.
@@ -113,7 +112,7 @@ def test_an_earlier_verdict_is_found_by_object_or_text() -> None:
     assert len(history.judged) <= 32 and len(history.lines) <= 6, "a session may last for days"
 
 
-class Heard(queue.Queue[Content]):
+class Heard(queue.Queue[files.Content]):
     __call__ = queue.Queue.put
 
     def until(self, *wanted: bytes | None) -> None:
@@ -137,7 +136,7 @@ class Steps(list[Callable[[], object]]):
 def test_a_save_in_several_steps_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, heard = tmp_path / "module.cpp", Heard()
     source.write_text("0")
-    watcher = Watcher((source,), heard)
+    watcher = files.Watcher((source,), heard)
 
     def reported(*texts: str | None, gone_s: float = LONGEST_WAIT_S) -> list[bytes | None]:
         monkeypatch.setattr(files, "GONE_S", gone_s)
@@ -163,7 +162,7 @@ def watched(
     monkeypatch.setitem(files.HOW, "rust_timeout", 100)
     source, heard = tmp_path / "work" / "module.cpp", Heard()
     put(source.parent, {source.name: "0"})
-    with Watcher((source, source.parent / "module.ispc"), heard) as watcher:
+    with files.Watcher((source, source.parent / "module.ispc"), heard) as watcher:
         assert watcher.polls is (request.param == "polled")
         yield source, heard
 
@@ -209,7 +208,7 @@ def test_one_file_has_one_watcher_and_a_pipe_is_not_waited_for(tmp_path: Path) -
     with files.only_one(source):
         pass
     os.mkfifo(source)
-    assert Watcher((source,), print).content().source is None
+    assert files.Watcher((source,), print).content().source is None
 
 
 def test_a_used_up_limit_of_watches_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from grader.core.arrays import Array
 from grader.explain import comparison
-from grader.explain.comparison import Comparison, Expected
 from labs.attention import cases
 from labs.attention.oracle import ORACLES
 
@@ -21,11 +20,11 @@ def arrays(x: Inputs) -> dict[str, Array]:
     return {name: value.numpy() for name, value in x.items()}
 
 
-def expect(oracle: str, x: Inputs, shape: dict[str, int]) -> Expected:
+def expect(oracle: str, x: Inputs, shape: dict[str, int]) -> comparison.Expected:
     return ORACLES[oracle].expected(arrays(x), shape)
 
 
-def compare(expected: Expected, actual: Tensor) -> Comparison:
+def compare(expected: comparison.Expected, actual: Tensor) -> comparison.Comparison:
     return comparison.compare(expected, actual.numpy())
 
 

@@ -21,8 +21,6 @@ from process_tree import alive, wait_for
 from grader.core.errors import KitError, UsageError
 from grader.staff import running
 from grader.staff.classroom import executor, fingerprints, gradebook, ledger, planning
-from grader.staff.classroom.fingerprints import Fingerprints
-from grader.staff.classroom.ledger import Record, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
@@ -37,7 +35,7 @@ assert "torch" not in sys.modules
 print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(code)
 """
-FINGERPRINTS = Fingerprints("s", "a", "k", "o")
+FINGERPRINTS = fingerprints.Fingerprints("s", "a", "k", "o")
 AT = "2025-01-01T00:00:00+00:00"
 HOLDS_LEDGER = """
 import sys
@@ -212,12 +210,12 @@ def gone(state: Path) -> bool:
     return bool(wait_for(lambda: not any(processes_of(state))))
 
 
-def record(name: str, points: float = 1.0) -> Record:
-    return Record(name, FINGERPRINTS, AT, {"building": 1.0}, 1, points=points, max_points=10.0)
+def record(name: str, points: float = 1.0) -> ledger.Record:
+    return ledger.Record(name, FINGERPRINTS, AT, {"building": 1.0}, 1, points=points, max_points=10.0)
 
 
-def some_run() -> Run:
-    return Run(AT, "a.yaml", "a", "a", "k", 1, True, "D", 2)
+def some_run() -> ledger.Run:
+    return ledger.Run(AT, "a.yaml", "a", "a", "k", 1, True, "D", 2)
 
 
 @contextmanager

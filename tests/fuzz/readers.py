@@ -21,40 +21,32 @@ from handing_in import GRADESCOPE, tar_bytes, zip64_bytes, zipped
 from honest.styles import published
 
 from fuzz.mutating import PREFIX, Patterns, Reader, in_file, repeats
-from grader import score
-from grader.assignment.loading import load
-from grader.assignment.regions import strip_solution
+from grader import sandbox, score, submission
+from grader.assignment import loading, regions
 from grader.backends.native import sanitize
-from grader.core import results
+from grader.core import quantities, results
 from grader.core.arrays import np
 from grader.core.errors import KitError, UsageError
 from grader.core.harmless import harmless
-from grader.core.quantities import MIB
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.integrity import elf, inspection, symbols
-from grader.integrity.elf import UndefinedSymbol
-from grader.report import classbook, feedback, result_json
-from grader.report.grades_csv import csv_line, safe_text
-from grader.report.machines import Row
+from grader.report import classbook, feedback, grades_csv, machines, result_json
 from grader.runner import calls
-from grader.runner.calls import Request
 from grader.runner.frames import FRAME, Incoming, RunnerDied
-from grader.sandbox import Finished, run_limited
 from grader.source import cpptext, diagnostics, hints
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger
-from grader.staff.classroom.ledger import Entry, Reported
 from grader.staff.similarity import agreement, likeness, passages
 from grader.staff.similarity.tokens import Source, tokens
 from grader.study import writeup
-from grader.submission import exports, find
+from grader.submission import exports
 from grader.submission.archive.opening import open_archive
 from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Unreadable
 from grader.submission.exports import gradescope_entries
 
-LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
+LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * quantities.MIB, archive_bytes=16 * quantities.MIB)
 SOURCE = b"int main() { return 0; }\n" * 40
-REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
+REQUEST = calls.Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 
 
 def read_archive(data: bytes) -> int:
@@ -108,8 +100,8 @@ def a_result() -> bytes:
     return json.dumps(result_json.to_dict(result, score.score(SMALL, result))).encode()
 
 
-def row_of(path: Path) -> Row:
-    return Row("ada", "Ada", "", result_json.read(path), None, None)
+def row_of(path: Path) -> machines.Row:
+    return machines.Row("ada", "Ada", "", result_json.read(path), None, None)
 
 
 def reports(path: Path) -> object:
@@ -122,7 +114,7 @@ def a_ledger() -> bytes:
         with ledger.hold(Path(folder)) as book:
             book.open_run(replace(some_run(), manual="m.csv"), ENTRIES)
             book.finish(found, None)
-            book.reported(Reported(AT, None, {"ada": 10.0}))
+            book.reported(ledger.Reported(AT, None, {"ada": 10.0}))
         return (Path(folder) / ledger.LEDGER).read_bytes()
 
 
@@ -131,8 +123,8 @@ def read_lock(path: Path) -> object:
         return book.scratch
 
 
-ENTRIES = [Entry("ada", "Ada", ("a@b.c",), AT, True), Entry("bob", "Bob", error="no")]
-SMALL = load(ROOT / "tests" / "classes" / "small.yaml")
+ENTRIES = [ledger.Entry("ada", "Ada", ("a@b.c",), AT, True), ledger.Entry("bob", "Bob", error="no")]
+SMALL = loading.load(ROOT / "tests" / "classes" / "small.yaml")
 JSON_WORDS = (*rb'null true 1e999 -0 "\ud800" [] {} NaN "kind": "report"'.split(), b"\n")
 TOLD = (UsageError, KitError)
 _CASE = b'{"name": "x", "shape": {"N": 4}, "ok": true, "max_error": null}, '
@@ -155,7 +147,8 @@ READERS = (
         },
     ),
     Reader(
-        "a class's archive", in_file(lambda path: find(path, "module.cpp", path.with_name("scratch")), "class.zip"),
+        "a class's archive",
+        in_file(lambda path: submission.find(path, "module.cpp", path.with_name("scratch")), "class.zip"),
         [zipped(CLASS), zipped(EXPORT), tar_bytes(CLASS), tar_bytes(EXPORT, "w:gz")],
         TOLD, b"module.cpp .zip submission_1/ _1_2_ PK\1\2".split(), {"many students": many_members}, cost=3,
     ),
@@ -211,7 +204,7 @@ READERS = (
 
 
 MASTER = (ROOT / "module.cpp").read_text()
-STARTER = strip_solution(MASTER)
+STARTER = regions.strip_solution(MASTER)
 TEMPLATE = ROOT / "writeup_template.md"
 WANTED = writeup.wanted_regions(TEMPLATE)
 IDS = ("ada", "grace_hopper", "Zoë_K")
@@ -273,8 +266,8 @@ def read_table(path: Path) -> None:
 
 def write_cells(data: bytes) -> None:
     """Write lines of any text as CSV cells. Check that no cell is a formula and that the texts can be read back."""
-    cells = [safe_text(text) for text in data.decode(errors="replace").split("\n")[:50]] + ["last"]
-    line = csv_line(cells)
+    cells = [grades_csv.safe_text(text) for text in data.decode(errors="replace").split("\n")[:50]] + ["last"]
+    line = grades_csv.csv_line(cells)
     assert next(csv.reader(io.StringIO(line, newline=""))) == cells
     for delimiter in ",;\t|":
         for row in csv.reader(io.StringIO(line, newline=""), delimiter=delimiter):
@@ -430,7 +423,7 @@ HEADERS = (GREETING, THROWN, deep(THROWN), deep(REPLY))
 def read_words(data: bytes) -> None:
     """Read a compiler's output and make the message for a student."""
     diagnostics.missing_symbols(data.decode(errors="replace"))
-    finished = Finished(1, data, 1.0, 1.0, False)
+    finished = sandbox.Finished(1, data, 1.0, 1.0, False)
     explained = diagnostics.explain(finished, {"module.cpp": PUBLISHED.decode()}, timeout_s=1.0)
     assert explained and len(explained) <= 15 * (diagnostics.MAX_MESSAGE + 1)
 
@@ -451,7 +444,7 @@ def read_symbol(data: bytes) -> None:
     name = data.decode(errors="replace")
     symbols.qualified_name(name)
     symbols.is_plain_operator(name)
-    symbols.category(UndefinedSymbol(name, versioned=False), versions=True)
+    symbols.category(elf.UndefinedSymbol(name, versioned=False), versions=True)
 
 
 def read_reply(data: bytes) -> None:
@@ -491,7 +484,7 @@ def objects() -> tuple[bytes, ...]:
         for text in texts:
             (Path(folder) / "a.c").write_text(text)
             command = ["cc", "-shared", "-fPIC", "-Os", "-w", "-Wl,-z,noseparate-code", "-o", "a.so", "a.c"]
-            done = run_limited(command, cwd=Path(folder), timeout_s=60)
+            done = sandbox.run_limited(command, cwd=Path(folder), timeout_s=60)
             assert done.returncode == 0, done.output
             made.append((Path(folder) / "a.so").read_bytes())
     return tuple(made)

@@ -8,9 +8,8 @@ import json
 import numpy as np
 import torch
 
-from labs.gpu import tuned
+from labs.gpu import oracle, tuned
 from labs.gpu.inputs import make_inputs
-from labs.gpu.oracle import ORACLES
 
 RAGGED = ((32, 40, 70, 0), (32, 40, 40, 1), (64, 33, 33, 1), (64, 20, 90, 0), (128, 17, 30, 0))
 WHOLE_TILES = ((64, 64, 128, 0), (64, 128, 64, 1))
@@ -30,9 +29,9 @@ for d, n, m, causal in RAGGED + WHOLE_TILES:
     q, k, v, o, do = (t[name].half() for name in ("q", "k", "v", "O", "dO"))
     assert tuned.takes(q, k, v)
     forward = tuned.flash_forward(q, k, v, bool(causal))
-    found = [worst(ORACLES["flash_forward"].expected(inputs, shape), forward)]
+    found = [worst(oracle.ORACLES["flash_forward"].expected(inputs, shape), forward)]
     for late in (False, True):
         blocks = (*tuned.backward_blocks(d)[:4], late, False)
         backward = tuned.flash_backward(q, k, v, o, t["L"], do, bool(causal), blocks)
-        found.append(worst(ORACLES["flash_backward"].expected(inputs, shape), backward))
+        found.append(worst(oracle.ORACLES["flash_backward"].expected(inputs, shape), backward))
     print(json.dumps(found))

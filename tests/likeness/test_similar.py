@@ -16,7 +16,6 @@ from fuzz.mutating import Reader, growth
 from grader.assignment.regions import strip_solution
 from grader.report import html
 from grader.staff.similarity import agreement, likeness, passages
-from grader.staff.similarity.passages import Pair, Similarity
 from grader.staff.similarity.tokens import Source, functions, tokens
 
 Command, Patch = Callable[..., str], pytest.MonkeyPatch
@@ -37,7 +36,7 @@ of it */ { double s = 0; for (size_t k = 0; k < (size_t)v.size(); ++k) s += exp(
 STARTER = strip_solution((ROOT / "module.cpp").read_text())
 
 
-def compare(sources: dict[str, str], starter: str = STARTER) -> Similarity:
+def compare(sources: dict[str, str], starter: str = STARTER) -> passages.Similarity:
     """Compare C++ sources, given by name, and return the result. Text of the starter is left out."""
     return likeness.compare({name: Source(text) for name, text in sources.items()}, Source(starter))
 
@@ -123,7 +122,7 @@ def test_the_longest_text_is_cut_and_noted() -> None:
     found = compare({"a": ";" * (1 << 20), "b": ";" * (1 << 20), "c": "/**/" * (1 << 19)}, "")
     assert found.cut == ("a", "b", "c"), "by tokens, and by characters"
     assert any("only the first 50000 tokens" in note and "a, b, c" in note for note in likeness.notes(found))
-    found.regions(Pair("a", "b", 1.0, 1.0))
+    found.regions(passages.Pair("a", "b", 1.0, 1.0))
 
 
 def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:

@@ -18,8 +18,7 @@ from conftest import ASSIGNMENT, keeping, line_of, needs_delays, one_of_each, re
 
 import gpt149
 from grader.assignment.mutations import Mutation, edited
-from grader.backends import binding
-from grader.backends.faults import Faulty
+from grader.backends import binding, faults
 from grader.backends.native import sanitize
 from grader.backends.native.backend import NativeBackend
 from grader.backends.native.nativehost import NativeHost
@@ -27,17 +26,15 @@ from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
 from grader.explain import comparison
+from grader.judge import correctness, marker
 from grader.judge.bench import Options
-from grader.judge.correctness import met_s
-from grader.judge.marker import Marker
 from grader.judge.timing.rounds import TimedInputs
 from grader.runner.calls import Call
 from grader.runner.session import Session
 from grader.sandbox.tiers import choose
 from grader.study import race
 from grader.study.standalone import Ran, Unsuitable, build_program, ran
-from labs.attention import kernels, oracle
-from labs.attention.cases import make_inputs
+from labs.attention import cases, kernels, oracle
 
 PART = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
@@ -120,7 +117,7 @@ def test_a_race_between_views_of_one_tensor_is_found(tmp_path: Path) -> None:
 def sanitized(source: Path, function: str, threads: int) -> tuple[Ran, comparison.Comparison | None]:
     """Make a call in a program with sanitizers. Return the ended program and its result's comparison, if any."""
     shape = {**SHAPE, "threads": threads}
-    inputs = make_inputs("random", shape, 3)
+    inputs = cases.make_inputs("random", shape, 3)
     request = binding.request(replace(PART, function=function), shape, inputs)
     environment = {"ASAN_OPTIONS": ":".join(f"{key}={value}" for key, value in sanitize.ASAN_OPTIONS.items())}
     program = build_program(source, SANITIZED)
@@ -209,7 +206,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> int:
     """Make a call without delays, then `calls` calls with delays. Return the number of right results with delays."""
     part, shape = ASSIGNMENT.part(part_name), {**ASSIGNMENT.defaults, "N": n}
-    inputs = make_inputs("random", shape, 1)
+    inputs = cases.make_inputs("random", shape, 1)
     expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
     request = binding.request(part, shape, inputs)
     made = [session.call(request, delays=number > 0) for number in range(calls + 1)]
@@ -302,13 +299,13 @@ def test_a_race_at_the_timed_size_only_is_wrong(master: str, tmp_path: Path) -> 
     for text, has_race in ((racy, True), (keeping(master, "myFusedAttention"), False)):
         bench = SimpleNamespace(assignment=ASSIGNMENT, shape=shape, options=Options(), emit=str, command="")
         bench.source, bench.backend = write(tmp_path, text), lambda part: NativeBackend(None, None, None)
-        draw = TimedInputs(Marker(bench, part), 149)  # type: ignore[arg-type]
+        draw = TimedInputs(marker.Marker(bench, part), 149)  # type: ignore[arg-type]
         with NativeHost() as host, host.spawn(program(tmp_path, text), **how) as session:
             draw.called(session, is_reference=False)
             try:
                 for _ in range(CALLS):
                     draw.check_delayed(session, is_reference=False)
-            except Faulty as fault:
+            except faults.Faulty as fault:
                 assert has_race and fault.verdict == "wrong" and fault.diagnosis.code == "race", fault
             else:
                 assert not has_race
@@ -318,6 +315,6 @@ def test_delayed_calls_vary_in_position_and_count_own_time_only() -> None:
     assert {TimedInputs(None, 149).place(count) for count in range(20)} == {0, 1, 2}  # type: ignore[arg-type]
     # If eight programs share a core, a call of 10 ms takes 80 ms. So CPU time is used; otherwise the search for
     # races would end too early.
-    assert met_s(Call("ok", wall_s=0.08, cpu_s=0.01)) == 0.01
-    assert met_s(Call("ok", wall_s=0.01, cpu_s=0.02)) == 0.01
-    assert met_s(Call("ok", wall_s=0.08)) == 0.08
+    assert correctness.met_s(Call("ok", wall_s=0.08, cpu_s=0.01)) == 0.01
+    assert correctness.met_s(Call("ok", wall_s=0.01, cpu_s=0.02)) == 0.01
+    assert correctness.met_s(Call("ok", wall_s=0.08)) == 0.08

@@ -17,9 +17,7 @@ import pytest
 from conftest import ROOT, one_of_each
 from honest.styles import STYLES, source
 
-from grader.assignment import loading, mutations
-from grader.assignment.mutations import Edit, Mutation
-from grader.assignment.records import Assignment
+from grader.assignment import loading, mutations, records
 from grader.backends.native.toolchain import toolchain
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
@@ -40,18 +38,18 @@ class Bug:
     codes: tuple[str, ...]
     #: Part of the message: words for the cause, or the end of the corrected line with its edit.
     said: str
-    edits: tuple[Edit, ...]
+    edits: tuple[mutations.Edit, ...]
     #: Largest allowed distance, in lines, from the mistake to the nearest line that the message names.
     within: int = 0
     base: Literal["master", "published", "softmax", "operators"] = "master"
 
 
-def bug(name: str, part: str, kind: str, codes: str, said: str, *edits: Edit, **more: Any) -> Bug:
+def bug(name: str, part: str, kind: str, codes: str, said: str, *edits: mutations.Edit, **more: Any) -> Bug:
     """Return a row of the table. `codes` contains several codes with spaces between them."""
     return Bug(name, part, kind, tuple(codes.split()), said, edits, **more)
 
 
-def before(place: str, lines: str) -> Edit:
+def before(place: str, lines: str) -> mutations.Edit:
     """Return an edit that puts lines in front of a text of the source. The lines need no indentation."""
     return place, f"{lines}\n{place}"
 
@@ -302,7 +300,7 @@ def groups() -> list[list[Bug]]:
 
 
 @cache
-def course_of(base: str) -> tuple[Assignment, str, dict[str, str]]:
+def course_of(base: str) -> tuple[records.Assignment, str, dict[str, str]]:
     """Return the assignment of a base (see `Bug.base`), its correct file, and function names by part."""
     if base in ("softmax", "operators"):
         lab = loading.load(ROOT / f"labs/{base}/assignment.yaml")
@@ -312,8 +310,8 @@ def course_of(base: str) -> tuple[Assignment, str, dict[str, str]]:
     return course, text, course.lab.kernels().FUNCTIONS
 
 
-def mutation(bug: Bug) -> Mutation:
-    return Mutation(bug.name, bug.part, bug.edits)
+def mutation(bug: Bug) -> mutations.Mutation:
+    return mutations.Mutation(bug.name, bug.part, bug.edits)
 
 
 def without_marks(text: str) -> tuple[str, list[int]]:

@@ -16,27 +16,22 @@ from conftest import lightly
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
-from grader.assignment import loading
+from grader.assignment import loading, records
 from grader.assignment.mutations import Mutation, parts_of, side_by_side
-from grader.assignment.records import Part
-from grader.backends import binding
+from grader.backends import binding, selection
 from grader.backends.native.nativehost import NativeHost
-from grader.backends.selection import make
 from grader.backends.torch.zygote import Zygote
+from grader.core import places, results
 from grader.core.arrays import Array
-from grader.core.places import PUBLIC_CONFIG, ROOT
-from grader.core.results import PartResult
-from grader.explain.case_run import RESULT
-from grader.explain.comparison import Expected, compare
-from grader.explain.diagnose import unexplained
+from grader.explain import case_run, comparison, diagnose
 from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.marker import Marker
 from labs.attention.kernels import FUNCTIONS
 from labs.attention.oracle import ORACLES
 
-PLACES = unexplained(ORACLES["attention"].axes)
-Judged = list[tuple[Mutation, PartResult]]
+PLACES = diagnose.unexplained(ORACLES["attention"].axes)
+Judged = list[tuple[Mutation, results.PartResult]]
 #: Default sizes, small enough to judge a hundred kernels in minutes. Cases with a shape keep their shape.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 #: Kernels in a source: few compilations, and still enough sources to keep parallel workers busy.
@@ -57,13 +52,13 @@ def first_of_each_code(mutations: Sequence[Mutation]) -> list[Mutation]:
 
 def write(group: Sequence[Mutation], folder: Path) -> Path:
     source = folder / "module.cpp"
-    source.write_text(lightly(side_by_side((ROOT / "module.cpp").read_text(), FUNCTIONS, group)))
+    source.write_text(lightly(side_by_side((places.ROOT / "module.cpp").read_text(), FUNCTIONS, group)))
     return source
 
 
 def judge(group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: bool = False) -> Judged:
     """Judge the mutations of one source without times. Each returned part also has the flags of the whole file."""
-    course = loading.load(PUBLIC_CONFIG)
+    course = loading.load(places.PUBLIC_CONFIG)
     options = Options(shape=SHAPE, timing=False, profile=profile)
     result = evaluate(course, write(group, folder), parts_of(course, group), options, zygote=zygote)
     parts = [replace(part, flags=result.flags) for part in result.parts]
@@ -76,12 +71,12 @@ class Answer:
 
     inputs: Mapping[str, Array]
     shape: Mapping[str, int]
-    expected: Expected
+    expected: comparison.Expected
     output: Array
 
     @functools.cached_property
     def is_right(self) -> bool:
-        return compare(self.expected, self.output).ok
+        return comparison.compare(self.expected, self.output).ok
 
 
 Answers = list[tuple[Mutation, dict[str, Answer]]]
@@ -92,23 +87,23 @@ def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
 
     Only public cases with their own shape are called: others have no incomplete tiles and distinguish fewer mistakes.
     """
-    course, source = loading.load(PUBLIC_CONFIG), write(group, folder)
+    course, source = loading.load(places.PUBLIC_CONFIG), write(group, folder)
     options = Options(shape=SHAPE, timing=False)
     with ExitStack() as stack:
-        made, host = make(course, source, options), stack.enter_context(NativeHost())
+        made, host = selection.make(course, source, options), stack.enter_context(NativeHost())
         given = (course, source, options, lambda event: None, made, zygote, stack)
         bench = Bench(*given, host=host if made.native else None)
         pairs = zip(group, parts_of(course, group), strict=True)
         return [(each, _answers_of(bench, part)) for each, part in pairs if part.oracle == "attention"]
 
 
-def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
+def _answers_of(bench: Bench, part: records.Part) -> dict[str, Answer]:
     marker, found = Marker(bench, part), {}
     with bench.student(part, threads=bench.shape["threads"]) as session:
         for case in (case for case in part.cases if case.shape):
             inputs = marker.inputs_of(case)
             call = session.call(binding.request(part, inputs.shape, inputs))
-            expected = marker.expected(inputs)[RESULT]
+            expected = marker.expected(inputs)[case_run.RESULT]
             if call.status != "ok":
                 break
             if call.dtype == "float32" and call.shape == tuple(expected.value.shape):
@@ -116,7 +111,7 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
     return found
 
 
-def standing(mutation: Mutation, result: PartResult) -> str:
+def standing(mutation: Mutation, result: results.PartResult) -> str:
     """Return how well the bug is named: "exactly", "half" (another code, or further causes) or "not" (only a place)."""
     if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"

@@ -15,8 +15,7 @@ from grader.backends.torch.zygote import Zygote
 from grader.core.results import Diagnosis
 from grader.explain import clues, diagnose
 from grader.explain.comparison import Comparison, Expected, compare
-from labs.attention import kernels
-from labs.attention.oracle import CLUES, ORACLES
+from labs.attention import kernels, oracle
 
 #: Codes without clues, by which `grader.explain.clues` finds lines to show: accessors have one line, a checked build
 #: finds a crash's line, and a wrong type or shape belongs to no loop.
@@ -76,7 +75,7 @@ def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygo
 
 def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis] = ()) -> Diagnosis:
     asked = (answer.inputs, answer.shape, answer.expected, answer.output, comparison)
-    return diagnose.diagnose(ORACLES["attention"], *asked, earlier=earlier)
+    return diagnose.diagnose(oracle.ORACLES["attention"], *asked, earlier=earlier)
 
 
 @pytest.mark.full
@@ -126,4 +125,4 @@ def test_an_edit_that_no_longer_fits_is_an_error(master: str) -> None:
 
 def test_every_cause_but_the_listed_ones_has_lines_to_show() -> None:
     codes = {code for mutation in WRONG for code in mutation.codes}
-    assert {code for code in codes if not (CLUES.get(code) or clues.usual(code))} == WITHOUT_LINES
+    assert {code for code in codes if not (oracle.CLUES.get(code) or clues.usual(code))} == WITHOUT_LINES

@@ -4,15 +4,14 @@ from collections.abc import Callable, Mapping
 
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
+from grader.explain import oracle, suspect
 from grader.explain.comparison import UNIT_ROUNDOFF, Expected
-from grader.explain.oracle import Oracle
-from grader.explain.suspect import Situation, Suspect, registering
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]
 KINDS = 5
-MISTAKES: list[Suspect] = []
-mistake = registering(MISTAKES)
+MISTAKES: list[suspect.Suspect] = []
+mistake = suspect.registering(MISTAKES)
 
 
 def softmax(x: Array, axis: int) -> Array:
@@ -34,7 +33,7 @@ def near(value: Array, steps: int) -> Expected:
     return Expected(value, 1e-6 + UNIT_ROUNDOFF * (10 + 4 * steps) * (1 + abs(value)))
 
 
-class Formula(Oracle):
+class Formula(oracle.Oracle):
     """An oracle whose expected values are a function of the float64 inputs and the shape."""
 
     def __init__(self, formula: Callable[[Inputs, Shape], Expected | Mapping[str, Expected]]) -> None:
@@ -49,7 +48,7 @@ class Softmax(Formula):
 
 
 @mistake("wrong_axis", "The sum goes down the columns: each row has a sum of its own.")
-def down_the_columns(s: Situation) -> Array:
+def down_the_columns(s: suspect.Situation) -> Array:
     return softmax(s.inputs["X"], 0)
 
 
@@ -64,7 +63,7 @@ def outer(inputs: Inputs, shape: Shape) -> Expected:
     return near(np.pad(inputs["X"][:, :, None] * inputs["y"], ((0, 0), (0, shape["pad"]), (0, 0))), 2)
 
 
-ORACLES: dict[str, Oracle] = {
+ORACLES: dict[str, oracle.Oracle] = {
     "softmax": Softmax(lambda inputs, shape: near(softmax(inputs["X"], 1), shape["C"])),
     "moments": Formula(moments),
     "scale": Formula(lambda inputs, shape: near(0.25 * inputs["X"] * inputs["y"], 2)),
