@@ -44,6 +44,8 @@ settings.load_profile("busy machine")
 
 COURSE = ROOT / "configs" / "gpt149.yaml"
 ASSIGNMENT = load(COURSE)
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
 
 
 def pytest_configure() -> None:
@@ -184,7 +186,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_probes(monkeypatch: Patch) -> None:
     """Shorten the search for sizes at which a kernel is wrong. Only attention's wrong kernels use the long search."""
     monkeypatch.setattr(size_probe, "MOST_CALLS", 4)
 

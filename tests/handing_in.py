@@ -67,10 +67,8 @@ def found(path: Path, scratch: Path) -> dict[str, Submission]:
 
 
 def sources(path: Path, scratch: Path) -> dict[str, bytes | str]:
-    return {
-        name: submission.source.read_bytes() if submission.source else str(submission.error)
-        for name, submission in found(path, scratch).items()
-    }
+    items = found(path, scratch).items()
+    return {name: one.source.read_bytes() if one.source else str(one.error) for name, one in items}
 
 
 @dataclass

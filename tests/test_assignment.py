@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 from conftest import ROOT, put, refused, write
@@ -17,7 +17,7 @@ from grader.assignment.loading import SCHEMA, load
 from grader.assignment.records import SUFFIXES
 from grader.backends.native.backend import NativeBackend
 from grader.backends.selection import MAKERS
-from grader.core.arrays import Array, np
+from grader.core.arrays import np
 from grader.core.draws import derive
 from grader.judge.marker import Marker
 from grader.judge.timing.rounds import TimedInputs
@@ -158,20 +158,13 @@ def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_reveal_one_another() -
 def test_cached_inputs_and_expected_values_are_those_of_their_own_lab_and_oracle() -> None:
     """Keys of the caches have the lab's and oracle's id(), which Python may reuse after the object is freed."""
 
-    class Made:
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def make_inputs(self, *_: object) -> dict[str, Array]:
-            return {"X": np.full(3, self.number)}
-
-        def expected(self, *_: object) -> int:
-            return self.number
+    def made(number: int) -> Any:
+        return SimpleNamespace(make_inputs=lambda *_: {"X": np.full(3, number)}, expected=lambda *_: number)
 
     for number in range(20):
-        inputs = drawn(cast(labs.Lab, Made(number)), "equal", {"N": 3}, 1, keep=True)
+        inputs = drawn(made(number), "equal", {"N": 3}, 1, keep=True)
         assert inputs["X"].tolist() == [number] * 3
-        assert [inputs.expected(Made(number + k)) for k in range(20)] == list(range(number, number + 20))
+        assert [inputs.expected(made(number + k)) for k in range(20)] == list(range(number, number + 20))
 
 
 def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted() -> None:

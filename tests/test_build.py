@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from building import HEAD, asked, both_builds, call, loaded, one_function, text_of
-from conftest import ROOT, put, refused, write
+from conftest import ROOT, Patch, put, refused, write
 from honest.styles import published
 
 from grader.backends.native import compilers, nativebuild, sanitize, standin, toolchain
@@ -33,7 +33,6 @@ SIGNATURES = text_of("signatures.cpp")
 #: Missing headers. Only for mine.h, a file of the student's own, is the student at fault.
 HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
 PUSH = "#pragma GCC push_options\n"
-Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +227,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, cache: Path
     refused("start in the sandbox .*: try CXX=", NativeHost, choose(), cache, of=errors.KitError)
 
 
-def test_flags_and_cache_folder_depend_on_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_flags_and_cache_folder_depend_on_the_system(monkeypatch: Patch, tmp_path: Path) -> None:
     for machine in (("Linux", "gcc"), ("Linux", "clang"), ("Darwin", "gcc")):
         assert toolchain.openmp_flags(*machine, Path("/omp")) == (("-fopenmp",), ("-fopenmp",))
     expected = (("-Xpreprocessor", "-fopenmp", "-I/omp/include"), ("-L/omp/lib", "-lomp"))
@@ -338,7 +337,7 @@ def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: P
     assert (ended.stdout.split(), ended.stderr) == ([str(copy)], "compiles\n")
 
 
-def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_tuning_flags_share_the_objects_of_others(monkeypatch: Patch, cache: Path) -> None:
     """Flags for another instruction set need a new precompiled header, but torch's stand-in is not compiled again."""
     usual = standin.prepare(nativebuild.OWN_FLAGS)
     compiled: list[str] = []

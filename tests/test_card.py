@@ -19,7 +19,7 @@ from unittest.mock import MagicMock, Mock
 import card_numbers
 import numpy as np
 import pytest
-from conftest import ROOT, put, write
+from conftest import ROOT, Patch, put, write
 
 from grader.assignment import loading, records
 from grader.backends.gpu import devicebuild, devicerunner, host, timing
@@ -119,7 +119,7 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
+def judge(zygote: Zygote, tmp_path: Path, monkeypatch: Patch) -> Judge:
     assignment = loading.load(ROOT / "labs" / "gpu" / "assignment.yaml")
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
@@ -211,7 +211,7 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
     caches.drop(again)
 
 
-def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch: Patch) -> None:
     """A build is kept unless one of its calls failed. Another text or other calls need a new build."""
     built: list[str] = []
     monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
@@ -240,7 +240,7 @@ def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch
     assert built[4:] == ["a"]
 
 
-def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_there_is_no_gpu(monkeypatch: Patch) -> None:
     monkeypatch.setattr(driver, "LIBRARY", "libnowhere.so")
     assert finding.card.__wrapped__() is None
 
@@ -321,7 +321,7 @@ def test_every_exception_is_reported_and_ends_no_runner(judge: Judge) -> None:
         assert "error of its own" not in part.output and "exit(70)" not in part.diagnosis.message
 
 
-def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_points_stay_open(judge: Judge, monkeypatch: Patch) -> None:
     monkeypatch.setattr(devicebuild, "has_triton", lambda: False)
     part = judge(RIGHT, "gelu")["gelu"]
     assert (part.verdict, part.waits_for) == ("unjudged", "triton")
@@ -332,7 +332,7 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("fails", "fault"), [(OUT_OF_MEMORY, "crash"), ("time.sleep(9)", "timeout")])
 def test_a_part_that_others_disturb_is_judged_again_alone(
-    fails: str, fault: str, judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fails: str, fault: str, judge: Judge, card: Card, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """Other submissions may fill the GPU's memory or slow the GPU, so that an honest kernel's call fails."""
     full, alone = tmp_path / "full", []
@@ -369,7 +369,7 @@ class Clock:
     limit_s = 3.0
     fill_s = 0.0
 
-    def __init__(self, judge: Callable[..., results.PartResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, judge: Callable[..., results.PartResult], monkeypatch: Patch) -> None:
         self.judge, self.patch = judge, monkeypatch.setattr
         self.student_s: Callable[[timing.DeviceRounds], float] = lambda rounds: REFERENCE_S
         self.rounds: list[timing.DeviceRounds] = []
@@ -404,7 +404,7 @@ class Clock:
 
 
 @pytest.fixture
-def timed(judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
+def timed(judge: Judge, card: Card, tmp_path: Path, monkeypatch: Patch) -> Clock:
     reference = write(tmp_path, RIGHT, "reference.py")
     monkeypatch.setattr(host.DeviceHost, "reference_file", lambda self, part: reference)
     monkeypatch.setattr(host.DeviceHost, "card", property(lambda self: card))
@@ -430,14 +430,10 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
     assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
 
 
-def test_workers_of_a_class_share_trials_of_the_reference_but_no_times(
-    timed: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_of_a_class_share_trials_not_times(timed: Clock, tmp_path: Path, monkeypatch: Patch) -> None:
     """The first worker tries the reference, to choose the number of sets. All of them time it in their own rounds."""
     trial, trials = timing.DeviceRounds.trial_s, list[float]()
-    monkeypatch.setattr(
-        timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1]
-    )
+    timed.patch(timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1])
     for folder, made in ((None, 1), (None, 2), (tmp_path, 3), (tmp_path, 3), (tmp_path / "missing", 4)):
         monkeypatch.delenv(places.SHARED_TRIALS, raising=False)
         if folder is not None:
@@ -537,7 +533,7 @@ def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: st
     assert found.verdict == verdict, found.diagnosis
 
 
-def test_the_gpu_clock_is_read_only_through_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_clock_is_read_only_through_nvml(monkeypatch: Patch) -> None:
     class Failed(Exception):
         pass
 
@@ -608,7 +604,7 @@ def test_the_subtracted_time_is_a_call_on_one_set() -> None:
     assert runner.seconds(Call("ok", 19.0)) == pytest.approx(1.0)
 
 
-def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: Patch) -> None:
     """A process measures configurations itself only if the disk lacks results, or in the first timed runner."""
     disk, measured = {"a": 1}, list[str]()
 
@@ -664,17 +660,13 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
 
 @pytest.mark.parametrize("builds", [True, False])
 @pytest.mark.parametrize("lacks", ["", "mode", "caches"])
-def test_a_builder_compiles_all_configurations_at_once_before_it_measures(
-    monkeypatch: pytest.MonkeyPatch, builds: bool, lacks: str
-) -> None:
+def test_a_builder_compiles_all_at_once_then_measures(monkeypatch: Patch, builds: bool, lacks: str) -> None:
     """Two configurations are compiled at the same time; one does not compile. Other runners only measure."""
     both, done, failures = threading.Barrier(2), list[str](), list[str]()
     pools, futures = list[ThreadPoolExecutor](), list[Future[None]]()
     caches = {0: "kernels in memory"}
-    configs = [
-        SimpleNamespace(pre_hook=None, all_kwargs=lambda name=name: {"BLOCK": name})
-        for name in ("small", "fails", "large")
-    ]
+    blocks = ({"BLOCK": name} for name in ("small", "fails", "large"))
+    configs = [SimpleNamespace(pre_hook=None, all_kwargs=block.copy) for block in blocks]
 
     @contextmanager
     def asynchronous(pool: ThreadPoolExecutor, *, ignore_errors: bool) -> Iterator[None]:
@@ -751,7 +743,7 @@ def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
         assert len(jobs) == len(part.cases) + len(tuned)
 
 
-def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_a_builder_missed_are_made_again(monkeypatch: Patch) -> None:
     """If a builder ends, each call that it missed gets a new builder. One new builder repeats all calls that raised."""
     tried: list[list[str]] = []
 

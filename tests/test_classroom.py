@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from classes.acting_class import HANG_S, SMALL, Class, gone, grader, processes_of, rows_of, wait_until
-from conftest import ROOT, insert_at_start, keeping, one_of_each, put, refused
+from conftest import ROOT, Capture, insert_at_start, keeping, one_of_each, put, refused
 from handing_in import zipped
 from process_tree import alive, descendants
 
@@ -235,9 +235,7 @@ def test_run_from_the_command_line_gives_every_submission_an_entry(real_class: C
 
 
 @pytest.mark.full
-def test_one_grades_the_same_and_exits_like_a_student_s_run(
-    real_class: Class, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_grades_and_exits_like_a_students_run(real_class: Class, tmp_path: Path, capsys: Capture) -> None:
     folder, report, settings = real_class.folder, tmp_path / "one.json", ("--config", str(SMALL), "--trust")
     assert run(["one", str(folder / "eve"), *settings, "--json", str(report)]) == 1
     alone, among_others = json.loads(report.read_text()), real_class.result("eve")

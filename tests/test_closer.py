@@ -97,43 +97,34 @@ def test_the_sizes_that_are_right_are_named() -> None:
         assert common_facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == words
 
 
-@pytest.mark.parametrize(
-    ("mistake", "words"),
-    [
-        ({"used": lambda keys: slice(0, keys // 2 * 2)}, "leaves out key 6 of 7"),
-        ({"used": lambda keys: slice(2, None)}, "leaves out each of the keys 0 to 1 of 7"),
-        ({"last": 0.0}, "key 6 of 7 has no weight (with N=7"),
-        ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7"),
-        ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
-        (
-            {"earlier": 2.0},
-            "each earlier one has too much weight (with N=7 Br=3 Bc=2): look at the update of O",
-        ),
-        (
-            {"score": lambda s: np.stack([s[:, 0], s[:, 1] ** 2], 1)},
-            "Some heads (b, h) have the right weights",
-        ),
-        ({"column": 5}, "columns of the product with V do not all take the same weights"),
-        ({"divisor": lambda sums: sums[..., [0, 0, 2, 2, 4, 4, 6], :]}, " is the sum of row "),
-        ({"start": 3.5}, "scores and exp() are right, but the row's sum is not"),
-        ({"start": -4e5}, "scores and exp() are right, but the row's sum is not"),
-        ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
-        ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
-        ({"score": lambda s: s + 1.5 * (np.arange(s.shape[-1]) < 4)}, "between blocks they are not"),
-        (
-            {"score": lambda s: np.where(np.arange(s.shape[-1]) % 3 < 2, s, -np.inf)},
-            "The last of each 3 is left out",
-        ),
-        ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
-        # With a single key a wrong weight has no effect: the normalised weight is 1.
-        ({"N": 1, "wrong_at": 1}, None),
-        # If columns are never stored, the weights of keys cannot be computed from the output.
-        *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
-    ],
-)
+#: Changes in a kernel's scores, weights or sums, and the expected message (None: no message).
+WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
+    ({"used": lambda keys: slice(0, keys // 2 * 2)}, "leaves out key 6 of 7"),
+    ({"used": lambda keys: slice(2, None)}, "leaves out each of the keys 0 to 1 of 7"),
+    ({"last": 0.0}, "key 6 of 7 has no weight (with N=7"),
+    ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7"),
+    ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
+    ({"earlier": 2.0}, "each earlier one has too much weight (with N=7 Br=3 Bc=2): look at the update of O"),
+    ({"score": lambda s: np.stack([s[:, 0], s[:, 1] ** 2], 1)}, "Some heads (b, h) have the right weights"),
+    ({"column": 5}, "columns of the product with V do not all take the same weights"),
+    ({"divisor": lambda sums: sums[..., [0, 0, 2, 2, 4, 4, 6], :]}, " is the sum of row "),
+    ({"start": 3.5}, "scores and exp() are right, but the row's sum is not"),
+    ({"start": -4e5}, "scores and exp() are right, but the row's sum is not"),
+    ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
+    ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
+    ({"score": lambda s: s + 1.5 * (np.arange(s.shape[-1]) < 4)}, "between blocks they are not"),
+    ({"score": lambda s: np.where(np.arange(s.shape[-1]) % 3 < 2, s, -1e9)}, "last of each 3 is left out"),
+    ({"blocks": 16}, "exp() is applied before the sum over all d channels is complete"),
+    # With a single key a wrong weight has no effect: the normalised weight is 1.
+    ({"N": 1, "wrong_at": 1}, None),
+    # If columns are never stored, the weights of keys cannot be computed from the output.
+    *(({"stored": stored}, None) for stored in (slice(0, -2), slice(0, -3), slice(4, None))),
+]
+
+
+@pytest.mark.parametrize(("mistake", "words"), WRONG_WEIGHTS)
 @np.errstate(all="ignore")
 def test_keys_with_a_wrong_weight_are_named_by_index(mistake: dict[str, Any], words: str | None) -> None:
-    """`mistake` has changes in a kernel's scores, weights or sums, `words` the expected message (None: no message)."""
     stored = mistake.get("stored", slice(None))
 
     def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
@@ -388,17 +379,13 @@ def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
     )
     assert numbers(body(UPDATES).row_sums()) == [10]
     assert body(UPDATES).zeroes_divisor()
-    reset_above = UPDATES.replace("float total = 0, ", "").replace(
-        "    const int head", "float total = 0;  const int head"
-    )
-    assert not body(reset_above).zeroes_divisor(), "it is set to zero in a loop further out"
+    above = UPDATES.replace("float total = 0, ", "").replace("    const int", "float total = 0; const int")
+    assert not body(above).zeroes_divisor(), "it is set to zero in a loop further out"
 
 
 def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:
-    rows = (
-        "int bh;\nconst int b = bh / N;\nstd::size_t at = head(bh / N, bh % N);\nint T = (N + Br - 1) / Br;\n"
-    )
-    assert not body(f"void kernel(int N, int Br, int n) {{\n{rows}O[n / N];\n}}").divisions()
+    rows = "int bh;\nconst int b = bh / N;\nstd::size_t a = at(bh / N, bh % N);\nint T = (N + Br - 1) / Br;"
+    assert not body(f"void kernel(int N, int Br, int n) {{\n{rows}\nO[n / N];\n}}").divisions()
     rows = "auto p = e / sum;\nfloat inv = 1 / N;\nO[n] = o / N;\nint q = e / sum;\nO[n] /= sum;"
     found = body(f"void kernel(int N, int n) {{\n{rows}\n}}")
     assert numbers(found.divisions()) == [2, 3, 4, 5, 6]
@@ -481,11 +468,8 @@ Tensor kernel(Tensor Q, Tensor K, Tensor V, Tensor S, int B, int H, int N, int d
 
 def test_values_are_followed_into_called_functions() -> None:
     own, *called = dataflow.reached(body(FLOWING))
-    assert [(at.body.name, numbers(at.calls)) for at in called] == [
-        ("take", [12]),
-        ("product", [14]),
-        ("add", [6]),
-    ]
+    calls = [(at.body.name, numbers(at.calls)) for at in called]
+    assert calls == [("take", [12]), ("product", [14]), ("add", [6])]
     assert [called[1].own([name]) for name in "QON"] == [["A"], ["C"], ["rows"]]
     assert called[0].own(["S"]) == [], "an accessor"
     assert numbers(own.body.until("N")) == [12], "by a macro"
@@ -495,11 +479,8 @@ def test_values_are_followed_into_called_functions() -> None:
     assert not body(blocks).loops()
     assert numbers(body(blocks.replace("; i < N; i++", "; i < N - 1; i++")).loops()) == [3, 4]
     lines = clues.lines(body(FLOWING), ASSIGNMENT.part("part1"), ["store", "loops", "maximum"])
-    assert [(each.place.line, each.within) for each in lines] == [
-        (19, ""),
-        (6, "product, which line 14 calls"),
-        (8, "take, which line 12 calls"),
-    ]
+    within = {19: "", 6: "product, which line 14 calls", 8: "take, which line 12 calls"}
+    assert [(each.place.line, each.within) for each in lines] == [*within.items()]
     said = clues.in_words(lines[1:], body(FLOWING), "f.cpp").split("\n")
     assert said[0] == "Lines to look at in product, which line 14 calls:" and said[2].startswith(" In take")
 
@@ -617,11 +598,10 @@ def test_accesses_are_checked_although_freed_memory_fits_a_mistake() -> None:
             asked.extend(case.name for case in cases)
             return SimpleNamespace(sites=SimpleNamespace(found=[at] if at in cases else []))
 
-        judged = SimpleNamespace(
-            second=SimpleNamespace(look=look), kernel=kernel, part=None, _public=lambda: [wrong, right, large]
-        )
+        judged: Any = SimpleNamespace(second=SimpleNamespace(look=look), kernel=kernel, part=None)
+        judged._public = lambda: [wrong, right, large]
         diagnosis = Diagnosis(code, "Key 0 is left out.", wrong_count=wrong_count, total_count=8)
-        found = Closer._checked(cast(Closer, judged), diagnosis, known)
+        found = Closer._checked(judged, diagnosis, known)
         return found is not None and bool(found.sites.found), asked
 
     assert checked(True, "last_block_only", 8, wrong) == (False, [])
@@ -679,22 +659,17 @@ def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None
     message = Closer._unseen(closer, Diagnosis("sigabrt", f"The heap is damaged. {crashes.ADVICE}")).message
     assert crashes.ADVICE not in message and "finds no such access" in message
     assert message.endswith("\n  mine.cpp:3: _mm256_maskstore_ps(y, mask(n), r);")
-    calls = clues.lines(
-        body("void kernel() {\nif constexpr (A)\ny = std::exp(x);\n}"), ASSIGNMENT.parts[0], ["call:exp"]
-    )
-    assert numbers(shown.place for shown in calls) == [3]
+    text = "void kernel() {\nif constexpr (A)\ny = std::exp(x);\n}"
+    assert [line for line, _ in shown(text, "part1", ["call:exp"])] == [3]
 
 
 def test_a_loop_that_cannot_end_explains_a_crash() -> None:
     text = "void kernel(float *y, int n) {\nfor (int i = 0, j = 0; i < n; j++) y[j] = 0;\n}"
-    broken = (None, SimpleNamespace(status="crash", signal_name="SIGSEGV"))
-    closer: Any = SimpleNamespace(
-        body=body(text), source=Path("mine.cpp"), judged=SimpleNamespace(broken=broken)
-    )
+    judged = SimpleNamespace(broken=(None, SimpleNamespace(status="crash", signal_name="SIGSEGV")))
+    closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"), judged=judged)
     closer._stuck = functools.partial(Closer._stuck, closer)
-    message = Closer._placed(
-        closer, Diagnosis("crash", "It crashed with SIGSEGV: is an index wrong?")
-    ).message
+    crash = Diagnosis("crash", "It crashed with SIGSEGV: is an index wrong?")
+    message = Closer._placed(closer, crash).message
     assert message.startswith("It crashed with SIGSEGV: This loop cannot end:\n  mine.cpp:2: ")
     assert message.endswith("(it tests i, but changes j)")
 
@@ -782,22 +757,14 @@ def test_files_that_could_not_be_opened_are_read_from_the_output() -> None:
         ("", RACED, {"shares_work": True}, ["data_race"]),
     ],
 )
-def test_a_right_kernel_with_threads_is_watched_for_races(
-    pragma: str, found: Watched | None, how: dict[str, Any], codes: list[str]
-) -> None:
+def test_right_kernels_with_threads_are_watched(pragma: str, found: Any, how: Any, codes: list[str]) -> None:
     options = Options(timing=how.get("timing", True), second_look=how.get("second_look", False))
     kernel = landmarks.function(f"void kernel(int N) {{\n{pragma}\nf(N);\n}}\n", "kernel")
-    judge: Any = SimpleNamespace(
-        bench=SimpleNamespace(options=options, watched=lambda part: found, command="gpt149", noted=set()),
-        marker=SimpleNamespace(body=kernel),
-        part=SimpleNamespace(id="p", time=SimpleNamespace(races=how.get("races", "review"))),
-        results=SimpleNamespace(shares_work=how.get("shares_work", False)),
-        backend=SimpleNamespace(kind=SimpleNamespace(on_card=False)),
-        verdict="pass",
-        diagnosis=None,
-        is_trusted=lambda: False,
-        flags=[],
-    )
+    judge: Any = SimpleNamespace(verdict="pass", diagnosis=None, is_trusted=lambda: False, flags=[])
+    judge.bench = SimpleNamespace(options=options, watched=lambda part: found, command="gpt149", noted=set())
+    judge.marker, judge.backend = SimpleNamespace(body=kernel), SimpleNamespace(kind=CPP)
+    judge.part = SimpleNamespace(id="p", time=SimpleNamespace(races=how.get("races", "review")))
+    judge.results = SimpleNamespace(shares_work=how.get("shares_work", False))
     judge.conclude = functools.partial(PartJudge.conclude, judge)
     PartJudge.look_for_races(judge)
     named = [judge.diagnosis.code] if judge.verdict == "wrong" else []
@@ -941,15 +908,12 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
     assert Closer._beside(closer, other, same, lines, True) == (same, lines)
 
 
-@pytest.mark.parametrize(
-    ("smallest", "least"), [({"N": 48, "Bc": 24}, (1, 1, 48, 1)), ({"N": 4, "Bc": 4}, None)]
-)
-def test_edits_are_tried_on_few_numbers(smallest: dict[str, int], least: tuple[int, ...] | None) -> None:
-    """A small wrong case is 100 times as fast as a large one. If `smallest` is right, other small sizes are drawn."""
+@pytest.mark.parametrize(("N", "Bc", "least"), [(48, 24, (1, 1, 48, 1)), (4, 4, None)])
+def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] | None) -> None:
+    """A small wrong case is 100 times as fast as a large one. If the smallest is right, other small sizes are drawn."""
     part = ASSIGNMENT.part("part4")
-    kernel: Any = SimpleNamespace(
-        part=part, shape=ASSIGNMENT.defaults, oracle=ORACLES["attention"], inputs_of=lambda case: None
-    )
+    kernel: Any = SimpleNamespace(part=part, shape=ASSIGNMENT.defaults, oracle=ORACLES["attention"])
+    kernel.inputs_of = lambda case: None
 
     def called(case: Any, number: int, **how: Any) -> Any:
         n, tile = case.shape["N"], case.shape["Bc"]
@@ -958,7 +922,7 @@ def test_edits_are_tried_on_few_numbers(smallest: dict[str, int], least: tuple[i
 
     wrong = [next(case for case in part.cases if case.shape.get("N") == case.shape.get("Bc") == 131)]
     search: Any = repair._Search(SimpleNamespace(call=called))  # type: ignore[arg-type]
-    sizes = {"B": 1, "H": 1, "d": 1, **smallest}
+    sizes = {"B": 1, "H": 1, "d": 1, "N": N, "Bc": Bc}
     (case,) = repair._tiny(kernel, search, wrong, sizes, 9, lambda: list(repair._further(kernel, wrong)))
     tried = tuple(case.shape[name] for name in "BHNd")
     assert tried == least or (least is None and repair._outputs(kernel, case) < 1000)
@@ -1058,14 +1022,12 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
 
 def test_a_function_that_changes_only_a_copy_is_found() -> None:
     text = SOURCE.replace("float other(float K) { return K; }", "")
-    for parameters, found in (
-        ("std::vector<float> K, int n", [(1, "scaled", "K")]),
-        ("std::vector<float> &K", []),
-        ("const float *K", []),
-    ):
+    found = [(1, "scaled", "K")]
+    for parameters in ("std::vector<float> K, int n", "std::vector<float> &K", "const float *K"):
         helper = f"void scaled({parameters}) {{ for (int i = 0; i < 9; i++) K[i] *= 2; }}\n"
         changed = dataflow.without_effect(body(helper + text.replace("float sum = 0;", "scaled(K, N);")))
         assert [(place.line, name, array) for place, name, array in changed] == found
+        found = []
 
 
 def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
@@ -1102,7 +1064,6 @@ def test_all_edits_are_in_one_text_and_no_line_moves() -> None:
 
 def test_brackets_are_added_only_to_macros_without_them() -> None:
     assert edited_source.bracketed(EDITED) == (EDITED, [])
-    text, lines = edited_source.bracketed(
-        "#define AT(i, j) i * N + j\n#define M(a, b) ((a) < (b) ? (a) : (b))\n"
-    )
+    macro = "#define M(a, b) ((a) < (b) ? (a) : (b))\n"
+    text, lines = edited_source.bracketed(f"#define AT(i, j) i * N + j\n{macro}")
     assert lines == [1] and text.startswith("#define AT(i, j) ((i) * N + (j))\n#define M(a, b) ((a) <")

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 from classes.acting_class import HANG_S, SMALL, Class, environment, gone, processes_of, wait_until
-from conftest import ROOT, put, refused
+from conftest import ROOT, Patch, put, refused
 from process_tree import descendants
 
 from grader.assignment.loading import load
@@ -223,7 +223,7 @@ def test_a_wrong_tls_key_or_missing_tls_is_reported_in_one_line(tmp_path: Path) 
         process.wait()
 
 
-def test_a_machine_with_another_kit_gets_the_difference_as_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_another_kit_gets_the_difference_as_reason(monkeypatch: Patch) -> None:
     config = ROOT / "configs" / "gpt149.yaml"
     kit = proof.kit_here(config, load(config), "D", **SETTINGS)
     assert kit.config == "configs/gpt149.yaml" and proof.refusals(kit) == []
@@ -245,7 +245,7 @@ def test_calibration_refuses_a_machine_that_judges_wrongly_or_unsteadily() -> No
     assert "differs from itself (part1 1.20)" in calibrated({"parts": [unsteady]}, True)
 
 
-def test_only_a_killed_node_s_scratch_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_killed_node_s_scratch_is_removed(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     living, claim = node.own_scratch()
     killed = put(tmp_path / f"{node.SCRATCH}dead", {"job-0/ada/module.cpp": b"x"})
@@ -257,7 +257,7 @@ def test_only_a_killed_node_s_scratch_is_removed(tmp_path: Path, monkeypatch: py
     assert living.is_dir() and fresh.is_dir() and not killed.exists() and (elsewhere / "file").exists()
 
 
-def test_nodes_of_a_machine_share_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_of_a_machine_share_locks(tmp_path: Path, monkeypatch: Patch) -> None:
     shared = node.slot_folder()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert node.slot_folder() == shared
@@ -265,21 +265,21 @@ def test_nodes_of_a_machine_share_locks(tmp_path: Path, monkeypatch: pytest.Monk
     assert node.slot_folder().parent == tmp_path
 
 
-def node_that(script: str, monkeypatch: pytest.MonkeyPatch) -> tasks.NodeProcess:
+def node_that(script: str, monkeypatch: Patch) -> tasks.NodeProcess:
     start = subprocess.Popen
     monkeypatch.setattr(tasks.subprocess, "Popen", lambda _, **how: start(["sh", "-c", script], **how))
     return tasks.NodeProcess({})
 
 
 @pytest.mark.parametrize("last", ['printf \'{"job": "a", "do\'', "echo 'no JSON'", "echo '[]'", "true"])
-def test_a_node_that_dies_while_it_answers_loses_its_jobs(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_dies_while_it_answers_loses_its_jobs(last: str, monkeypatch: Patch) -> None:
     lost = node_that(f"read start; echo '{{\"facts\": {{}}}}'; read job; {last}", monkeypatch)
     assert lost.wait_facts() is not None
     for job in "ab":
         assert lost.begin({"job": job}).get(timeout=HANG_S) == LOST
 
 
-def test_a_node_that_cannot_be_started_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_cannot_be_started_is_lost(monkeypatch: Patch) -> None:
     monkeypatch.setattr(tasks.subprocess, "Popen", Mock(side_effect=BlockingIOError("no process to be had")))
     lost = tasks.NodeProcess({})
     assert "lost" in lost.wait_facts()
@@ -288,7 +288,7 @@ def test_a_node_that_cannot_be_started_is_lost(monkeypatch: pytest.MonkeyPatch) 
     lost.close()
 
 
-def test_a_node_that_is_stopped_is_ended_and_its_job_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_stopped_is_ended_and_its_job_lost(monkeypatch: Patch) -> None:
     stopped = node_that("read start; echo '{\"facts\": {}}'; kill -STOP $$; sleep 600", monkeypatch)
     stopped.wait_facts()
     monkeypatch.setattr(tasks, "NODE_SILENT_S", 0.5)
@@ -300,7 +300,7 @@ def test_a_node_that_is_stopped_is_ended_and_its_job_lost(monkeypatch: pytest.Mo
     assert stopped.ended
 
 
-def test_a_full_disk_does_not_end_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_end_a_node(tmp_path: Path, monkeypatch: Patch) -> None:
     said: list[dict[str, object]] = []
     kit = dict.fromkeys(proof.Kit.__dataclass_fields__, "")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -333,7 +333,7 @@ def test_a_part_for_a_gpu_reserves_one_on_the_cluster() -> None:
     assert room_of(there, card=True) == (1, "") and room_of(there, card=False) == (8, "")
 
 
-def test_a_scheduler_killed_early_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_killed_early_is_restarted(tmp_path: Path, monkeypatch: Patch) -> None:
     start, ended = LocalMachines._start, []
 
     def starting(machines: LocalMachines, name: str, *arguments: str) -> None:
@@ -362,9 +362,7 @@ def test_machine_names_are_unique_and_short() -> None:
 
 
 @pytest.mark.parametrize(("why", "script"), OPENSSLS.items(), ids=OPENSSLS)
-def test_a_missing_or_broken_openssl_is_reported(
-    why: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfit_openssl_is_reported(why: str, script: str, tmp_path: Path, monkeypatch: Patch) -> None:
     if script:
         put(tmp_path, {"openssl": f"#!/bin/sh\n{script}\n"}, 0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from building import Both, asked, binding, floats, includes, one_function, plain, program, text_of
-from conftest import ASSIGNMENT, ROOT, some, write
+from conftest import ASSIGNMENT, ROOT, Patch, some, write
 
 from grader.backends import binding as binding_of
 from grader.backends.native import nativebuild
@@ -140,9 +140,7 @@ INITIALISERS = {
 
 
 @pytest.mark.parametrize("text", some(INITIALISERS, 2))
-def test_a_fault_in_an_initialiser_ends_the_runner(
-    text: str, host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_initialiser_is_fatal(text: str, host: NativeHost, tmp_path: Path, monkeypatch: Patch) -> None:
     expected = INITIALISERS[text]
     made = program(tmp_path, f"{STANDARD}static int begun = [] {{ {text} return 1; }}();\n{binding()}")
     if expected == "timeout":
@@ -217,10 +215,8 @@ def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHos
 
 
 def test_peak_memory_is_the_kernel_s_own(host: NativeHost, tmp_path: Path) -> None:
-    text = one_function(
-        "std::vector<float> space(10 << 20, 1.0f);\nreturn torch::full({1}, space[(int)t.data_ptr<float>()[0]]);"
-    )
-    with host.spawn(program(tmp_path, text), threads=1) as session:
+    body = "std::vector<float> v(10 << 20, 1.0f);\nreturn torch::full({1}, v[(int)t.data_ptr<float>()[0]]);"
+    with host.spawn(program(tmp_path, one_function(body)), threads=1) as session:
         for _ in range(2):
             call = session.call(asked("f", 0, shape=(64, 1024), output=(1,)), measure_peak=True)
             assert call.peak_bytes is not None and 39 << 20 < call.peak_bytes < 42 << 20
@@ -274,7 +270,7 @@ def test_calls_import_no_modules_and_keep_pythons_output(both: Both, tmp_path: P
     assert runner.printed.splitlines() == ["new:"] * 3 + said
 
 
-def other_fork_server(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: str) -> None:
+def other_fork_server(monkeypatch: Patch, folder: Path, old: str, new: str) -> None:
     text = FORK_SERVER.read_text()
     assert old in text
     (folder / "forkserver.py").write_text(text.replace(old, new, 1))
@@ -290,14 +286,14 @@ def other_fork_server(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, n
     ],
 )
 def test_a_failed_start_is_an_error_of_the_kit(
-    old: str, new: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    old: str, new: str, said: str, monkeypatch: Patch, tmp_path: Path
 ) -> None:
     other_fork_server(monkeypatch, tmp_path, old, new)
     with Zygote() as started, pytest.raises(errors.KitError, match=said):
         started.spawn("torch", "", threads=1)
 
 
-def test_runners_inherit_no_open_files_of_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_runners_inherit_no_open_files_of_torch(monkeypatch: Patch, tmp_path: Path) -> None:
     """CUDA opens many files. A runner with more files than its limit could not list them to close them."""
     many = "    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]\n    mounted = removal"
     other_fork_server(monkeypatch, tmp_path, "    mounted = removal", many)
@@ -305,7 +301,7 @@ def test_runners_inherit_no_open_files_of_torch(monkeypatch: pytest.MonkeyPatch,
         assert len(os.listdir(f"/proc/{runner.pid}/fd")) < 12
 
 
-def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: Patch) -> None:
     """The machine has eight hardware threads on four cores: 0 and 4 share a core, as do 1 and 5, and so on."""
     shared = {f"cpu{k}": f"{k % 4},{k % 4 + 4}" for k in range(8)}
     monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
@@ -318,7 +314,7 @@ def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to test a limit on cores")
 @pytest.mark.parametrize("cores", [1, None])
-def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: Patch) -> None:
     """The threads of both runners are pinned before the first call. Without a limit, each working thread has a core."""
     part = ASSIGNMENT.part("part3")
     assert part.time is not None
@@ -345,7 +341,7 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
         assert used == set(machine.timing_cpus(part.time.threads, cores) or CORES)
 
 
-def test_warm_up_repeats_a_call_until_page_faults_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_repeats_a_call_until_page_faults_end(monkeypatch: Patch) -> None:
     fresh = ([0, 2, 9], [0, 2000, 2010], [0, 4000, 6000, 6010], [0, 2000, 4000, 6000, 8000])
     short, long = (0.001, [0] * 9, 4), (3.0, [0, 2000], 1)
     felt = ((0.03, pages, calls) for pages, calls in zip(fresh, (1, 2, 3, 2), strict=True))

@@ -252,10 +252,8 @@ def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureF
 def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
     lines = {f"--{key} 0": f"--{key} takes a whole number from 1" for key in ("threads", "epochs", "batch")}
     lines |= {f"--rate {value}": "--rate takes a number above 0" for value in ("-1", "nan")}
-    lines |= {
-        "--model rnn": "--model takes mlp, cnn or both, not 'rnn'",
-        "--writeup none.md": "does not exist",
-    }
+    lines["--model rnn"] = "--model takes mlp, cnn or both, not 'rnn'"
+    lines["--writeup none.md"] = "does not exist"
     lines |= {"--images 5": "--images takes a whole number from 120", "--data none": "--data takes a folder"}
     lines["--data nowhere --images 500"] = "but --data reads images"
     lines["--model mlp --images 120 --batch 101"] = "--batch 101 is larger than the training set of 100"
@@ -337,31 +335,27 @@ def test_files_come_back_as_they_were_written(folder: Path) -> None:
     assert np.array_equal(held.labels, drawn.labels[12:]) and held.labels.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    ("name", "spoil", "words"),
-    [
-        (IMAGES, lambda data: data[:-5], "cut short: its header says 9408 bytes, only 9403 follow"),
-        *((IMAGES, lambda data, n=n: data[:n], "are too few for a header") for n in (9, 0)),
-        (IMAGES, lambda data: b"\0\0\x08\x01" + data[4:], "begins with 2049, not with 2051"),
-        (LABELS, lambda data: b"%PDF" + data[4:], "not an IDX file of labels"),
-        (IMAGES, lambda data: HUGE + data[16:], "its header claims 1,605,632 MiB"),
-        (IMAGES, lambda data: data + b"\0", "more bytes follow"),
-        (IMAGES, lambda data: struct.pack(">4I", 2051, 12, 14, 56) + data[16:], "images of 14 x 56 pixels"),
-        (IMAGES, lambda data: struct.pack(">4I", 2051, 0, 28, 28), "it is empty"),
-        (
-            LABELS,
-            lambda data: struct.pack(">2I", 2049, 11) + data[8:-1],
-            f"has 12 images, but {LABELS} has 11",
-        ),
-        (LABELS, lambda data: data[:-1] + b"\x0a", "image 11 has label 10"),
-        (LABELS, lambda data: None, "has no train-labels-idx1-ubyte"),
-        (PACKED, lambda data: data[:-5], "damaged or cut short"),
-        (PACKED, lambda data: data[:30] + bytes(20) + data[50:], "damaged or cut short"),
-        # The header has the right sizes, but a thousand times as many bytes follow.
-        (PACKED, lambda data: gzip.compress(gzip.decompress(data) + bytes(4 << 20)), "more bytes follow"),
-        (PACKED, lambda data: gzip.compress(b"no images"), "are too few for a header"),
-    ],
-)
+SPOILED: list[tuple[str, Spoil, str]] = [
+    (IMAGES, lambda data: data[:-5], "cut short: its header says 9408 bytes, only 9403 follow"),
+    *((IMAGES, lambda data, n=n: data[:n], "are too few for a header") for n in (9, 0)),
+    (IMAGES, lambda data: b"\0\0\x08\x01" + data[4:], "begins with 2049, not with 2051"),
+    (LABELS, lambda data: b"%PDF" + data[4:], "not an IDX file of labels"),
+    (IMAGES, lambda data: HUGE + data[16:], "its header claims 1,605,632 MiB"),
+    (IMAGES, lambda data: data + b"\0", "more bytes follow"),
+    (IMAGES, lambda data: struct.pack(">4I", 2051, 12, 14, 56) + data[16:], "images of 14 x 56 pixels"),
+    (IMAGES, lambda data: struct.pack(">4I", 2051, 0, 28, 28), "it is empty"),
+    (LABELS, lambda data: struct.pack(">2I", 2049, 11) + data[8:-1], f"has 12 images, but {LABELS} has 11"),
+    (LABELS, lambda data: data[:-1] + b"\x0a", "image 11 has label 10"),
+    (LABELS, lambda data: None, "has no train-labels-idx1-ubyte"),
+    (PACKED, lambda data: data[:-5], "damaged or cut short"),
+    (PACKED, lambda data: data[:30] + bytes(20) + data[50:], "damaged or cut short"),
+    # The header has the right sizes, but a thousand times as many bytes follow.
+    (PACKED, lambda data: gzip.compress(gzip.decompress(data) + bytes(4 << 20)), "more bytes follow"),
+    (PACKED, lambda data: gzip.compress(b"no images"), "are too few for a header"),
+]
+
+
+@pytest.mark.parametrize(("name", "spoil", "words"), SPOILED)
 def test_a_spoiled_file_is_reported_in_one_line(folder: Path, name: str, spoil: Spoil, words: str) -> None:
     path = folder / name
     spoiled = spoil(path.read_bytes())

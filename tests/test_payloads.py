@@ -18,7 +18,7 @@ from unittest.mock import Mock
 import pytest
 from building import asked, binding, built, includes, plain, program
 from classes.acting_class import holding
-from conftest import refused
+from conftest import Patch, refused
 
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch import forkserver
@@ -91,7 +91,7 @@ def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
 
 
 @pytest.fixture
-def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def puts(monkeypatch: Patch) -> list[bool]:
     """Return a list to which each call appends True if its inputs went through shared memory, False for the pipe."""
     seen: list[bool] = []
     put = Payloads.put
@@ -107,9 +107,7 @@ def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @freezing
-def test_shared_memory_gives_the_same_answers_as_pipes(
-    spawn: Spawn, puts: list[bool], monkeypatch: pytest.MonkeyPatch, freeze: bool
-) -> None:
+def test_memory_answers_like_pipes(spawn: Spawn, puts: list[bool], monkeypatch: Patch, freeze: bool) -> None:
     columns = [{"input": 0}, {"column": 0}, {"value": 2}]
     tensor, rows = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[0.0], [2.0], [2.0]])
     table = Request("element", columns, [tensor, rows], (3,), op="table")
@@ -143,7 +141,7 @@ def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool
     assert calls[1].output[-1] == 2 << 19 and not calls[1].changed_inputs
 
 
-def test_without_shared_memory_pipes_are_used(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shared_memory_pipes_are_used(spawn: Spawn, monkeypatch: Patch) -> None:
     none = Mock(side_effect=OSError("no memory"))
     with spawn() as session:
         monkeypatch.setattr(os, "pwritev", none)
@@ -163,7 +161,7 @@ def states(pid: int) -> set[str]:
 
 
 @freezing
-def test_runner_is_stopped_during_writes(spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
+def test_runner_is_stopped_during_writes(spawn: Spawn, monkeypatch: Patch, freeze: bool) -> None:
     """While the judge writes inputs, all threads of the runner are stopped, also a thread that never waits."""
     put, seen = Payloads.put, set()
     with spawn(freeze=freeze) as session:
@@ -264,7 +262,7 @@ def ready(program: str, folder: Path, *arguments: str) -> Iterator[int]:
 
 
 @pytest.fixture
-def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def read_bytes(monkeypatch: Patch) -> list[int]:
     """Return a list to which each read by the test's own thread appends its number of bytes."""
     sizes: list[int] = []
     real, own = os.read, threading.get_ident()
@@ -298,7 +296,7 @@ def test_long_paths_are_read_up_to_a_limit(count: int, tmp_path: Path, read_byte
         assert "hides_from_view" not in dict(flags)
 
 
-def test_lines_are_cut_in_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_cut_in_pieces_of_any_size(tmp_path: Path, monkeypatch: Patch) -> None:
     listing = tmp_path / "maps"
     listing.write_bytes(b"one\n\n" + b"x" * 5000 + b"\nlast")
     for piece_bytes in (1, 7, 4096, 1 << 20):
@@ -311,7 +309,7 @@ def test_lines_are_cut_in_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest
         assert "maps" in excess.what
 
 
-def test_only_the_first_of_very_many_threads_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_of_very_many_threads_are_read(monkeypatch: Patch) -> None:
     monkeypatch.setattr(procfs, "MOST_THREADS", 5)
     ended = threading.Event()
     with ThreadPoolExecutor(10) as pool, ExitStack() as stack:
@@ -325,7 +323,7 @@ def test_only_the_first_of_very_many_threads_are_read(monkeypatch: pytest.Monkey
         assert placement._thread_times_s(os.getpid()) == {}
 
 
-def test_the_zygote_reads_a_list_of_children_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zygote_reads_a_list_of_children_in_pieces(monkeypatch: Patch) -> None:
     others = forkserver.children(os.getpid())  # zombies of earlier tests
     with ExitStack() as stack:
         started = []

@@ -19,7 +19,7 @@ from unittest.mock import Mock, patch
 import classrows
 import pytest
 from classrows import PARTS, SECRETS, assignment, hidden_failure, part, result, score
-from conftest import COURSE, one_of_each, put, refused
+from conftest import COURSE, Capture, Patch, one_of_each, put, refused
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
 from platform_schemas import FORGING, MOST_BYTES, SCHEMAS, faults, harmless, obeyed, require_valid
 
@@ -32,7 +32,7 @@ from grader.report import classroom50, feedback, github, gradescope, prairielear
 from grader.staff.platforms import container, table
 from grader.staff.platforms import gradescope as job
 from grader.staff.platforms import prairielearn as prairielearn_job
-from grader.staff.release.products import CLASSROOM50_SAMPLE
+from grader.staff.release import products
 
 HOSTILE = [*classrows.ABSURD_NAMES, "::error file=grader.py,line=1::forged"]
 HOSTILE += ["  ::set-output name=result::forged", "../../etc/passwd:1: x"]
@@ -89,7 +89,7 @@ def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
 
 
 def on_classroom50(judged: SubmissionResult, scored: Score) -> dict[str, Any]:
-    return classroom50.results(assignment(), judged, scored, CLASSROOM50_SAMPLE, AT)
+    return classroom50.results(assignment(), judged, scored, products.CLASSROOM50_SAMPLE, AT)
 
 
 RENDERED: dict[str, Callable[[SubmissionResult, Score], dict[str, Any]]] = {
@@ -101,8 +101,6 @@ EACH = one_of_each([(name, seed) for name in RENDERED for seed in SEEDS], lambda
 
 
 def test_the_table_has_a_renderer_or_a_gradebook_for_each_platform() -> None:
-    from grader.staff.release import products
-
     rows = {row.name: row for row in table.PLATFORMS}
     assert {*RENDERED, "github", "canvas", "moodle"} == set(rows)
     for name, row in rows.items():
@@ -204,9 +202,9 @@ def test_scores_of_classroom_50_are_points_times_the_smallest_step() -> None:
     assert classroom50.scale(replace(plain, parts=plain.parts[3:])) == 1
     text = classroom50.body(assignment(), wrong, scored)
     assert text.startswith("**5 of 6 parts passed, ") and "its scores are points times 100" in text
-    missing = {**CLASSROOM50_SAMPLE, "OWNER": "", "COMMIT_URL": ""}
+    missing = {**products.CLASSROOM50_SAMPLE, "OWNER": "", "COMMIT_URL": ""}
     refused("COMMIT_URL, OWNER not set", classroom50.named, missing)
-    refused("begin with submit/", classroom50.named, {**CLASSROOM50_SAMPLE, "SUBMISSION_TAG": "v1"})
+    refused("begin with submit/", classroom50.named, {**products.CLASSROOM50_SAMPLE, "SUBMISSION_TAG": "v1"})
 
 
 def annotated(*parts: PartResult, sources: github.Sources = SOURCES) -> list[str]:
@@ -386,8 +384,8 @@ def results_of(root: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [*FAULTS, "no more processes"])
-def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_faults_of_the_kit_show_no_trace(
+    kind: str, tmp_path: Path, monkeypatch: Patch, capfd: Capture
 ) -> None:
     if kind == "no more processes":
         monkeypatch.setattr(container, "run", Mock(side_effect=RuntimeError(kind)))
@@ -409,7 +407,7 @@ def test_an_empty_submission_is_the_students_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["absent", "--root absent", "--help"])
-def test_wrong_arguments_create_no_files(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_arguments_create_no_files(words: str, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((UsageError, SystemExit)):
         job.main(words.split())
@@ -449,7 +447,7 @@ def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> Non
 
 
 def test_a_tool_missing_in_the_container_is_not_graded(
-    tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, master: str, monkeypatch: Patch, capfd: Capture
 ) -> None:
     root = laid_out(tmp_path, INCLUDE + master)
     (root / "submission" / "module.ispc").write_text(PROGRAM)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from building import cpu_growth
-from conftest import refused, some, write
+from conftest import Capture, Patch, refused, some, write
 from without_card import ASSIGNMENT, by_interpreter, interpreted, judged
 
 from grader.assignment.records import Assignment
@@ -545,7 +545,7 @@ class TestFiles:
 
 
 @pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Read:
+def read(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> Read:
     """Return a function that calls the reader in this process. (TestFiles starts it as a child process.)"""
     arguments = (readpython.__file__, filebundle.__file__, str(tmp_path / "kernels.py"), "1000", "f")
     monkeypatch.setattr(sys, "argv", [*arguments])
@@ -756,7 +756,7 @@ FORGED |= {said: [["operator", "neg", "", [given], {}, []]] for said, given in A
 
 
 @pytest.fixture
-def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> replay.Player:
+def player(tmp_path: Path, monkeypatch: Patch) -> replay.Player:
     """Return a player of traces of a file without kernels. It counts what torch computes."""
     monkeypatch.setattr(replay, "filebundle", filebundle)
     monkeypatch.setattr(replay, "torchwork", torchwork)
@@ -823,9 +823,7 @@ def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
 
 @by_interpreter
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
-def test_a_replay_over_its_limit_is_flagged(
-    limit: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_over_its_limit_is_flagged(limit: str, code: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """A replay over its limit of CPU time (per call or part) gets a flag for review; over that of wall time, a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]

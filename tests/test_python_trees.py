@@ -76,9 +76,7 @@ class TestVerdicts:
         ],
         ids=["helper", "package", "chosen"],
     )
-    def test_a_right_file_with_imports_passes(
-        self, files: Mapping[str, str], main: str, file: str, tmp_path: Path
-    ) -> None:
+    def test_right_imports_pass(self, files: Mapping[str, str], main: str, file: str, tmp_path: Path) -> None:
         put(tmp_path, files)
         for part in (FORWARD, BACKWARD):
             found = judged(tmp_path / main, part)
@@ -168,9 +166,7 @@ def test_the_reader_follows_names_between_files(main: str, other: str, named: st
 
 @interpreted
 @pytest.mark.parametrize(("named", "counts"), [("F.TILE", False), ("F.backward(ctx, x)", True)])
-def test_a_backward_pass_counts_for_the_forward_pass_only_if_it_is_named(
-    named: str, counts: bool, tmp_path: Path
-) -> None:
+def test_a_backward_pass_counts_for_the_forward_if_named(named: str, counts: bool, tmp_path: Path) -> None:
     text = "import torch\nclass F(torch.autograd.Function):\n    TILE = 16\n"
     text += f"    def forward(ctx, x):\n        {named}\n    def backward(ctx, x):\n        torch.mm(x, x)\n"
     made = reads(tmp_path, {"kernels.py": text}, "f=pytorch=forward")

@@ -176,9 +176,7 @@ def test_a_failing_compiler_and_a_closed_cache_are_the_kits_fault(monkeypatch, t
 
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is None]
-needs_emulator = pytest.mark.skipif(
-    bool(missing), reason="no aarch64: apt install g++-aarch64-linux-gnu qemu-user"
-)
+emulated = pytest.mark.skipif(bool(missing), reason="no aarch64: apt install g++-aarch64-linux-gnu qemu-user")
 #: Builds for aarch64 in a separate process, because a process examines the machine only once. `_works` is replaced,
 #: because this machine cannot run the linked program.
 NATIVE_BUILD = """
@@ -200,7 +198,7 @@ def aarch64_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(done.stdout.strip())
 
 
-@needs_emulator
+@emulated
 @pytest.mark.parametrize("name", ["part1", "part2", "part3", "part4"])
 def test_the_master_s_kernels_are_right_on_another_processor(aarch64_runner: Path, name: str) -> None:
     part = ASSIGNMENT.part(name)
@@ -225,7 +223,7 @@ def aarch64_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-@needs_emulator
+@emulated
 @shapes
 def test_the_aarch64_build_is_right(aarch64_program: Path, tmp_path: Path, shape: dict[str, int]) -> None:
     inputs = make_inputs("random", shape, seed=149)

@@ -33,10 +33,8 @@ BACKENDS = r"torch\.forkserver|gpu\.(devicerunner|kernelfiles|tensormemory)"
 RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
 
 
-def understood(
-    payload: bytearray | None = None, request: calls.Request = REQUEST, **changed: Any
-) -> calls.Call:
-    return calls.understood({**REPLY, **changed}, payload or bytearray(32), request, 1.0, 1.0)
+def understood(payload: bytearray | None = None, request: calls.Request = REQUEST, **more: Any) -> calls.Call:
+    return calls.understood({**REPLY, **more}, payload or bytearray(32), request, 1.0, 1.0)
 
 
 def test_a_reply_is_parsed() -> None:

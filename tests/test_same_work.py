@@ -96,9 +96,8 @@ def behaviour(name: str) -> Hashable:
 @pytest.fixture
 def judge(zygote: Zygote, tmp_path: Path) -> Judge:
     both = (ASSIGNMENT.part("part1"), ASSIGNMENT.part("part4"))
-    return lambda text, parts=both, options=OPTIONS: evaluate(
-        ASSIGNMENT, write(tmp_path, text), parts, options, zygote=zygote
-    )
+    judged = partial(evaluate, ASSIGNMENT, zygote=zygote)
+    return lambda text, parts=both, options=OPTIONS: judged(write(tmp_path, text), parts, options)
 
 
 @pytest.mark.parametrize("name", one_of_each(NEIGHBOURS, behaviour))

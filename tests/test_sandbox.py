@@ -295,9 +295,7 @@ def test_a_compiler_may_be_a_script(room: Compilers) -> None:
             assert code == 0, said
 
 
-def test_compilers_see_headers_and_no_private_files(
-    room: Compilers, library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_compilers_see_headers_and_no_private_files(room: Compilers, library: Path, scratch: Path) -> None:
     assert room.compiled("#include <cstdlib>\nint one = 1;") == (0, "")
     code, said = room.compiled(f'#include "{library.parent / "secret.txt.closed"}"')
     assert code != 0 and "expected values" not in said
@@ -322,7 +320,7 @@ def test_compilers_see_headers_and_no_private_files(
             assert code != 0 and not any(line in said for line in lines), (name, said)
         assert "seen" not in room.compiled(asks.format(path))[1]
     # Some linkers only warn if they cannot write the map file, so look for the file itself.
-    elsewhere, here = tmp_path_factory.mktemp("elsewhere") / "planted", room.folder / "planted"
+    elsewhere, here = scratch / "planted", room.folder / "planted"
     for target in (elsewhere, here):
         room.compiled("int one = 1;", f"-Wl,-Map={target}")
     assert here.exists() and not elsewhere.exists()

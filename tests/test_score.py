@@ -1,7 +1,6 @@
 """Points by the rubric: each rule is compared with points computed by hand; and the table of manual points."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -36,9 +35,7 @@ def results(part: Part, *right: str) -> tuple[CaseResult, ...]:
     return tuple(CaseResult(name, {}, ok, 0.0, hidden=hidden) for name, ok, hidden in cases)
 
 
-def points_of(
-    part: Part, verdict: Any, cases: Sequence[CaseResult] = (), time: Timing | None = None, **more: Any
-) -> tuple[float, str]:
+def points_of(part: Part, verdict: Any, cases: Any = (), time: Any = None, **more: Any) -> tuple[float, str]:
     judged = PartResult(part.id, part.title, verdict, part.points, tuple(cases), time, **more)
     return part_points(part, judged)
 

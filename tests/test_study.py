@@ -8,12 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, create_autospec
 
 import pytest
 from building import HEAD, needs_tsan, one_function
@@ -21,7 +20,7 @@ from building import binding as bound
 from conftest import ASSIGNMENT, ROOT, insert_at_start, put, refused, write
 
 import gpt149
-from grader import sandbox, study
+from grader import study
 from grader.assignment.options import chosen_lab
 from grader.assignment.records import Part
 from grader.backends import binding, faults
@@ -358,16 +357,10 @@ def test_a_static_variable_in_a_function_is_named(location: str) -> None:
 def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = one_function("return t;")
     build_program(write(tmp_path, small), race.KIT)
-    commands = []
-    real = Compilers.run
-
-    def heard(self: Compilers, command: Sequence[str], *how: Any) -> sandbox.Finished:
-        commands.append(command)
-        return real(self, command, *how)
-
+    heard = create_autospec(Compilers.run, side_effect=Compilers.run)
     monkeypatch.setattr(Compilers, "run", heard)
     build_program(write(tmp_path, f"{small}// {tmp_path}\n"), race.KIT)
-    made = [("module.cpp" in command, "-c" in command) for command in commands]
+    made = [("module.cpp" in call.args[1], "-c" in call.args[1]) for call in heard.mock_calls]
     assert made == [(True, True), (False, False)]
 
 
@@ -524,9 +517,7 @@ def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
     assert float(second["ratio"]) < float(second["ratio by cachegrind"]) < 0.5
 
 
-def test_a_prebuilt_program_runs_without_its_executable_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prebuilt_program_needs_no_executable_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "cachesim.cpp"
     monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "cache"))
     name = objectcache.prebuilt_name("cachesim", platform.system(), platform.machine())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ASSIGNMENT, ROOT, one_of_each, refused
+from conftest import ASSIGNMENT, ROOT, Capture, Patch, one_of_each, refused
 from torch import Tensor
 
 import gpt149
@@ -211,7 +211,7 @@ class Malicious:
         return Path.touch, (Path("opened"),)
 
 
-def test_hostile_and_unfit_checkpoints_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_and_unfit_checkpoints_are_refused(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     for content, message in (
         (Malicious(), "could run code"),
@@ -237,7 +237,7 @@ def test_the_vocabulary_of_another_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_training_is_reproducible_and_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_is_reproducible_and_learns(tmp_path: Path, capsys: Capture) -> None:
     for name in ("a", "b"):
         assert train.main(["--out", str(tmp_path / name), *SMALL]) == 0
     assert "no model can get below" in capsys.readouterr().out
@@ -266,9 +266,7 @@ def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
     assert train.loss_per_char(loaded.model, material) < 1.10 * (text.nats_per_char or 0.0)
 
 
-def test_unfit_corpora_and_torch_without_muon_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfit_corpora_and_torch_are_refused(tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
     for content, message in ((b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")):
         (tmp_path / "mine.txt").write_bytes(content)
         assert train.main(["--out", str(tmp_path), "--corpus", str(tmp_path / "mine.txt")]) == 2
@@ -281,9 +279,7 @@ def test_unfit_corpora_and_torch_without_muon_are_refused(
 
 
 @pytest.mark.full  # in the fast tier, another test compares each part with torch
-def test_all_parts_generate_the_same_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_all_parts_generate_the_same_text(tmp_path: Path, monkeypatch: Patch, capfd: Capture) -> None:
     """To save time, only two short contexts are timed. An infinite limit keeps slow machines from ending a curve."""
     monkeypatch.setattr(compare, "CONTEXTS", (16, 32))
     monkeypatch.setattr(compare, "SLOWEST_TOKEN_S", math.inf)
@@ -341,9 +337,7 @@ RIGHT = (
 
 
 @pytest.mark.parametrize(("part", "texts", "length", "heat"), one_of_each(RIGHT, lambda each: each[0]))
-def test_right_kernels_generate_the_same_text_as_torch(
-    stage: Stage, part: str, texts: int, length: int, heat: float
-) -> None:
+def test_right_kernels_write_as_torch(stage: Stage, part: str, texts: int, length: int, heat: float) -> None:
     prompt = stage.prompt(length, texts)
     tally = stage.speak(ASSIGNMENT.part(part).reference, prompt, 12, part=part, temperature=heat)
     assert tally.fault is None and tally.logit_error <= LOGIT_LIMIT, tally.fault
@@ -458,9 +452,7 @@ def random_model(positions: str, bias: bool = False) -> GPT:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 @pytest.mark.parametrize("window", [40, 7])
-def test_decoding_with_a_cache_gives_the_logits_of_the_whole_text(
-    positions: str, window: int, bias: bool
-) -> None:
+def test_decoding_with_a_cache_gives_logits_of_whole_texts(positions: str, window: int, bias: bool) -> None:
     model = random_model(positions, bias)
     tokens = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(1))
     expected = model(tokens, window)
@@ -492,14 +484,14 @@ def inference(part: str, *arguments: str) -> int:
 
 
 @pytest.mark.full
-def test_the_master_generates_text_from_the_command_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_master_generates_text_from_the_command_line(capfd: Capture) -> None:
     assert inference("part4", "-m", "shakes128", "--samples", "2", "--seed", "4") == 0
     text = capfd.readouterr().out
     assert text.count("ACT 1, SCENE 1.") >= 2 and "-- text 2 --" in text
     assert "of causal PyTorch at every token" in text and "% of the time in the kernel" in text
 
 
-def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfit_option_is_refused_in_one_line(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("cut.safetensors").write_bytes(checkpoint.PLAYS.read_bytes()[:1000])
     options = {"-m shakes99": "there is no 'shakes99': choose shakes128", "-N 64": "-N does not go with"}

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from _pytest.mark.structures import ParameterSet
 from building import needs_python_h
-from conftest import ASSIGNMENT, ROOT, one_of_each, refused, tiers, write
+from conftest import ASSIGNMENT, ROOT, Capture, Patch, one_of_each, refused, tiers, write
 from honest.styles import published
 from process_tree import descendants, wait_for
 
@@ -171,9 +171,7 @@ def test_selftest_tries_each_row_with_few_files() -> None:
     assert selftest.one_for_each_row(files) == [files[1], files[2], files[4]]
 
 
-def test_the_selftest_concludes_for_each_group(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_selftest_concludes_for_each_group(monkeypatch: Patch, capsys: Capture) -> None:
     fine = [selftest.Trial(group, "one", (), 1.0) for group in ("right kernels", "wrong kernels", "times")]
     for made, code in ((fine, 0), ([*fine, selftest.Trial("times", "two", ("called slow",), 0.5)], 3)):
         monkeypatch.setattr(selftest, "trials", lambda *_, made=made, **__: iter(made))
@@ -184,15 +182,13 @@ def test_the_selftest_concludes_for_each_group(
     assert "NOT TRIED    that submissions do no harm" in printed
 
 
-def test_the_selftest_refuses_a_starter(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selftest_refuses_a_starter(tmp_path: Path, master: str, monkeypatch: Patch) -> None:
     (tmp_path / "module.cpp").write_text(regions.strip_solution(master))
     monkeypatch.setattr(labs, "master", lambda folder, source: tmp_path / source)
     refused("needs the master", next, selftest.trials(ASSIGNMENT, sandbox.OPEN, tmp_path))
 
 
-def test_the_selftest_reports_a_missed_bug(
-    master: str, zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missed_bug_is_reported(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: Patch) -> None:
     """selftest judges two edits as bugs. The second changes no result, so the judge looks as if it missed a bug."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
     course = replace(ASSIGNMENT, parts=parts)

@@ -16,11 +16,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from building import cpu_growth
 from classrows import part, result, score, timing
-from conftest import COURSE, ROOT, insert_at_start, keeping, put, refused, write
+from conftest import COURSE, ROOT, Patch, insert_at_start, keeping, put, refused, write
 from process_tree import descendants
 
 import gpt149
@@ -121,19 +122,7 @@ class Heard(queue.Queue[files.Content]):
             pass
 
 
-class Steps(list[Callable[[], object]]):
-    """Replaces the event that a watcher waits for. Each call of `wait` does an editor's next step from this list."""
-
-    def wait(self, _: float) -> bool:
-        if self:
-            self.pop(0)()
-        return False
-
-    def is_set(self) -> bool:
-        return False
-
-
-def test_a_save_in_several_steps_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_in_several_steps_is_reported_once(tmp_path: Path, monkeypatch: Patch) -> None:
     source, heard = tmp_path / "module.cpp", Heard()
     source.write_text("0")
     watcher = files.Watcher((source,), heard)
@@ -142,7 +131,9 @@ def test_a_save_in_several_steps_is_reported_once(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(files, "GONE_S", gone_s)
         remove = partial(source.unlink, missing_ok=True)
         steps = (remove if text is None else partial(source.write_text, text) for text in texts)
-        monkeypatch.setattr(watcher, "_ended", Steps(steps))
+        # Each time the watcher waits, an editor does its next step.
+        ended = SimpleNamespace(is_set=lambda: False, wait=lambda _: next(steps, bool)() and False)
+        monkeypatch.setattr(watcher, "_ended", ended)
         watcher._settle()
         return [heard.get().source for _ in range(heard.qsize())]
 
@@ -153,9 +144,7 @@ def test_a_save_in_several_steps_is_reported_once(tmp_path: Path, monkeypatch: p
 
 
 @pytest.fixture(params=["notified", "polled"])
-def watched(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Path, Heard]]:
+def watched(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) -> Iterator[tuple]:
     pytest.importorskip("watchfiles")
     if request.param == "polled":
         monkeypatch.setattr(files, "_has_file_events", lambda folders: False)
@@ -211,7 +200,7 @@ def test_one_file_has_one_watcher_and_a_pipe_is_not_waited_for(tmp_path: Path) -
     assert files.Watcher((source,), print).content().source is None
 
 
-def test_a_used_up_limit_of_watches_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_used_up_limit_of_watches_is_noticed(tmp_path: Path, monkeypatch: Patch) -> None:
     watchfiles = pytest.importorskip("watchfiles")
 
     def no_more(*_: object, **__: object) -> Iterator[object]:
@@ -224,7 +213,7 @@ def test_a_used_up_limit_of_watches_is_noticed(tmp_path: Path, monkeypatch: pyte
 
 
 @needs_watchfiles
-def test_an_unfit_file_or_option_of_watch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfit_file_or_option_of_watch_is_refused(tmp_path: Path, monkeypatch: Patch) -> None:
     source = write(tmp_path, "")
     (tmp_path / "sub" / "module.cpp").mkdir(parents=True)
 

@@ -13,7 +13,7 @@ import classrows
 import pytest
 from classes import acting_class
 from classes.acting_class import Class, grader
-from conftest import ASSIGNMENT, COURSE, refused, write
+from conftest import ASSIGNMENT, COURSE, Capture, Patch, refused, write
 from test_report_html import Page
 
 from grader import __main__ as command_line
@@ -71,10 +71,8 @@ def test_a_change_of_points_names_its_cause(then: Standing, now: Standing, why: 
 
 
 def test_changed_maximum_points_are_blamed_on_the_rubric() -> None:
-    old, new = (
-        Graded(Path("a"), {"ada": {**ROW, "part1": n, "max_points": n}}, {}, known={"ada": standing(RIGHT)})
-        for n in ("10", "15")
-    )
+    tables = ({"ada": {**ROW, "part1": n, "max_points": n}} for n in ("10", "15"))
+    old, new = (Graded(Path("a"), rows, {}, known={"ada": standing(RIGHT)}) for rows in tables)
     assert changes.between(old, new)[0].why == "rubric"
 
 
@@ -93,15 +91,12 @@ def test_a_regrade_and_a_report_print_changed_totals(acting: Class, tmp_path: Pa
     refused("holds no ledger.jsonl", changes.diff, tmp_path, acting.out, None)
 
 
-# ---- appeals
-
-
 def timed(ratio: float, *, fit: bool = True) -> Timing:
     return replace(classrows.timing(ratio, slow=ratio > 1.1), fit=fit)
 
 
 @pytest.fixture
-def appealed(acting: Class, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PartResult]]:
+def appealed(acting: Class, monkeypatch: Patch) -> Iterator[list[PartResult]]:
     """Grade a student's slow kernel. Yield a list: each round of an appeal takes its next item as part3's result."""
     acting.add("ada", "slow")
     acting.grade()
@@ -131,9 +126,7 @@ def appeal(acting: Class, **more: object) -> int:
     return appeals.run(acting.out, "AD", **asked)  # type: ignore[arg-type]
 
 
-def test_an_appeal_changes_no_result_until_it_is_accepted(
-    acting: Class, appealed: list[PartResult], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_accepted_appeals_count(acting: Class, appealed: list[PartResult], capsys: Capture) -> None:
     before = acting.result("ada"), acting.totals()
     appealed += [part3("pass", 1.0), part3("slow", 1.5), part3("pass", 1.05)]
     assert appeal(acting) == 0 and (acting.result("ada"), acting.totals()) == before
@@ -161,9 +154,6 @@ def test_an_appeal_on_an_unfit_machine_hides_hidden_cases(acting: Class, appeale
     page = max(acting.out.glob("ada/appeal-*.html"), key=lambda path: path.stat().st_mtime_ns).read_text()
     assert "hidden test failed" in page and not [text for text in classrows.SECRETS if text in page]
     refused("no submission is called", gradebook.entry_named, ledger.read(acting.out), "zoe")
-
-
-# ---- extensions
 
 
 @pytest.mark.parametrize(
@@ -209,12 +199,7 @@ def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tm
     refused("give --days n", gradebook.extend, acting.out, "ada", None, None, None)
 
 
-# ---- feedback for students
-
-
-def test_feedback_is_written_to_a_folder_with_a_line_for_each_address(
-    acting: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_feedback_has_a_mail_list(acting: Class, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     acting.add_all({"ada": "wrong", "bob": ""})
     acting.grade()
     assignment, history = gradebook.open_book(acting.out)
@@ -254,9 +239,6 @@ def test_the_page_for_a_student_hides_hidden_cases_and_an_error_is_shown_once(tm
         assert counts == (1, len(classrows.PARTS) - 1), name
 
 
-# ---- messages of smaller commands
-
-
 def test_a_student_is_found_by_any_part_of_the_id_or_name() -> None:
     known = {"Fay_Doe_9005": "Fay Doe", "kim_1": "Kim Ray", "kim_2": "Kim Fox"}
     for text in ("fay", "DOE", "9005", "Fay_Doe_9005", "fay doe"):
@@ -286,11 +268,8 @@ def test_a_busy_machine_is_reported_with_the_disturbed_times(tmp_path: Path) -> 
 def test_flags_and_machine_are_printed_with_a_result() -> None:
     flags = (Flag("library_call", "It calls at::matmul.", "review"), Flag("undecided"))
     found = classrows.result((replace(RIGHT, flags=flags),), flags=(Flag("whole", "", "rejected"),))
-    assert gradebook.conditions_text(found).splitlines() == [
-        "machine: Some CPU @ 2.50GHz",
-        "flag for review: part1: library_call; It calls at::matmul.",
-        "flag for rejected: whole",
-    ]
+    lines = ["machine: Some CPU @ 2.50GHz", "flag for review: part1: library_call; It calls at::matmul."]
+    assert gradebook.conditions_text(found).splitlines() == [*lines, "flag for rejected: whole"]
 
 
 @pytest.mark.parametrize("command", ["run", "one", "doctor", "selftest", "similar", "writeup", "release"])
@@ -365,7 +344,7 @@ def test_only_right_and_unflagged_results_are_on_the_board(graded: Path) -> None
     assert counted(record("x", 1.0, verdicts={"part1": "slow"}), "part1") is not None
 
 
-def test_the_board_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_board_is_whole_and_pseudonyms_stay(graded: Path, capsys: Capture) -> None:
     assert run(["board", str(graded), "--json", str(graded / "field.json")]) == 0
     said = capsys.readouterr().out
     page = (graded / "board.html").read_text()
@@ -391,9 +370,7 @@ def test_a_hostile_name_is_shown_as_text(graded: Path) -> None:
     assert "&lt;b&gt;" in hostile and "<b>" not in hostile and "\u202e" not in hostile
 
 
-def test_a_board_without_ledger_results_or_jinja_is_refused(
-    graded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_board_without_data_or_jinja_is_refused(graded: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     refused(r"holds no ledger\.jsonl", run, ["board", str(tmp_path / "none"), str(graded)])
     with ledger.hold(tmp_path / "empty") as book:
         book.open_run(run_on(1), [Entry("ada", "ada")])

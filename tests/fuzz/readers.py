@@ -66,10 +66,9 @@ def read_archive(data: bytes) -> int:
 HANDED_IN = {"hw4/module.cpp": SOURCE, "hw4/" + "long/" * 25 + "name.txt": b"x", "hw4/Zoë.md": b"hi"}
 MODULE, CANVAS = {"module.cpp": SOURCE}, "doejane_LATE_12345_67890_module-1.cpp"
 CLASS = {"ada/module.cpp": SOURCE, "bob.zip": zipped(MODULE), CANVAS: SOURCE, "eve/notes.txt": b""}
-_METADATA = GRADESCOPE.replace("- :name: Jane", "- &jane\n    :name: Jane").replace(
-    "- :name: Zoë", "- *jane\n  - :name: Zoë"
-)
-_METADATA = _METADATA.replace("tests: []", 'tests: [{a: 1, b: [x, "y"]}]').replace("李雷", '"\\u674E\\u96F7"')
+_METADATA = GRADESCOPE.replace("- :name: Jane", "- &jane\n    :name: Jane")
+_METADATA = _METADATA.replace("- :name: Zoë", "- *jane\n  - :name: Zoë").replace("李雷", '"\\u674E\\u96F7"')
+_METADATA = _METADATA.replace("tests: []", 'tests: [{a: 1, b: [x, "y"]}]')
 #: Metadata with an anchor, an alias, nested lists, an escape and a merge key.
 METADATA = f"{_METADATA}  <<: {{created_at: no}}\n".encode()
 EXPORTED = {"submission_metadata.yml": METADATA, "submission_101/module.cpp": SOURCE}
@@ -374,7 +373,7 @@ READERS += (
 PUBLISHED = published().encode()
 MASTER_FILE = ROOT / "module.cpp"
 LITERALS = (
-    b'#line 7 "x.cpp"\n/* a */ auto s = R"x(py::object)x"; char c = \'"\'; int n = 1\'000; // torch::zeros\n'
+    b'#line 7 "x.cpp"\n/* a */ auto s = R"x(py::object)x"; char c = \'"\'; int n = 1\'000; // at::zeros\n'
 )
 COMPILER = b"""\
 In file included from module.cpp:3:

@@ -16,10 +16,8 @@ WHOLE_TILES = ((64, 64, 128, 0), (64, 128, 64, 1))
 
 
 def worst(expected, found):
-    return max(
-        float((abs(t.float().numpy() - one.value) / one.tolerance).max())
-        for one, t in zip(expected.values(), found, strict=True)
-    )
+    pairs = zip(expected.values(), found, strict=True)
+    return max(float((abs(t.float().numpy() - one.value) / one.tolerance).max()) for one, t in pairs)
 
 
 for d, n, m, causal in RAGGED + WHOLE_TILES:

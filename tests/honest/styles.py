@@ -215,10 +215,8 @@ class _Writer:
     def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
         """Return loops over tiles, in the style's order, that add products to the sum `begun` of each element."""
         side, starts = self.style.side, dict(zip("ijk", ("ii", column * 2, summed * 2), strict=True))
-        first, second, third = (
-            f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})"
-            for v in map(starts.get, self.style.tiles)
-        )
+        names = map(starts.get, self.style.tiles)
+        first, second, third = (f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})" for v in names)
         ends = {index: f"std::min({index * 2} + {side}, {limit})" for index, limit in LIMITS.items()}
         line = ""
         if self.style.bounds == "before":
