@@ -18,9 +18,8 @@ from grader.backends.records import Build
 from grader.backends.torch import torchbuild
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import np
-from grader.runner.calls import Call, Request
+from grader.runner import calls, session
 from grader.runner.runner import StudentObject
-from grader.runner.session import Session
 from grader.study import race
 from grader.study.standalone import Kit
 
@@ -101,12 +100,12 @@ def floats(*shape: int) -> Any:
     return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-def asked(function: str, *values: object, shape: Sizes = (4,), output: Sizes = (4,)) -> Request:
+def asked(function: str, *values: object, shape: Sizes = (4,), output: Sizes = (4,)) -> calls.Request:
     arguments = [{"input": 0}, *({"value": value} for value in values)]
-    return Request(function, arguments, [floats(*shape)], output)
+    return calls.Request(function, arguments, [floats(*shape)], output)
 
 
-def plain(call: Call) -> Call:
+def plain(call: calls.Call) -> calls.Call:
     """Return a copy of the call without measured times and memory, and with lists in place of tensors."""
     output = None if call.output is None else (call.output.tolist(), str(call.output.dtype))
     echoes = tuple(echo.tolist() for echo in call.echoes)
@@ -121,10 +120,10 @@ class Both:
         self.zygote, self.host, self.object_path = zygote, host, str(with_torch.object_path)
         self.program = program(source.parent, source.read_text())
 
-    def native(self, *, threads: int = 1, **options: Any) -> Session:
+    def native(self, *, threads: int = 1, **options: Any) -> session.Session:
         return self.host.spawn(self.program, threads=threads, **options)
 
-    def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[Session]:
+    def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[session.Session]:
         """Yield a session of each kind of runner: with torch, then native. Each starts when the caller takes it."""
         yield self.zygote.spawn("student", self.object_path, threads=threads, **options)
         yield self.native(threads=threads, **options)

@@ -234,12 +234,14 @@ def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageEr
 
 
 def python(
-    *arguments: object, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, **environment: object
+    *words: Any, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, code: Any = None, **more: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """Run Python in `folder`, with additional environment variables and no input. `text`: False to read bytes."""
-    given = {**os.environ, **{name: str(value) for name, value in environment.items()}}
+    """Run Python without input. `text`: False to read bytes. `code`: the required exit code. `more`: variables."""
+    given = {**os.environ, **{name: str(value) for name, value in more.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
-    return subprocess.run([sys.executable, *map(str, arguments)], cwd=folder, env=given, **options)
+    ended = subprocess.run([sys.executable, *map(str, words)], cwd=folder, env=given, **options)
+    assert code in (None, ended.returncode), (ended.stdout[-3000:], ended.stderr[-3000:])
+    return ended
 
 
 def results_alone(

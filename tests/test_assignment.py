@@ -85,8 +85,7 @@ def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint(tmp_path: Path) 
     assert len({load(CONFIG).fingerprint, staff.fingerprint, other.fingerprint}) == 3
     # The fingerprint depends on every file that an assignment was read from.
     base, top = tmp_path / "base.yaml", tmp_path / "staff" / "top.yaml"
-    texts = {"base.yaml": CONFIG.read_text(), "staff/top.yaml": "extends: ../base.yaml\nseed: 1\n"}
-    put(tmp_path, texts)
+    put(tmp_path, {"base.yaml": CONFIG.read_text(), "staff/top.yaml": "extends: ../base.yaml\nseed: 1\n"})
     before = load(top).fingerprint
     base.write_text(CONFIG.read_text() + "\n# a remark\n")
     assert load(top).fingerprint != before
@@ -161,9 +160,9 @@ def test_cached_inputs_and_expected_values_are_those_of_their_own_lab_and_oracle
     def made(number: int) -> Any:
         return SimpleNamespace(make_inputs=lambda *_: {"X": np.full(3, number)}, expected=lambda *_: number)
 
-    for number in range(20):
-        inputs = drawn(made(number), "equal", {"N": 3}, 1, keep=True)
-        assert inputs["X"].tolist() == [number] * 3
+    of_each = [drawn(made(number), "equal", {"N": 3}, 1, keep=True) for number in range(20)]
+    assert [inputs["X"].tolist() for inputs in of_each] == [[number] * 3 for number in range(20)]
+    for number, inputs in enumerate(of_each):
         assert [inputs.expected(made(number + k)) for k in range(20)] == list(range(number, number + 20))
 
 

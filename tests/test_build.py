@@ -259,8 +259,7 @@ def test_building_needs_no_torch(monkeypatch: Patch) -> None:
     with_torch = toolchain._toolchain_for.__wrapped__("g++", None)
     monkeypatch.setattr(toolchain, "_torch_root", lambda: None)
     assert toolchain.describe()["torch"] == toolchain.ABSENT
-    without = toolchain._toolchain_for.__wrapped__("g++", None)
-    assert without == replace(with_torch, cxx_standard="c++17")
+    assert toolchain._toolchain_for.__wrapped__("g++", None) == replace(with_torch, cxx_standard="c++17")
     refused("no torch: run 'make setup'", toolchain.torch_files.__wrapped__, of=errors.KitError)
 
 

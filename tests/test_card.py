@@ -28,7 +28,7 @@ from grader.backends.gpu.card.arena import FEW_SETS, Arena, Card, OnCard, Tensor
 from grader.backends.gpu.compiled import Caches
 from grader.backends.torch.zygote import Zygote
 from grader.core import places, precision, results
-from grader.judge.bench import Bench, Exclusive, Options, unshared
+from grader.judge.bench import Bench, Options, unshared
 from grader.judge.evaluate import evaluate
 from grader.judge.timing import measure
 from grader.runner.calls import Call, Round, Sample
@@ -123,15 +123,8 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: Patch) -> Judge:
     assignment = loading.load(ROOT / "labs" / "gpu" / "assignment.yaml")
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
-    def run(
-        text: str,
-        *parts: str,
-        on: Card | None = None,
-        cases: int = 100,
-        graded: bool = True,
-        exclusive: Exclusive = unshared,
-        **options: Any,
-    ) -> Results:
+    def run(text: str, *parts: str, on: Card | None = None, cases: int = 100, **options: Any) -> Results:
+        graded, exclusive = options.pop("graded", True), options.pop("exclusive", unshared)
         source = write(tmp_path, text, "kernels.py")
         monkeypatch.setattr(host, "card", lambda: on)
         monkeypatch.setattr(host, "_places", {OPEN: host.Place(zygote, on, True)})
@@ -707,8 +700,7 @@ def test_a_builder_compiles_all_at_once_then_measures(monkeypatch: Patch, builds
     monkeypatch.setattr(devicerunner, "compilers", lambda: 2)
     monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(**mode))
     monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", SimpleNamespace(Autotuner=Tuner))
-    knobs = SimpleNamespace(autotuning=SimpleNamespace(cache=False))
-    monkeypatch.setitem(sys.modules, "triton.knobs", knobs)
+    monkeypatch.setitem(sys.modules, "triton.knobs", SimpleNamespace(autotuning=SimpleNamespace(cache=False)))
     devicerunner.keep_tuned()
     Tuner().run(1, grid=(2,), warmup=False)
     is_ahead = builds and lacks != "mode"
@@ -754,8 +746,7 @@ def test_calls_that_a_builder_missed_are_made_again(monkeypatch: Patch) -> None:
     monkeypatch.setattr(host, "_call_all", call_all)
     zygote, caches = MagicMock(), MagicMock()
     zygote.caches, place = caches, SimpleNamespace(zygote=zygote, interprets=False)
-    limits = SimpleNamespace(call_s=4.0)
-    device = SimpleNamespace(place=place, assignment=SimpleNamespace(limits=limits))
+    device = SimpleNamespace(place=place, assignment=SimpleNamespace(limits=SimpleNamespace(call_s=4.0)))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     jobs = [{"name": name} for name in "abcde"]
     made = host.DeviceHost._compiled(device, Path("kernels.py"), jobs, is_kits=False)  # type: ignore[arg-type]

@@ -387,8 +387,7 @@ def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:
     rows = "int bh;\nconst int b = bh / N;\nstd::size_t a = at(bh / N, bh % N);\nint T = (N + Br - 1) / Br;"
     assert not body(f"void kernel(int N, int Br, int n) {{\n{rows}\nO[n / N];\n}}").divisions()
     rows = "auto p = e / sum;\nfloat inv = 1 / N;\nO[n] = o / N;\nint q = e / sum;\nO[n] /= sum;"
-    found = body(f"void kernel(int N, int n) {{\n{rows}\n}}")
-    assert numbers(found.divisions()) == [2, 3, 4, 5, 6]
+    assert numbers(body(f"void kernel(int N, int n) {{\n{rows}\n}}").divisions()) == [2, 3, 4, 5, 6]
     rows = "int i, n, sum;\nfor (i = 0; i < N; i += 16)\nsum += x[i];\nn += 1;"
     assert numbers(body(f"void kernel() {{\n{rows}\n}}").whole_sums()) == [2, 4]
     assert numbers(body("void kernel(int n) {\nint i, s;\ni += n;\ns = s + e[i];\n}").whole_sums()) == [2, 4]
@@ -956,15 +955,10 @@ def test_no_edit_hides_a_mistake() -> None:
     [
         ("for (int c = 0; c < N; c++) s += *p++;", "after this loop set p back to its value before the loop"),
         ("for (int j = 0; j < N; j++) { s += *p; p += N; }", "after this loop set p back to its value"),
-        (
-            "for (int j = 0; j < N; j++) {\nfor (int j = 0; j < N; j++) s += p[j];\n}",
-            "this j hides the j of line 5",
-        ),
+        ("for (int j = 0; j < N; j++) {\nfor (int j = 0; j < N; j++) s += p[j];\n}", "this j hides the j of line 5"),
         ("EACH(j, N) {\nEACH(j, N) s += p[j] * p[j];\n}", "this j hides the j of line 5"),
-        (
-            "if (N < 0 || N % d != 0 || N / d >= 9) s = 0;\nif (d < 0 || d / N >= 9) s = 1;",
-            "with `|| d % N != 0`, as in a similar condition",
-        ),
+        ("if (N < 0 || N % d != 0 || N / d >= 9) s = 0;\nif (d < 0 || d / N >= 9) s = 1;",
+         "with `|| d % N != 0`, as in a similar condition"),
         ("if (N > 1 && d > 1) s = 0;\nif (s > 1) s = 1;\nif (d > 1) s = 2;", "with `&& N > 1`"),
         ("s *= exp(p[0]);", "after it add `s += 1;`"),
         ("for (int i = 0; i < N; i++) {\nif (p[i] > s) s = p[i];\nt += exp(p[i] - s);\n}",

@@ -39,8 +39,6 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, *, threads: int = 1, kernel: str 
 
 
 plain_attention = functools.partial(attention, kernel="plain")
-
-
 #: Smallest tolerance in units of the budget: on a tiny shape, float32's error may by chance be below one rounding.
 LEAST_UNITS = 1.0
 

@@ -17,8 +17,7 @@ from classes.acting_worker import nest
 from conftest import COURSE, put, refused, write
 
 from grader.assignment.loading import load
-from grader.core import removal
-from grader.core.errors import KitError, UsageError
+from grader.core import errors, removal
 from grader.report import result_json
 from grader.sandbox import leftovers, limits
 from grader.staff.classroom import gradebook, ledger, planning
@@ -142,7 +141,7 @@ def test_ledger_and_lock_are_plain_files(name: str, how: str, tmp_path: Path, tr
     place = tmp_path / "out" / name
     place.parent.mkdir()
     put_in_the_way(how, place, treasure)
-    with pytest.raises(UsageError, match=rf"^.*{place}.*\Z"), ledger.hold(place.parent):
+    with pytest.raises(errors.UsageError, match=rf"^.*{place}.*\Z"), ledger.hold(place.parent):
         pass
     if name == ledger.LEDGER and how != "hard link":
         refused(str(place), ledger.read, place.parent)
@@ -156,7 +155,7 @@ def test_a_students_files_are_written_only_into_their_own_folder(tmp_path: Path,
     (out / "bob").symlink_to(treasure.parent)
     with ledger.hold(out) as book:
         book.finish(record("ada"), {"points": 1.0}, graded)
-        refused(r"bob|link", book.finish, record("bob"), {"points": 1.0}, graded, of=KitError)
+        refused(r"bob|link", book.finish, record("bob"), {"points": 1.0}, graded, of=errors.KitError)
     kept = out / "ada" / "module.cpp"
     assert kept.read_text() == "the student's" and not kept.is_symlink()
 
@@ -245,7 +244,7 @@ def test_a_malformed_ledger_line_is_reported_with_its_line_number(content: bytes
         book.finish(record("ada"), {})
     with (tmp_path / ledger.LEDGER).open("ab") as file:
         file.write(content + b"\n")
-    assert "remove it" in is_brief(refused(r"ledger\.jsonl:4: ", ledger.read, tmp_path, of=KitError))
+    assert "remove it" in is_brief(refused(r"ledger\.jsonl:4: ", ledger.read, tmp_path, of=errors.KitError))
 
 
 @pytest.mark.timeout(120)
@@ -259,7 +258,7 @@ def test_every_command_ends_in_one_line_on_a_folder_of_pipes(acting: Class) -> N
         for command in (lambda: acting.show("ada"), acting.report):
             try:
                 command()
-            except (KitError, UsageError) as error:  # noqa: PERF203
+            except (errors.KitError, errors.UsageError) as error:  # noqa: PERF203
                 assert path.name in is_brief(error)
 
 

@@ -244,7 +244,6 @@ def result(verdict: str, *cases: CaseResult, **more: object) -> SubmissionResult
 
 
 OLD = prints.PartPrints("calls", "times", {"a": "1", "b": "1"})
-
 NEW, FEWER = {"cases": {**OLD.cases, "c": "1"}}, {"cases": {"a": "1"}}
 CHANGES = {
     "nothing": ({}, {"pass": {}}),

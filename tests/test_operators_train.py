@@ -275,8 +275,7 @@ def test_an_empty_file_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFi
 def test_wrongly_read_digits_are_shown_in_letters() -> None:
     image = np.zeros((1, 28, 28), np.uint8)
     image[0, 4:8, 3] = 255
-    wrong = training.Misread("mlp", image, np.array([1]), np.array([7]), 10)
-    lines = training.text(wrong).split("\n")
+    lines = training.text(training.Misread("mlp", image, np.array([1]), np.array([7]), 10)).split("\n")
     assert lines[0] == "mlp: 1 of 10 held-out digits read wrongly" and lines[2].startswith("1 read as 7")
     assert [line.strip() for line in lines[3:]] == ["", "", "@", "@", *[""] * 10]
     none = training.Misread("mlp", image[:0], np.zeros(0, int), np.zeros(0, int), 10)

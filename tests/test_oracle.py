@@ -15,10 +15,9 @@ from grader.core.arrays import array_bytes, as_array, item_bytes, np
 from grader.core.draws import Draws
 from grader.explain import comparison
 from grader.runner.calls import DTYPE_NAMES
-from labs.attention import dissect, oracle
-from labs.attention.cases import DISTRIBUTIONS, MAX_ABS_SCORE
+from labs.attention import cases, dissect, oracle
 
-ATTENTION_DISTRIBUTIONS = [name for name in DISTRIBUTIONS if not name.endswith("indices")]
+ATTENTION_DISTRIBUTIONS = [name for name in cases.DISTRIBUTIONS if not name.endswith("indices")]
 GRADED = ("random", "onehot", "permuted_keys", "rising")
 ND = [(1, 1), (1, 32), (2, 5), (5, 3), (7, 32), (16, 1), (61, 19)]
 ND += [(97, 40), (131, 17), (333, 128), (1024, 32)]
@@ -36,7 +35,7 @@ def attention(distribution: str, *sizes: int, seed: int = 5) -> tuple[Inputs, co
     return x, expect("attention", x, shape)
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", cases.DISTRIBUTIONS)
 def test_equal_seeds_give_equal_inputs(distribution: str) -> None:
     shape = {"B": 2, "H": 3, "N": 7, "d": 5}
     first, again = make_inputs(distribution, shape, 9), make_inputs(distribution, shape, 9)
@@ -53,7 +52,7 @@ def test_scores_stay_within_float32s_exp(distribution: str, n: int, d: int) -> N
     for seed in range(3):
         x = make_inputs(distribution, {"B": 2, "H": 2, "N": n, "d": d}, seed)
         assert all(value.dtype == torch.float32 and value.shape == (2, 2, n, d) for value in x.values())
-        assert exact_scores(x).abs().max() <= MAX_ABS_SCORE
+        assert exact_scores(x).abs().max() <= cases.MAX_ABS_SCORE
 
 
 @pytest.mark.parametrize("distribution", GRADED)

@@ -22,8 +22,7 @@ from grader.core.arrays import Array, np
 from grader.core.errors import KitError
 from grader.explain.comparison import compare
 from grader.study.standalone import ran
-from labs.attention.cases import make_inputs
-from labs.attention.oracle import ORACLES
+from labs.attention import cases, oracle
 from module_ref_stub import library as ref_library
 from module_ref_stub import library_path
 
@@ -107,8 +106,8 @@ def test_a_library_uses_no_torch_and_no_code_of_one_level_for_another(name: str,
 @shapes
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_level_is_right_and_they_agree(library, kernel: str, shape: dict[str, int]) -> None:
-    inputs = make_inputs("random", shape, seed=149)
-    expected = ORACLES["attention"].expected(inputs, shape)
+    inputs = cases.make_inputs("random", shape, seed=149)
+    expected = oracle.ORACLES["attention"].expected(inputs, shape)
     outputs = []
     for level in range(library.gpt149_ref_level() + 1):
         assert library.gpt149_ref_set_level(level) == level
@@ -127,8 +126,8 @@ def test_a_level_that_the_machine_lacks_is_not_set(library) -> None:
 @settings(max_examples=25)
 @given(ANY_SHAPE, strategies.sampled_from(("random", "onehot", "permuted_keys", "constant_rows")))
 def test_kernels_are_right_for_any_shape(shape: dict[str, int], distribution: str) -> None:
-    inputs = make_inputs(distribution, shape, seed=1)
-    expected = ORACLES["attention"].expected(inputs, shape)
+    inputs = cases.make_inputs(distribution, shape, seed=1)
+    expected = oracle.ORACLES["attention"].expected(inputs, shape)
     for kernel in KERNELS:
         assert compare(expected, call(kernel, inputs, shape)).ok, kernel
 
@@ -193,8 +192,7 @@ sys.exit(print(made.program) if made.ok else made.diagnostics)
 @pytest.fixture(scope="module")
 def aarch64_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tools = {"CXX": CROSS_COMPILER, "GPT149_CACHE": str(tmp_path_factory.mktemp("cache"))}
-    done = python("-c", NATIVE_BUILD, ROOT / "module.cpp", timeout_s=600, **tools)
-    assert done.returncode == 0, done.stderr
+    done = python("-c", NATIVE_BUILD, ROOT / "module.cpp", timeout_s=600, code=0, **tools)
     return Path(done.stdout.strip())
 
 
@@ -208,7 +206,7 @@ def test_the_master_s_kernels_are_right_on_another_processor(aarch64_runner: Pat
     with ran(aarch64_runner, request, prefix=(EMULATOR,), threads=3, memory_bytes=None) as run:
         assert run.call is not None and run.call.status == "ok", run.output
         found = run.call.output
-    assert compare(ORACLES["attention"].expected(inputs, shape), found).ok
+    assert compare(oracle.ORACLES["attention"].expected(inputs, shape), found).ok
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +224,7 @@ def aarch64_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @emulated
 @shapes
 def test_the_aarch64_build_is_right(aarch64_program: Path, tmp_path: Path, shape: dict[str, int]) -> None:
-    inputs = make_inputs("random", shape, seed=149)
+    inputs = cases.make_inputs("random", shape, seed=149)
     header = np.array([shape[key] for key in ("B", "H", "N", "d", "Br", "Bc")], np.int32)
     source, result = tmp_path / "input", tmp_path / "output"
     source.write_bytes(b"".join(array.tobytes() for array in (header, *(inputs[name] for name in "QKV"))))
@@ -234,7 +232,7 @@ def test_the_aarch64_build_is_right(aarch64_program: Path, tmp_path: Path, shape
     command = [shutil.which(EMULATOR), aarch64_program, source, result]
     subprocess.run(command, check=True, env=environment, timeout=60)
     outputs = np.frombuffer(result.read_bytes(), np.float32).reshape(5, *inputs["Q"].shape)
-    expected = ORACLES["attention"].expected(inputs, shape)
+    expected = oracle.ORACLES["attention"].expected(inputs, shape)
     for kernel, output in zip(KERNELS, outputs[:4], strict=True):
         assert compare(expected, output).ok, kernel
     assert np.array_equal(outputs[4], inputs["Q"]), "accessors"

@@ -30,9 +30,8 @@ from grader.backends.gpu import devicebuild
 from grader.backends.gpu.card import finding
 from grader.backends.native.nativehost import NativeHost
 from grader.backends.native.toolchain import cache_root, toolchain
-from grader.core import imports, objectcache, places
+from grader.core import errors, imports, objectcache, places
 from grader.core.arrays import np
-from grader.core.errors import EXIT_KIT, KitError
 from grader.doctor import Host, students, tools
 from grader.judge.bench import Options
 from grader.report import github, gradescope
@@ -63,7 +62,7 @@ def test_an_archives_bytes_depend_only_on_its_files(tmp_path: Path, monkeypatch:
         os.umask(before)
     assert [k for k in range(9) if os.access(tmp_path / f"room{k}/file", os.X_OK)] == [0, 2, 4, 6, 8]
     assert (tmp_path / "room8" / "file").read_bytes() == bytes([8]) * 999
-    refused("leads out of its folder", packed, {"../out": File(b"")}, of=KitError)
+    refused("leads out of its folder", packed, {"../out": File(b"")}, of=errors.KitError)
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,12 +296,12 @@ def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "prebuilt")
     find = library.object_path
-    refused(r"no compiled reference for .* \(it has none\)", find, of=KitError)
+    refused(r"no compiled reference for .* \(it has none\)", find, of=errors.KitError)
     put(tmp_path, {f"prebuilt/{Path(OBJECT).name}": "no object"})
     assert find() == tmp_path / "prebuilt" / Path(OBJECT).name
     wanted = (tmp_path / "prebuilt", library.STEM, "compiled reference", "Darwin", "arm64")
     why = r"Darwin on arm64 .* the staff for libgpt149_ref-darwin-aarch64.o"
-    refused(why, objectcache.prebuilt, *wanted, of=KitError)
+    refused(why, objectcache.prebuilt, *wanted, of=errors.KitError)
     named = [objectcache.prebuilt_name("x", "Linux", processor) for processor in ("AMD64", "x86_64")]
     assert named[0] == named[1]
 
@@ -594,7 +593,7 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_handout_without_a_proof_is_refused(kind: str, setup: Setup) -> None:
     program, why = REFUSED[kind]
-    refused(why, prove, setup, program, of=KitError if program == NOTHING else proofs.Unproved)
+    refused(why, prove, setup, program, of=errors.KitError if program == NOTHING else proofs.Unproved)
 
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
@@ -672,8 +671,7 @@ def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path:
     wrong = PYTHON.replace("y = x / (1.0 + tl.exp2(u", "y = 2.0 * x / (1.0 + tl.exp2(u")
     put(tmp_path / "submission", {"kernels.py": wrong, "helper.py": "raise SystemExit(9)\n"})
     asked = ("-m", "grader", "gradescope", tmp_path)
-    ended = python(*asked, folder=tmp_path / "source", timeout_s=300, PYTHONPATH="")
-    assert ended.returncode == 0, ended.stderr
+    python(*asked, folder=tmp_path / "source", timeout_s=300, code=0, PYTHONPATH="")
     found = json.loads((tmp_path / "results" / "results.json").read_text())
     tests = {test["name"].partition(":")[0]: test["output"] for test in reversed(found["tests"])}
     assert found["score"] == 0 and tests["gelu"].startswith("wrong")
@@ -708,6 +706,6 @@ def test_both_files_are_annotated(two: Release, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
     gpt149 = importlib.import_module("gpt149")
     asked = ["gelu_cuda", "--config", two.kit.public, "--module", tmp_path, "--no-time", "--no-table"]
-    assert gpt149.run([*map(str, asked), "--github"]) == EXIT_KIT
+    assert gpt149.run([*map(str, asked), "--github"]) == errors.EXIT_KIT
     sources = published.call_args.args[3]
     assert sources.path("kernels.cu") == "kernels.cu" and sources.texts["kernels.cu"] == CUDA

@@ -18,8 +18,7 @@ from grader.core.quantities import whole
 from grader.core.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
 from grader.report import result_json, terminal
 from grader.report.progress import Progress
-from grader.runner import calls
-from grader.runner.frames import RunnerDied
+from grader.runner import calls, frames
 from grader.study import laboratory
 
 REQUEST = calls.Request("attention", [], [np.ones(2, np.float32)], (2, 3))
@@ -72,7 +71,7 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> 
     ],
 )  # fmt: skip
 def test_a_reply_with_a_wrong_number_is_refused(changed: dict[str, Any]) -> None:
-    refused("", understood, **changed, of=RunnerDied)
+    refused("", understood, **changed, of=frames.RunnerDied)
 
 
 @pytest.mark.parametrize("changed", WRONG, ids=str)
@@ -80,12 +79,12 @@ def test_a_table_reply_of_another_type_or_size_is_refused(changed: dict[str, Any
     """A reply of another type or size ends the session."""
     changed = {**NUMBERS, **changed}
     assert understood(bytearray(32), TABLE, **NUMBERS).output.tolist() == [0.0] * 3
-    refused("", understood, bytearray(changed.pop("payload", 32)), TABLE, **changed, of=RunnerDied)
+    refused("", understood, bytearray(changed.pop("payload", 32)), TABLE, **changed, of=frames.RunnerDied)
 
 
 def test_inputs_that_were_asked_for_come_back() -> None:
     assert len(calls.understood(REPLY, bytearray(32), REQUEST, 1.0, 1.0, echo=True).echoes) == 1
-    refused("", calls.understood, REPLY, bytearray(31), REQUEST, 1.0, 1.0, echo=True, of=RunnerDied)
+    refused("", calls.understood, REPLY, bytearray(31), REQUEST, 1.0, 1.0, echo=True, of=frames.RunnerDied)
 
 
 def test_texts_of_a_reply_are_cut_and_malformed_ones_refused() -> None:
@@ -96,7 +95,7 @@ def test_texts_of_a_reply_are_cut_and_malformed_ones_refused() -> None:
     assert understood(status="exception", message="\x1b" * 5000).message == "?" * 1000
     assert calls.offered({"functions": [["f", "T(T)"], ["g" * 1000, "T"]]}) == {"f": "T(T)"}
     for nonsense in (None, {"f": "T"}, [["f"]], [["f", nested]], ["ab"], [["f", "T"]] * 5000):
-        refused("", calls.offered, {"functions": nonsense}, of=RunnerDied)
+        refused("", calls.offered, {"functions": nonsense}, of=frames.RunnerDied)
 
 
 def result(text: str) -> SubmissionResult:
@@ -168,8 +167,7 @@ def run(arguments):
 commandline.main("grader", run)
 """
     for kind, code in (("usage", 2), ("parse", 2), ("fault", 3)):
-        ended = python("-c", program, kind, text=False)
-        assert ended.returncode == code
+        ended = python("-c", program, kind, text=False, code=code)
         for text in (ended.stdout.decode(), ended.stderr.decode()):
             assert "bob complete" in text and not obeyed(text), (kind, obeyed(text))
         assert len(ended.stderr) < 20_000, "an error message is short"

@@ -23,8 +23,7 @@ from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.marker import Marker
 from grader.judge.memory import Held
-from grader.source import delegation, landmarks
-from grader.source.callgraph import CallGraph, Definition
+from grader.source import callgraph, delegation, landmarks
 from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE
 
@@ -194,8 +193,7 @@ def test_a_larger_call_decides_whether_the_matrix_is_held(name: str) -> None:
 def test_unreadable_peak_memory_is_flagged_for_review() -> None:
     (flag,) = same_work.memory_flags(ASSIGNMENT.part("part3"), held(4, 1024, None), [])
     assert (flag.code, flag.level) == ("hides_from_view", "review")
-    nowhere = Held(ASSIGNMENT.defaults, None, None)
-    assert not [*same_work.memory_flags(ASSIGNMENT.part("part3"), nowhere, [])]
+    assert not [*same_work.memory_flags(ASSIGNMENT.part("part3"), Held(ASSIGNMENT.defaults, None, None), [])]
 
 
 #: Ways of part 3 to hide its matrix: text before the kernel, text in its loop over rows, and required flags.
@@ -277,21 +275,21 @@ def test_the_call_graph_finds_reached_loops() -> None:
         ("fg", "void g(int) { } void g(float) { } void f() { g(1); }"),
         ("", "void f();"),
     ):
-        assert CallGraph(text).reached("f").keys() == set(reached), text
+        assert callgraph.CallGraph(text).reached("f").keys() == set(reached), text
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
-    growth = cpu_growth(lambda times: CallGraph(text * 2000 * times).reached("f"), 1, 8, repeat=3)
+    growth = cpu_growth(lambda times: callgraph.CallGraph(text * 2000 * times).reached("f"), 1, 8, repeat=3)
     assert growth < 32, "for 8 times the text, quadratic time would grow 64-fold"
 
 
 @pytest.mark.parametrize("text", ["h(g(", "a=[]{}(", "for (g(Q);", "a = b, ", "a = b; "])
 def test_a_hostile_body_is_read_in_linear_time(text: str) -> None:
-    helper = Definition("h", LOOP, ("a",))
+    helper = callgraph.Definition("h", LOOP, ("a",))
 
     def read(times: int) -> bool:
-        body = Definition("f", f"g(Q); {text * 500 * times}")
+        body = callgraph.Definition("f", f"g(Q); {text * 500 * times}")
         return delegation.works_itself("f", {"h": helper, "f": body}, {"g"}, ["Q"])
 
     growth = cpu_growth(read, 1, 8, repeat=3)

@@ -405,7 +405,6 @@ def test_no_sandbox_shows_the_kit_in_any_folder(tmp_path: Path, monkeypatch: pyt
 
 
 def test_packages_of_other_folders_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders of a user's packages and folders of PYTHONPATH are visible; folders with other files are not."""
     (tmp_path / "packages" / "einx-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "packages"), str(tmp_path / "own")])

@@ -250,8 +250,7 @@ def test_a_bare_name_is_torchs_only_after_using_namespace() -> None:
 def test_the_line_is_the_students_where_the_error_is_in_a_template() -> None:
     error = "error: static assertion failed: kernels cannot use tensors of this type"
     error = f"/kit/plain_types.h:9:1: {error}\nmodule.cpp:5:3:   required from here"
-    output = f"In file included from x.h:1:\n{error}"
-    found = standin.refusal(output, "a.cpp")
+    found = standin.refusal(f"In file included from x.h:1:\n{error}", "a.cpp")
     assert found is not None and (found.line, found.kind) == (5, "absent")
 
 

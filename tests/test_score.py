@@ -55,8 +55,7 @@ def earned(part: Part, verdict: str, *right: str, time: Timing | None = None) ->
 )  # fmt: skip
 def test_slow_earns_the_share_of_its_band(ratio: float, low: float, share: float) -> None:
     """The low end of the ratio's interval chooses the band, so that doubt favours the student."""
-    part = PUBLIC.part("part2")
-    points, reason = points_of(part, "slow", (), timing(ratio, low))
+    points, reason = points_of(PUBLIC.part("part2"), "slow", (), timing(ratio, low))
     assert points == pytest.approx(20 * share)
     assert f"{points:g} of 20 points" in reason and f"{ratio:.2f} x" in reason
 

@@ -29,11 +29,10 @@ from grader.core import errors, objectcache
 from grader.core.results import Diagnosis
 from grader.explain import comparison
 from grader.runner.calls import Sample
-from grader.study import facts, figure, helpers, memory, options, race, racereport, together
+from grader.study import facts, figure, helpers, memory, options, race, racereport, standalone, together
 from grader.study import writeup as writeups
 from grader.study.figure import HeatMap, Plot, Series
 from grader.study.laboratory import Outcome, Variant, compared, one_round
-from grader.study.standalone import build_program, ran
 from grader.study.table import NOTHING, Table, shown
 from grader.study.threads import Threads, amdahl, core_share, serial_share
 from labs.attention import cases, oracle
@@ -283,8 +282,8 @@ def test_a_region_that_had_one_thread_is_not_called_clean() -> None:
 def test_the_kits_openmp_runtime_does_all_the_work_once_and_in_order(function: str) -> None:
     inputs = cases.make_inputs("random", SHAPE, 3)
     request = binding.request(replace(PART3, function=function), SHAPE, inputs)
-    program = build_program(KERNELS, race.KIT)
-    with ran(program, request, threads=race.THREADS, memory_bytes=None) as run:
+    program = standalone.build_program(KERNELS, race.KIT)
+    with standalone.ran(program, request, threads=race.THREADS, memory_bytes=None) as run:
         assert run.call is not None and run.call.status == "ok", run.output
     assert comparison.compare(oracle.ORACLES["attention"].expected(inputs, SHAPE), run.call.output).ok
 
@@ -356,10 +355,10 @@ def test_a_static_variable_in_a_function_is_named(location: str) -> None:
 @needs_tsan
 def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = one_function("return t;")
-    build_program(write(tmp_path, small), race.KIT)
+    standalone.build_program(write(tmp_path, small), race.KIT)
     heard = create_autospec(Compilers.run, side_effect=Compilers.run)
     monkeypatch.setattr(Compilers, "run", heard)
-    build_program(write(tmp_path, f"{small}// {tmp_path}\n"), race.KIT)
+    standalone.build_program(write(tmp_path, f"{small}// {tmp_path}\n"), race.KIT)
     made = [("module.cpp" in call.args[1], "-c" in call.args[1]) for call in heard.mock_calls]
     assert made == [(True, True), (False, False)]
 

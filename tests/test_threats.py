@@ -36,8 +36,6 @@ ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Limit on the judge's own processor time for one file: over ten times the usual time.
 JUDGE_CPU_S = 60.0
-
-
 #: Folder of secret files. Threats' sources contain its path. It is the same in each run, so that the cache has their
 #: objects. Names of threats' files in public folders are made from this path and differ by checkout and tier.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
@@ -99,11 +97,8 @@ def test_every_threat_ends_in_its_verdict_or_flag(
     # The limit is on the judge's own time; compilers and kernels have other limits.
     assert time.process_time() - started_s < JUDGE_CPU_S
     assert result.sandbox["tier"] == tier
-    wrong = {
-        submission.threats[part.id].name: found
-        for part in result.parts
-        if (found := faults(submission.threats[part.id], tier, result, part))
-    }
+    rows = [(submission.threats[part.id], part) for part in result.parts]
+    wrong = {row.name: found for row, part in rows if (found := faults(row, tier, result, part))}
     files = [path for place in PUBLIC_FOLDERS for path in place.glob(f"{named['marker']}*")]
     for path in files:
         path.rmdir() if path.is_dir() else path.unlink()

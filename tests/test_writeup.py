@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 from grader import submission
 from grader.assignment.loading import load
-from grader.core.errors import KitError, UsageError
+from grader.core import errors, places
 from grader.core.harmless import harmless
-from grader.core.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger
 from grader.study import writeup
 from grader.study.writeup import exported, fill, tables
 
-COURSE = load(PUBLIC_CONFIG)
-TEMPLATE = (ROOT / "writeup_template.md").read_text()
+COURSE = load(places.PUBLIC_CONFIG)
+TEMPLATE = (places.ROOT / "writeup_template.md").read_text()
 TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
 #: Random texts contain no surrogates, and none of these characters at which Python also splits lines.
 LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -58,7 +57,7 @@ def test_any_text_survives_in_a_region(text: str) -> None:
     before = "<!-- table: cache -->\n<!-- end -->\n"
     try:
         after = fill(before, "cache", text)
-    except UsageError:
+    except errors.UsageError:
         assert "<!--" in text
         return
     assert tables(after)["cache"] == writeup.without_comments(text.strip()).strip()
@@ -149,7 +148,7 @@ def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     assert exported(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"
     assert (tmp_path / "writeup.html").read_text() == "page\n"
     put(tmp_path, {"pandoc": "#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n"}, 0o755)
-    refused("no LaTeX here; a PDF needs LaTeX", exported, mine, "pdf", of=KitError)
+    refused("no LaTeX here; a PDF needs LaTeX", exported, mine, "pdf", of=errors.KitError)
 
 
 def test_a_class_is_read_by_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +200,7 @@ def test_a_hostile_write_up_is_printed_without_control_characters(tmp_path: Path
     }
     put(tmp_path / "class", texts)
     asked = "-m grader writeup class --read reading.md --sheet manual.csv"
-    ended = python(*asked.split(), folder=tmp_path, timeout_s=300, PYTHONPATH=ROOT)
+    ended = python(*asked.split(), folder=tmp_path, timeout_s=300, PYTHONPATH=places.ROOT)
     said = ended.stdout
     assert ended.returncode == 0, ended.stderr
     assert "3 write-ups, 0 complete" in said and "mallory  writeup.md: line 1: write a marker alone" in said
@@ -240,7 +239,7 @@ def test_points_have_the_class_s_ids_none_reserved(tmp_path: Path, monkeypatch: 
     assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)
 
 
-WANTED = writeup.wanted_regions(WRITEUP_TEMPLATE)
+WANTED = writeup.wanted_regions(places.WRITEUP_TEMPLATE)
 #: By form of a class's hand-ins: the files, and the ids of students with a write-up ("-%" for a hyphen and a digest).
 FORMS = {
     "folders": ("ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md zoe/module.cpp", "ada lock_"),

@@ -11,14 +11,13 @@ import pytest
 from conftest import ROOT, results_alone, write
 from packaging.requirements import Requirement
 
-from grader.assignment.loading import load
-from grader.assignment.records import Assignment
+from grader.assignment import loading, records
 from grader.backends.gpu.card import finding
 from grader.core.results import PartResult
 
 T = TypeVar("T")
 LAB = ROOT / "labs" / "gpu"
-ASSIGNMENT = load(LAB / "assignment.yaml")
+ASSIGNMENT = loading.load(LAB / "assignment.yaml")
 #: The version of Triton in the extra `gpu`, which `make test` installs if possible.
 TRITON = re.findall(r'^gpu = \["(triton[^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
 
@@ -42,7 +41,11 @@ def by_interpreter(test: T) -> T:
 
 
 def judged(
-    folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = (), of: Assignment = ASSIGNMENT
+    folder: Path,
+    text: str,
+    parts: Sequence[str],
+    cases: Sequence[str] = (),
+    of: records.Assignment = ASSIGNMENT,
 ) -> dict[str, PartResult]:
     """Return the results of a file with this text, by part. `cases`: names of the cases to call (by default all)."""
     chosen = [

@@ -24,15 +24,13 @@ from fuzz.mutating import PREFIX, Patterns, Reader, in_file, repeats
 from grader import sandbox, score, submission
 from grader.assignment import loading, regions
 from grader.backends.native import sanitize
-from grader.core import quantities, results
+from grader.core import errors, quantities, results
 from grader.core.arrays import np
-from grader.core.errors import KitError, UsageError
 from grader.core.harmless import harmless
 from grader.core.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.integrity import elf, inspection, symbols
 from grader.report import classbook, feedback, grades_csv, machines, result_json
-from grader.runner import calls
-from grader.runner.frames import FRAME, Incoming, RunnerDied
+from grader.runner import calls, frames
 from grader.source import cpptext, diagnostics, hints
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger
@@ -125,7 +123,7 @@ def read_lock(path: Path) -> object:
 ENTRIES = [ledger.Entry("ada", "Ada", ("a@b.c",), AT, True), ledger.Entry("bob", "Bob", error="no")]
 SMALL = loading.load(ROOT / "tests" / "classes" / "small.yaml")
 JSON_WORDS = (*rb'null true 1e999 -0 "\ud800" [] {} NaN "kind": "report"'.split(), b"\n")
-TOLD = (UsageError, KitError)
+TOLD = (errors.UsageError, errors.KitError)
 _CASE = b'{"name": "x", "shape": {"N": 4}, "ok": true, "max_error": null}, '
 
 READERS = (
@@ -214,7 +212,7 @@ def read_writeup(path: Path) -> None:
     """Read a write-up as `grader writeup` does, and make the reading copy and the remark in the table of points."""
     try:
         state = writeup.state_of(writeup.text_of(path), path.name, WANTED)
-    except UsageError as error:
+    except errors.UsageError as error:
         one = writeups.Writeup("ada", "Ada", None, str(error))
     else:
         one = writeups.Writeup("ada", "Ada", state)
@@ -255,7 +253,7 @@ WRITEUP_PATTERNS: Patterns = {
 def read_table(path: Path) -> None:
     try:
         byhand.read_manual(path, ASSIGNMENT, IDS)
-    except UsageError as error:
+    except errors.UsageError as error:
         message = str(error).removeprefix(str(path))
         assert len(message) < 400 and not any(char in message for char in (*OBEYED, "\n")), message
         raise
@@ -355,7 +353,7 @@ RESULT_PATTERNS = {
     **repeats(b', {"id": "x"}', head=RESULT[:-2], tail=b"]}"),
 }
 
-ERRORS = (UsageError,)
+ERRORS = (errors.UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
 #: A comparison takes a tenth of a second for each input, and sources must have fewer than `tokens.MOST_TOKENS` tokens.
 COMPARING = {"cost": 13, "pattern_bytes": 12_000}
@@ -407,7 +405,7 @@ THROWN: dict[str, object] = {"status": "exception", "message": "out_of_range"}
 
 def framed(header: object, payload: bytes = b"") -> bytes:
     text = json.dumps(header).encode()
-    return FRAME.pack(len(text), len(payload)) + text + payload
+    return frames.FRAME.pack(len(text), len(payload)) + text + payload
 
 
 def deep(header: dict[str, object]) -> dict[str, object]:
@@ -448,7 +446,7 @@ def read_symbol(data: bytes) -> None:
 
 def read_reply(data: bytes) -> None:
     """Read a frame from a pipe. Parse it as a runner's greeting and as its reply to a call."""
-    incoming = Incoming(1 << 20)
+    incoming = frames.Incoming(1 << 20)
     with open(os.memfd_create("reply"), "w+b", buffering=0) as pipe:
         pipe.write(data)
         pipe.seek(0)
@@ -566,10 +564,10 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "reply", read_reply, (framed(REPLY, bytes(32)), *map(framed, HEADERS)), allowed=(RunnerDied,),
+            "reply", read_reply, (framed(REPLY, bytes(32)), *map(framed, HEADERS)), allowed=(frames.RunnerDied,),
             words=(b'"kind": ', b'"dtype": "', b"null", b"[[", b"1e999", b"NaN", b'"shape": [', b"true", b"-1"),
             patterns={
-                "nested": lambda n: FRAME.pack(n, 0) + b"[" * n,
+                "nested": lambda n: frames.FRAME.pack(n, 0) + b"[" * n,
                 "functions": lambda n: framed({"status": "loaded", "functions": [["f" * n, "T"]]}),
                 "a message": lambda n: framed({"status": "exception", "message": "\x1b" * n}),
             },

@@ -19,9 +19,8 @@ from conftest import ASSIGNMENT, keeping, line_of, needs_delays, one_of_each, re
 import gpt149
 from grader.assignment.mutations import Mutation, edited
 from grader.backends import binding, faults
-from grader.backends.native import sanitize
+from grader.backends.native import nativehost, sanitize
 from grader.backends.native.backend import NativeBackend
-from grader.backends.native.nativehost import NativeHost
 from grader.backends.torch.torchbuild import build
 from grader.backends.torch.zygote import Zygote
 from grader.core import machine
@@ -195,7 +194,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     """Yield a function that starts a source on one core, so that threads switch only when the system makes them."""
     how = {"threads": 8, "cpus": machine.usable_cpus()[:1], "call_timeout_s": 60}
     if request.param == "native":
-        with NativeHost() as host:
+        with nativehost.NativeHost() as host:
             yield lambda folder, text: host.spawn(program(folder, text), **how)
     else:
         with Zygote(sandbox=choose()) as zygote:
@@ -266,7 +265,7 @@ torch::Tensor undo(torch::Tensor t) {
 @needs_delays
 def test_a_kernel_does_not_see_whether_a_call_is_delayed(tmp_path: Path) -> None:
     text = includes("csignal ctime omp.h sys/syscall.h unistd.h") + SIGNS + binding_of("signs", "undo")
-    with NativeHost() as host, host.spawn(program(tmp_path, text), threads=2) as session:
+    with nativehost.NativeHost() as host, host.spawn(program(tmp_path, text), threads=2) as session:
         seen = [session.call(asked("signs"), delays=delays) for delays in (False, True, False, True)]
         assert session.shares_work and {call.status for call in seen} == {"ok"}
         assert session.call(asked("undo")).status == "ok"
@@ -284,7 +283,7 @@ def test_an_initialiser_cannot_make_timers(tmp_path: Path) -> None:
     text += f"static int taken, begun = [] {{ {take} return 1; }}();\n"
     text += "torch::Tensor taken_timers(torch::Tensor t) { return torch::full({1}, taken + begun); }\n"
     made = program(tmp_path, text + binding_of("taken_timers"))
-    with NativeHost() as host, host.spawn(made, threads=2) as session:
+    with nativehost.NativeHost() as host, host.spawn(made, threads=2) as session:
         assert session.call(asked("taken_timers", output=(1,))).output.tolist() == [1.0]
 
 
@@ -300,7 +299,7 @@ def test_a_race_at_the_timed_size_only_is_wrong(master: str, tmp_path: Path) -> 
         bench = SimpleNamespace(assignment=ASSIGNMENT, shape=shape, options=Options(), emit=str, command="")
         bench.source, bench.backend = write(tmp_path, text), lambda part: NativeBackend(None, None, None)
         draw = TimedInputs(marker.Marker(bench, part), 149)  # type: ignore[arg-type]
-        with NativeHost() as host, host.spawn(program(tmp_path, text), **how) as session:
+        with nativehost.NativeHost() as host, host.spawn(program(tmp_path, text), **how) as session:
             draw.called(session, is_reference=False)
             try:
                 for _ in range(CALLS):
