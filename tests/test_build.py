@@ -234,9 +234,8 @@ def test_flags_and_cache_folder_depend_on_the_system(monkeypatch: Patch, tmp_pat
     assert toolchain.openmp_flags("Darwin", "clang", Path("/omp")) == expected
     assert toolchain.default_flags("x86_64") == ("-O3", "-mavx") == toolchain.default_flags("AMD64")
     assert toolchain.default_flags("arm64") == ("-O3",) == toolchain.default_flags("aarch64")
-    strict, tolerant = (
-        toolchain.linker_flags("Linux", Path("/s"), allow_undefined=allowed) for allowed in (False, True)
-    )
+    strict = toolchain.linker_flags("Linux", Path("/s"), allow_undefined=False)
+    tolerant = toolchain.linker_flags("Linux", Path("/s"), allow_undefined=True)
     assert "-Wl,-z,defs" in strict and set(tolerant) - set(strict) == {"-Wl,--warn-unresolved-symbols"}
     darwin = toolchain.linker_flags("Darwin", Path("/s"), allow_undefined=True)
     assert darwin[:2] == ("-undefined", "dynamic_lookup")

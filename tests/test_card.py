@@ -527,9 +527,7 @@ def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: st
 
 
 def test_the_gpu_clock_is_read_only_through_nvml(monkeypatch: Patch) -> None:
-    class Failed(Exception):
-        pass
-
+    Failed = type("Failed", (Exception,), {})
     reasons = {"now": 0x20 | 0x04 | 0x01}  # 0x01: idle, which slows nothing
     library = SimpleNamespace(
         NVMLError=Failed,

@@ -515,9 +515,7 @@ def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
     assert cpu_growth(read, 1, 8, repeat=3) < 32, "for 8 times the text, quadratic time would grow 64-fold"
 
 
-@pytest.mark.parametrize(
-    "line", some(["float* b{0} = a + 1;", "x /= b{0}; b{0}=1;", "o[b{0}] = f(b{0}", "return"], 4)
-)
+@pytest.mark.parametrize("line", some(["float*b{0}=a+1;", "x/=b{0}; b{0}=1;", "o[b{0}]=f(b{0}", "return"], 4))
 def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> None:
     """The reader looks up each declared name once; it does not compare the name with every word of the text."""
     argument = "Kernel(torch::Tensor O, torch::Tensor a, torch::Tensor c)"
@@ -1049,8 +1047,7 @@ def test_edits_use_only_names_known_at_their_line() -> None:
 
 def test_all_edits_are_in_one_text_and_no_line_moves() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
-    text = edited_source.combined(EDITED, "kernel", found)
-    before, after = EDITED.split("\n"), text.split("\n")
+    before, after = EDITED.split("\n"), edited_source.combined(EDITED, "kernel", found).split("\n")
     assert len(after) == len(before) + 1 and after[2:5] == before[1:2] + after[3:5]
     assert edited_source.combined(EDITED, "kernel", found, found).count(edited_source.CHOSEN) == 2
     assert edited_source.combined(EDITED, "missing", found) == ""

@@ -89,8 +89,7 @@ def stale_places(x: Inputs, tile: int) -> Tensor:
         again = torch.arange(-size % tile) + size - tile
         return torch.cat([t, t.index_select(axis, again)], axis) if size % tile and size > tile else t
 
-    weights = torch.softmax(padded(x["Q"], 3) @ padded(x["K"], 3).mT, 3)
-    return padded(weights, 3) @ padded(x["V"], 2)
+    return padded(torch.softmax(padded(x["Q"], 3) @ padded(x["K"], 3).mT, 3), 3) @ padded(x["V"], 2)
 
 
 def running_maximum(x: Inputs) -> Tensor:

@@ -456,10 +456,7 @@ def test_loads_from_outside_give_nan_or_the_largest_integer() -> None:
 
 
 def test_an_unknown_triton_is_not_patched(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Executor:
-        def __call__(self) -> None:
-            """Stand in for the interpreter's method."""
-
+    Executor = type("Executor", (), {"__call__": lambda self: None})
     run = Executor.__call__
     lacking = SimpleNamespace(load=None, store=None, atomic_rmw=None)
     other = SimpleNamespace(_interpreter=lacking, GridExecutor=Executor, interpreter_builder=None)

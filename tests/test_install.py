@@ -28,8 +28,7 @@ def test_init_writes_a_folder(lab: str, tmp_path: Path, capsys: pytest.CaptureFi
     written = {path.name: path.read_text() for path in (tmp_path / "hw").iterdir()}
     printed = capsys.readouterr().out
     assert all(name in printed for name in written)
-    config = labs.assignment_file(labs.named(lab))
-    assert config.read_text() in written.values() and len(written) >= 2
+    assert labs.assignment_file(labs.named(lab)).read_text() in written.values() and len(written) >= 2
     assert not any("SOLUTION" in text or "STARTER" in text for text in written.values())
     writeup = written.get("writeup.md", "")
     command = labs.command(labs.named(lab), f"python {ROOT / 'gpt149.py'}")

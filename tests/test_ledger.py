@@ -358,8 +358,7 @@ def test_a_changed_rubric_starts_no_worker_and_only_a_new_case_is_called(acting:
     assert "4 were finished before and stay as they are" in acting.grade(command=unstartable)
     more = "cases:\n  - {name: another, distribution: random, seed: 3}\n"
     acting.config.write_text(acting.config.read_text().replace("cases:\n", more))
-    said = acting.grade()
-    assert "3 are graded again (assignment changed: only the cases another): ada, bob, eve" in said
+    assert "3 are graded again (assignment changed: only the cases another): ada, bob, eve" in acting.grade()
     called = (acting.state / "called").read_text().splitlines()
     again = sorted(line.split()[0] for line in called if line.endswith("part1:another part3:another"))
     assert again == ["ada", "bob", "eve"]

@@ -285,9 +285,7 @@ def other_fork_server(monkeypatch: Patch, folder: Path, old: str, new: str) -> N
         ("    delays = runner", "    os._exit(70)\n    delays = runner", "ready: exit"),
     ],
 )
-def test_a_failed_start_is_an_error_of_the_kit(
-    old: str, new: str, said: str, monkeypatch: Patch, tmp_path: Path
-) -> None:
+def test_failed_starts_are_faults(old: str, new: str, said: str, monkeypatch: Patch, tmp_path: Path) -> None:
     other_fork_server(monkeypatch, tmp_path, old, new)
     with Zygote() as started, pytest.raises(errors.KitError, match=said):
         started.spawn("torch", "", threads=1)

@@ -261,21 +261,6 @@ def ready(program: str, folder: Path, *arguments: str) -> Iterator[int]:
         yield process.pid
 
 
-@pytest.fixture
-def read_bytes(monkeypatch: Patch) -> list[int]:
-    """Return a list to which each read by the test's own thread appends its number of bytes."""
-    sizes: list[int] = []
-    real, own = os.read, threading.get_ident()
-
-    def counting(descriptor: int, most: int) -> bytes:
-        piece = real(descriptor, most)
-        sizes.extend([len(piece)] * (threading.get_ident() == own))
-        return piece
-
-    monkeypatch.setattr(procfs.os, "read", counting)
-    return sizes
-
-
 def seen_of(pid: int) -> Evidence:
     watch = Watch(pid, None, cpu_clock_s, ())
     watch.ending()
@@ -283,7 +268,15 @@ def seen_of(pid: int) -> Evidence:
 
 
 @pytest.mark.parametrize("count", [3000, 8])
-def test_long_paths_are_read_up_to_a_limit(count: int, tmp_path: Path, read_bytes: list[int]) -> None:
+def test_long_paths_are_read_up_to_a_limit(count: int, tmp_path: Path, monkeypatch: Patch) -> None:
+    read_bytes, real, own = list[int](), os.read, threading.get_ident()
+
+    def counting(descriptor: int, most: int) -> bytes:
+        piece = real(descriptor, most)
+        read_bytes.extend([len(piece)] * (threading.get_ident() == own))
+        return piece
+
+    monkeypatch.setattr(procfs.os, "read", counting)
     with ready(MAPS, tmp_path, str(count)) as pid:
         evidence = seen_of(pid)
     flags = [(flag.code, flag.level) for flag in integrity.evidence_flags(evidence, built(None))]

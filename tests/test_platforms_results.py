@@ -235,9 +235,7 @@ def test_a_hidden_failure_is_reported_as_in_the_feedback(tmp_path: Path) -> None
         assert not [secret for secret in SECRETS if secret in text]
 
 
-def test_outside_of_a_workflow_nothing_is_written_but_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_outside_of_a_workflow_nothing_is_written_but_printed(monkeypatch: Patch, capsys: Capture) -> None:
     judged = result((part(*PARTS[2]),))
     scored = rubric.score(assignment(), judged)
     for name in github.FILES:
@@ -384,9 +382,7 @@ def results_of(root: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [*FAULTS, "no more processes"])
-def test_faults_of_the_kit_show_no_trace(
-    kind: str, tmp_path: Path, monkeypatch: Patch, capfd: Capture
-) -> None:
+def test_kit_faults_show_no_traceback(kind: str, tmp_path: Path, monkeypatch: Patch, capfd: Capture) -> None:
     if kind == "no more processes":
         monkeypatch.setattr(container, "run", Mock(side_effect=RuntimeError(kind)))
     if kind != "no submission":

@@ -58,9 +58,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
     assert sorted(path.name for path in (root / "results").iterdir()) == ["results.json"]
 
 
-def test_faults_and_missing_sources_cost_no_attempt(
-    tmp_path: Path, monkeypatch: Patch, capfd: Capture
-) -> None:
+def test_faults_and_missing_sources_cost_nothing(tmp_path: Path, monkeypatch: Patch, capfd: Capture) -> None:
     """PrairieLearn counts no attempt for a submission without a source, or for a fault of the kit."""
     root = job(tmp_path / "a", {"readme.txt": "sorry"}, SMALL.read_text())
     assert prairielearn.main(root) == 0
@@ -263,8 +261,7 @@ def test_folder_names_of_moodle_and_canvas_give_student_ids(tmp_path: Path) -> N
     found = [(item.id, item.name, item.identities) for item in find(moodle, "module.cpp", tmp_path / "a")]
     assert found == [(f"Ada_Lovelace_{k}", "Ada Lovelace", (f"moodle:{k}",)) for k in (123, 124)]
     names = ("doejane_LATE_12345_67890_module-1.cpp", "b_1_2_module.cpp")
-    canvas = put(tmp_path / "canvas", dict.fromkeys(names, "int x;"))
-    found = find(canvas, "module.cpp", tmp_path / "b")
+    found = find(put(tmp_path / "canvas", dict.fromkeys(names, "int x;")), "module.cpp", tmp_path / "b")
     assert sorted(item.identities for item in found) == [("canvas:1",), ("canvas:12345",)]
 
 

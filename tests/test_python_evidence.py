@@ -664,9 +664,7 @@ def test_names_that_reach_the_record_or_kernels_are_printed(named: str, text: st
     assert f"reaches f {named}" in reached if named != "nothing" else not reached
 
 
-@pytest.mark.parametrize(
-    "line", ["x{0} = x{1} + x{1}", "x{0} = (x{1}, x{1})", "x{0} = x{1}\nx{0} = x{1}", "x0 = x0.b"]
-)
+@pytest.mark.parametrize("line", ["x{0}=x{1}+x{1}", "x{0}=(x{1}, x{1})", "x{0}=x{1}\nx{0}=x{1}", "x0=x0.b"])
 def test_names_that_stand_for_each_other_are_read_in_linear_time(line: str) -> None:
     """A reader that follows every use would take hours for 40 lines (two uses in each), or never end (`x0 = x0.b`)."""
     kernel = "@triton.jit\ndef f(y):\n    tl.store(y, x{})\n"
@@ -823,7 +821,7 @@ def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
 
 @by_interpreter
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
-def test_a_replay_over_its_limit_is_flagged(limit: str, code: str, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_replay_over_a_limit_is_flagged(limit: str, code: str, tmp_path: Path, monkeypatch: Patch) -> None:
     """A replay over its limit of CPU time (per call or part) gets a flag for review; over that of wall time, a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]

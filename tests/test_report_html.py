@@ -395,10 +395,8 @@ def test_a_terminal_with_colours_shows_a_small_map() -> None:
 
 def test_a_wrong_part_fits_a_screen() -> None:
     message = "The row's sum is not right. " * 9
-    message += (
-        "\nThe compiler says: a.cpp:4: 'x' may be used uninitialized\n  x++;\nLines to look at in f:\n"
-        + "".join(f"  a.cpp:{k}: x++;\n" for k in range(5))
-    )
+    message += "\nThe compiler says: a.cpp:4: 'x' may be used uninitialized\n  x++;\nLines to look at in f:\n"
+    message += "".join(f"  a.cpp:{k}: x++;\n" for k in range(5))
     diagnosis = Diagnosis("wrong", f"{message}Smallest that fails: python gpt149.py part1 -N 1")
     names = ("published ramp", "random", "ragged", "one row", "smaller than a tile", "one-hot values", "flat")
     cases = [CaseResult(name, {"N": 8}, False, 1.0, diagnosis, error_map=("9" * 8,) * 8) for name in names]

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,12 +45,6 @@ PYTHON = "there is no Python where kernels run"
 ABSENT = "which kernels cannot use"
 
 
-@pytest.fixture(scope="module", params=["native", pytest.param("with torch", marks=pytest.mark.full)])
-def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    source = write(tmp_path_factory.mktemp("faulty"), includes("vector") + FAULTY + binding(*NAMES))
-    return source, natively(source) if request.param == "native" else with_torch(source)
-
-
 def natively(source: Path) -> dict[str, str]:
     made = nativebuild.build(source, sanitize=True)
     assert made.ok and made.program is not None, made.diagnostics
@@ -57,8 +52,7 @@ def natively(source: Path) -> dict[str, str]:
     with NativeHost(checks=sanitize.options()) as host:
         for name in NAMES:
             with host.spawn(made.program, threads=1, limits=Limits(memory_bytes=None)) as session:
-                arguments = [{"input": 0}, {"value": 100}]
-                call = session.call(Request(name, arguments, [np.ones(100, np.float32)]))
+                call = session.call(Request(name, [{"input": 0}, {"value": 100}], [np.ones(100, np.float32)]))
             reports[name] = session.printed + ("SURVIVED" if call.status == "ok" else "")
     return reports
 
@@ -70,8 +64,10 @@ def with_torch(source: Path) -> dict[str, str]:
     return {part.split("\n", 1)[0].strip(): part for part in printed.split("CALL ")[1:]}
 
 
-def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str]]) -> None:
-    source, reports = faults
+@pytest.mark.parametrize("judge", [natively, pytest.param(with_torch, marks=pytest.mark.full)])
+def test_sanitizers_name_the_students_own_line(judge: Callable, tmp_path: Path) -> None:
+    source = write(tmp_path, includes("vector") + FAULTY + binding(*NAMES))
+    reports = judge(source)
     for name, kind, quoted in (
         ("tensor_write", "heap-buffer-overflow write", ["p[i] = 1.0f;"]),
         ("input_read", "heap-buffer-overflow read", ["return q.data_ptr<float>()[n];"]),

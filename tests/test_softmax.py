@@ -22,7 +22,6 @@ from grader.core.results import PartResult, SubmissionResult
 from grader.explain import closer_look, clues, diagnose
 from grader.explain.comparison import Expected, compare
 from grader.source import landmarks
-from grader.staff import writeups
 from grader.study import helpers, writeup
 from labs.softmax import kernels
 from labs.softmax.inputs import LOGITS, PARTIALS, make_inputs
@@ -193,13 +192,6 @@ def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None
     assert all(float(row["safe"]) < 8 and float(row["merge"]) < 8 for row in rows.values())
     assert float(rows["a tail, C=65536"]["online"]) > 1000 > float(rows["a tail, C=16"]["online"])
     assert "a tail, C=65536" in writeup.tables((tmp_path / "writeup.md").read_text())["accuracy"]
-
-
-def test_the_write_up_has_a_region_for_every_table_and_question() -> None:
-    template = (LAB / "writeup_template.md").read_text()
-    assert {step.table for step in ASSIGNMENT.lab.steps()} == set(writeup.tables(template))
-    asked = writeup.state_of(template, "", ()).texts.keys() - {"name", "extra"}
-    assert {question.answer for question in writeups.read_key(LAB / "hidden" / "writeup_key.yaml")} == asked
 
 
 def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

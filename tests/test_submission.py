@@ -108,9 +108,7 @@ def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) ->
         ({"d/" * 9 + "module.cpp": b"1"}, "no module.cpp"),
     ],
 )  # fmt: skip
-def test_the_right_file_is_taken(
-    files: dict[str, bytes], outcome: object, tmp_path: Path, scratch: Path
-) -> None:
+def test_right_file_is_taken(files: dict[str, bytes], outcome: object, tmp_path: Path, scratch: Path) -> None:
     put(tmp_path / "class/folder", files)
     put(tmp_path / "class", {"zip.zip": zipped(files), "other/module.cpp": b"0"})
     results = sources(tmp_path / "class", scratch)

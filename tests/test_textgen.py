@@ -429,7 +429,6 @@ def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
 
 
 def test_a_repeated_call_has_new_inputs_and_zeroed_workspaces(stage: Stage) -> None:
-    """To save time, the runner repeats a call in the previous call's memory, with new inputs and zeroed workspaces."""
     add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [np.ones(2, np.float32)])
     fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [np.ones(2, np.float32)])
     with stage.zygote.spawn("torch", "", threads=1, freeze=False) as session:

@@ -143,19 +143,6 @@ def test_a_save_in_several_steps_is_reported_once(tmp_path: Path, monkeypatch: P
     assert reported(None, gone_s=-1.0) == [None]
 
 
-@pytest.fixture(params=["notified", "polled"])
-def watched(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) -> Iterator[tuple]:
-    pytest.importorskip("watchfiles")
-    if request.param == "polled":
-        monkeypatch.setattr(files, "_has_file_events", lambda folders: False)
-    monkeypatch.setitem(files.HOW, "rust_timeout", 100)
-    source, heard = tmp_path / "work" / "module.cpp", Heard()
-    put(source.parent, {source.name: "0"})
-    with files.Watcher((source, source.parent / "module.ispc"), heard) as watcher:
-        assert watcher.polls is (request.param == "polled")
-        yield source, heard
-
-
 def replace_file(source: Path, text: str) -> None:
     """Save as most editors do: write a new file and rename it, so that a partial text is never seen."""
     beside = source.with_name(".module.cpp.swp")
@@ -163,29 +150,37 @@ def replace_file(source: Path, text: str) -> None:
     os.replace(beside, source)
 
 
-def test_every_way_of_saving_is_seen(watched: tuple[Path, Heard]) -> None:
-    source, heard = watched
-    source.write_text("1")
-    heard.until(b"1")
-    replace_file(source, "2")
-    heard.until(b"2")
-    source.unlink()
-    heard.until(None)
-    source.write_text("7")
-    heard.until(b"7")
-    (source.parent / "module.ispc").write_text("x")
-    heard.until(b"7", b"x")
-    # A save with equal bytes is not reported, nor is a change of another file.
-    replace_file(source, "7")
-    (source.parent / "notes.txt").write_text("x")
-    replace_file(source, "8")
-    assert heard.get(timeout=LONGEST_WAIT_S).files == (b"8", b"x")
-    os.rename(source.parent, source.parent.with_name("old"))
-    heard.until(None)
-    source.parent.mkdir()
-    for text in ("1", "2"):
-        source.write_text(text)
-        heard.until(text.encode())
+@needs_watchfiles
+@pytest.mark.parametrize("polls", [False, True], ids=["notified", "polled"])
+def test_every_way_of_saving_is_seen(polls: bool, tmp_path: Path, monkeypatch: Patch) -> None:
+    if polls:
+        monkeypatch.setattr(files, "_has_file_events", lambda folders: False)
+    monkeypatch.setitem(files.HOW, "rust_timeout", 100)
+    source, heard = tmp_path / "work" / "module.cpp", Heard()
+    put(source.parent, {source.name: "0"})
+    with files.Watcher((source, source.parent / "module.ispc"), heard) as watcher:
+        assert watcher.polls is polls
+        source.write_text("1")
+        heard.until(b"1")
+        replace_file(source, "2")
+        heard.until(b"2")
+        source.unlink()
+        heard.until(None)
+        source.write_text("7")
+        heard.until(b"7")
+        (source.parent / "module.ispc").write_text("x")
+        heard.until(b"7", b"x")
+        # A save with equal bytes is not reported, nor is a change of another file.
+        replace_file(source, "7")
+        (source.parent / "notes.txt").write_text("x")
+        replace_file(source, "8")
+        assert heard.get(timeout=LONGEST_WAIT_S).files == (b"8", b"x")
+        os.rename(source.parent, source.parent.with_name("old"))
+        heard.until(None)
+        source.parent.mkdir()
+        for text in ("1", "2"):
+            source.write_text(text)
+            heard.until(text.encode())
 
 
 def test_one_file_has_one_watcher_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

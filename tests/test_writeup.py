@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader import submission
+from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.core import errors, places
 from grader.core.harmless import harmless
@@ -92,6 +93,11 @@ def test_template_key_and_studies_have_the_same_questions_and_tables(tmp_path: P
     assert all(f"### {question.title} (" in TEMPLATE for question in questions)
     assert set(tables(TEMPLATE)) <= {step.table for step in COURSE.lab.steps()}
     put(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
+    for lab in map(labs.named, ("softmax", "operators")):
+        text, questions = (lab / "writeup_template.md").read_text(), lab / "hidden" / "writeup_key.yaml"
+        asked = {question.answer for question in writeups.read_key(questions)}
+        assert asked == {*answers(text)} - {"name", "extra"}
+        assert {step.table for step in labs.load(lab).steps()} == set(tables(text))
     why = "key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'"
     refused(why, writeups.read_key, tmp_path / "key.yaml")
     refused("cannot read the key", writeups.read_key, tmp_path / "nowhere.yaml")

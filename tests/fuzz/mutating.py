@@ -10,7 +10,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -69,14 +69,10 @@ def in_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], obje
 
 @dataclass(frozen=True)
 class Reading:
-    """Totals of a reader: inputs, inputs that ended in an allowed error (`refused`), and CPU seconds."""
+    """CPU seconds of one reading. `refused`: True if it ended in an allowed error."""
 
-    inputs: int = 0
-    refused: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, other: Reading) -> Reading:
-        return Reading(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    refused: bool = False
+    seconds: float = math.inf
 
 
 def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[bytes]) -> None:
@@ -122,19 +118,17 @@ def mutated(reader: Reader, count: int) -> Iterator[bytes]:
         yield bytes(data)
 
 
-def fuzz(reader: Reader, count: int) -> Reading:
-    """Read mutated inputs. Raises AssertionError for an error that is not allowed, or for a slow reading."""
-    total = Reading()
-    for number, data in enumerate(mutated(reader, count // reader.cost)):
-        total += _read(reader, data, f"input {number} of seed {SEED}")
-    return total
+def fuzz(reader: Reader, count: int) -> list[bool]:
+    """Read mutated inputs; return whether each was refused. Raises AssertionError for another error or slow reading."""
+    inputs = enumerate(mutated(reader, count // reader.cost))
+    return [_read(reader, data, f"input {number} of seed {SEED}").refused for number, data in inputs]
 
 
-def growth(reader: Reader, pattern: str) -> Reading:
+def growth(reader: Reader, pattern: str) -> None:
     """Read a hostile pattern in two sizes. Raises AssertionError if the best time grows much faster than the size."""
     make = reader.patterns[pattern]
     small, large = make(reader.pattern_bytes), make(4 * reader.pattern_bytes)
-    first = second = Reading(seconds=math.inf)
+    first = second = Reading()
     # Garbage collection during a reading would visit all objects of the whole test run.
     gc.disable()
     try:
@@ -143,7 +137,7 @@ def growth(reader: Reader, pattern: str) -> Reading:
                 first = min(first, _read(reader, small, pattern), key=lambda one: one.seconds)
             second = min(second, _read(reader, large, pattern), key=lambda one: one.seconds)
             if second.seconds <= MOST_GROWTH * first.seconds + NOISE_S:
-                return second
+                return
     finally:
         gc.enable()
     found = f"{first.seconds:.3f} s for {len(small)} bytes, but {second.seconds:.3f} s for {len(large)}"
@@ -151,14 +145,14 @@ def growth(reader: Reader, pattern: str) -> Reading:
 
 
 def _read(reader: Reader, data: bytes, what: str) -> Reading:
-    started_s, refused = _cpu_s(), 0
+    started_s, refused = _cpu_s(), False
     # The timer counts CPU time, so that other programs do not disturb it.
     before = signal.signal(signal.SIGVTALRM, _too_slow)
     signal.setitimer(signal.ITIMER_VIRTUAL, SLOWEST_S)
     try:
         reader.read(data)
     except reader.allowed:
-        refused = 1
+        refused = True
     except TooSlow as error:
         raise AssertionError(f"{reader.name}: {what}: over {SLOWEST_S:g} s for {len(data)} bytes") from error
     except Exception as error:
@@ -167,7 +161,7 @@ def _read(reader: Reader, data: bytes, what: str) -> Reading:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    return Reading(1, refused, _cpu_s() - started_s)
+    return Reading(refused, _cpu_s() - started_s)
 
 
 class TooSlow(BaseException):

@@ -18,10 +18,10 @@ PATTERNS = [(reader, name) for reader in READERS for name in reader.patterns]
 @pytest.mark.parametrize("inputs", [QUICK, pytest.param(INPUTS, marks=pytest.mark.full)])
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_mutated_inputs_raise_only_documented_errors(reader: Reader, inputs: int) -> None:
-    done = fuzz(reader, inputs)
+    refused = fuzz(reader, inputs)
     # Not all inputs were refused, so the examples themselves can be read.
-    assert done.inputs == inputs // reader.cost and done.refused < done.inputs
-    assert not reader.allowed or done.refused
+    assert len(refused) == inputs // reader.cost and not all(refused)
+    assert not reader.allowed or any(refused)
 
 
 @pytest.mark.parametrize(
