@@ -150,7 +150,7 @@ def test_a_class_of_0_or_1_students_has_a_page(count: int, tmp_path: Path) -> No
 
 @pytest.mark.full
 def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -> None:
-    """A student's row takes 12 KB of the page. In memory, the report keeps only the student's numbers and name."""
+    """A student adds less than 12 kB to the page. In memory the report keeps only names and numbers: under 6 kB."""
 
     def peak_and_size_bytes(count: int) -> tuple[int, int]:
         tracemalloc.reset_peak()

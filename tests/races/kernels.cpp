@@ -209,7 +209,7 @@ BEGIN
     }
 END
 
-// One thread prepares a value and the others use it after a barrier; the same with the master thread.
+// The master thread prepares one value, any single thread another. All threads use them after a barrier.
 KERNEL(rightBarriers)
 BEGIN
     float factor = 0.0f;
@@ -286,7 +286,7 @@ BEGIN
     }
 END
 
-// Right if the tasks run one after the other, but their order is not defined.
+// Right if the tasks run one after the other, but OpenMP may run them at the same time.
 KERNEL(raceTasks)
 BEGIN
 #pragma omp parallel
@@ -297,7 +297,7 @@ BEGIN
     }
 END
 
-// The threads may run one after the other by chance. The missing barrier is a race all the same.
+// The missing barrier is a race, even if the threads run one after the other by chance.
 KERNEL(raceNowait)
 BEGIN
     FOR_EACH_ROW {
@@ -318,7 +318,7 @@ BEGIN
     }
 END
 
-// The loop's barrier does not order the accesses after it: one thread may be early, another late.
+// The barrier at the loop's end does not order the accesses after it: all threads may write O at the same time.
 KERNEL(raceAfterBarrier)
 BEGIN
 #pragma omp parallel
