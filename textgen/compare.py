@@ -24,6 +24,7 @@ from textgen.textsetup import fault_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from textgen.textsetup import TextSetup
 
@@ -44,18 +45,18 @@ class Speaker:
 
 def run(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> int:
     """Print texts and speeds, and with --figure draw the speed over the context's length. Return 1 if a part failed."""
-    if setup.options.figure and setup.options.figure.is_dir():
-        raise UsageError(f"--figure takes a file, but {setup.options.figure} is a folder")
-    if setup.options.figure and not setup.options.figure.absolute().parent.is_dir():
-        raise UsageError(f"--figure: no such folder: {setup.options.figure.absolute().parent}")
-    if setup.options.figure:
+    if file := setup.options.figure:
+        if file.is_dir():
+            raise UsageError(f"--figure takes a file, but {file} is a folder")
+        if not file.absolute().parent.is_dir():
+            raise UsageError(f"--figure: no such folder: {file.absolute().parent}")
         figure.matplotlib_pyplot()  # raise now if it is missing, not after minutes of measuring
     speakers = [speak(setup, bench, part) for part in parts]
     print("\n" + "\n".join(texts(speakers, setup)))
     print("\n" + "\n".join(table(speakers)))
-    if setup.options.figure:
+    if file:
         able = [speaker.part for speaker in speakers if speaker.tally and not speaker.trouble]
-        draw(setup, bench, able)
+        draw(setup, bench, able, file)
     return EXIT_PASS if not any(speaker.trouble for speaker in speakers) else EXIT_SUBMISSION
 
 
@@ -106,14 +107,13 @@ def table(speakers: Sequence[Speaker]) -> list[str]:
 # ---- speed for several lengths of the context
 
 
-def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> None:
+def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part], file: Path) -> None:
     print("\ntokens/s over the context, all parts in turn:")
     curves = measure(setup, bench, parts)
     longest = max(len(curve) for curve in curves.values())
     print(f"{'':8}" + "".join(f"{n:>8}" for n in CONTEXTS[:longest]))
     for name, curve in curves.items():
         print(f"{name:8}" + "".join(f"{speed:8.0f}" for speed in curve))
-    assert setup.options.figure is not None
     series = (Series(part.title, CONTEXTS[: len(curves[part.id])], tuple(curves[part.id])) for part in parts)
     drawn = Plot(
         "speed",
@@ -126,8 +126,8 @@ def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> None:
         log_y=True,
         x_ticks=CONTEXTS[:longest],
     )
-    figure.draw(drawn, setup.options.figure, "svg")
-    print(f"drawn to {setup.options.figure}")
+    figure.draw(drawn, file, "svg")
+    print(f"drawn to {file}")
 
 
 def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, list[float]]:

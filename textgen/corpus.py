@@ -173,7 +173,7 @@ class Playwright:
         names = [person.name for person in on_stage]
         shown = self.expand("shown") if dice.chance(0.7) else ""
         entrance = f"[Enter {', '.join(names[:-1])} and {names[-1]}{shown}.]\n\n"
-        return front + heading + entrance + self.dialogue(on_stage) + self.exit()
+        return front + heading + entrance + self.dialogue(on_stage) + f"[{self.expand('end')}]\n\n\n"
 
     def dialogue(self, on_stage: Sequence[Person]) -> str:
         dice, speeches = self.dice, []
@@ -212,9 +212,6 @@ class Playwright:
             first, second = self.dice.sample(family, 2)
             lines += [self.expand("rhyming", rhyme=first) + ",", self.expand("rhyming", rhyme=second) + "."]
         return f"{who.name} [singing]:\n" + "\n".join(map(sentence, lines)) + "\n\n"
-
-    def exit(self) -> str:
-        return f"[{self.expand('end')}]\n\n\n"
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,11 @@ def speak(setup: TextSetup, bench: Bench, part: Part) -> int:
     except faults.Faulty as fault:
         print(f"\n{part.id} cannot generate text: {fault.diagnosis.message}")
         return EXIT_SUBMISSION
-    print(f"{part.id}: {part.title}, attention of {describe(setup)}\n")
+    config = setup.loaded.model.config
+    print(
+        f"{part.id}: {part.title}, attention of {setup.loaded.name}: {config.n_layer} layers, {config.n_head} heads, "
+        f"d = {config.head_size}, {setup.options.length} tokens of text, window {setup.window}\n"
+    )
     stream = TextStream(setup.loaded.words)
     _put(setup.options.prompts[0])
     tally = setup.generate(kernel, lambda tokens: _put(stream.push(tokens[0])))
@@ -208,14 +212,6 @@ def _put(text: str) -> None:
     sys.stdout.flush()
 
 
-def describe(setup: TextSetup) -> str:
-    config = setup.loaded.model.config
-    return (
-        f"{setup.loaded.name}: {config.n_layer} layers, {config.n_head} heads, d = {config.head_size}, "
-        f"{setup.options.length} tokens of text, window {setup.window}"
-    )
-
-
 def account(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
     """Return lines on the speed, on the kernel's share of the time, and on the comparison with PyTorch."""
     lines = []
@@ -229,12 +225,11 @@ def account(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
             f"{1e3 * tally.kernel_s / tally.kernel_calls:.2f} ms each, with passing the data), "
             f"{100 - share:.0f} % in the rest of the model",
         ]
-    if tally.fault is None:
-        lines.append(
-            f"right: logits within {tally.logit_error:.1e} of causal PyTorch at every token (limit 1e-03); "
-            f"PyTorch chose the same {tally.same_choices} of {tally.choices} tokens"
-            + (f", {tally.near_ties} near ties" if tally.near_ties else "")
-        )
-        return lines
-    lines += fault_lines(tally, setup, part)
-    return lines
+    if tally.fault is not None:
+        return [*lines, *fault_lines(tally, setup, part)]
+    return [
+        *lines,
+        f"right: logits within {tally.logit_error:.1e} of causal PyTorch at every token (limit 1e-03); "
+        f"PyTorch chose the same {tally.same_choices} of {tally.choices} tokens"
+        + (f", {tally.near_ties} near ties" if tally.near_ties else ""),
+    ]

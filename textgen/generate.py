@@ -109,7 +109,7 @@ class Run:
         window: int,
     ) -> None:
         self.model, self.words = loaded.model, len(loaded.words)
-        self.kernel, self.sampler, self.length, self.window = kernel, sampler, length, window
+        self.kernel, self.sampler, self.window = kernel, sampler, window
         self.reference = TorchAttention(window)
         batch = prompt.shape[0]
         self.mine = Decoder(self.model, kernel, batch, length, window)
@@ -124,28 +124,22 @@ class Run:
             logits = self.mine.extend(tokens)
         finally:
             tally.kernel_calls = self.kernel.calls
-        choice = self.choose(logits, draw)
+        # Tokens beyond the vocabulary are padding of the embedding and cannot be chosen.
+        choice = self.sampler.choose(logits[:, : self.words], draw)
         tally.decode_s += time.perf_counter() - started
         tally.kernel_s += self.kernel.wall_s - kernel_before
         started = time.perf_counter()
         expected = self.theirs.extend(tokens)
-        expected_choice = self.choose(expected, draw)
+        expected_choice = self.sampler.choose(expected[:, : self.words], draw)
         tally.torch_s += time.perf_counter() - started
         tally.largest_score = self.reference.largest_score
         if tally.fault is None:
             tally.fault = self.first_fault(logits, expected)
-        self.count(choice, expected_choice)
+        same = choice.tokens == expected_choice.tokens
+        tally.same_choices += int(same.sum())
+        tally.choices += len(same)
+        tally.near_ties += int((~same & (expected_choice.margins <= NEAR_TIE)).sum())
         return choice.tokens
-
-    def choose(self, logits: Tensor, draw: Tensor) -> Choice:
-        # Tokens beyond the vocabulary are padding of the embedding and cannot be chosen.
-        return self.sampler.choose(logits[:, : self.words], draw)
-
-    def count(self, choice: Choice, expected: Choice) -> None:
-        same = choice.tokens == expected.tokens
-        self.tally.same_choices += int(same.sum())
-        self.tally.choices += len(same)
-        self.tally.near_ties += int((~same & (expected.margins <= NEAR_TIE)).sum())
 
     def first_fault(self, logits: Tensor, expected: Tensor) -> Fault | None:
         """Return the first fault of the last step in the order of tokens, then layers; None if the kernel agrees with

@@ -20,9 +20,9 @@ In real arithmetic the result is the softmax over all keys. The merge follows Da
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -85,16 +85,10 @@ MASKED = -1e4
 
 Prefill = Literal["prefix", "mask"]
 
-
-class Attention(Protocol):
-    """Attention that a decoder calls."""
-
-    def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention (B, H, T, d) of q (B, H, T, d), from position `start` on, over k and v (B, H, n, d).
-
-        The last T keys belong to the queries' tokens. Each query sees the key of its token and at most window - 1
-        earlier keys."""
-        ...
+Attention = Callable[[int, int, Tensor, Tensor, Tensor], Tensor]
+"""Attention that a decoder calls with (layer, start, q, k, v). It returns (B, H, T, d) for q (B, H, T, d), whose first
+token is at position `start`. k and v are (B, H, n, d), and their last T keys belong to q's tokens. Each query sees the
+key of its token and at most window - 1 earlier keys."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +145,7 @@ class StudentKernel:
         self._requests: dict[tuple[int, ...], Request] = {}
 
     def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Call the kernel and return the attention, as `Attention.__call__` does. Raises Broken if the call fails."""
+        """Call the kernel and return an `Attention`'s result. Raises Broken if the call fails."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
             return self._row(layer, start, q, k, v)
@@ -265,7 +259,7 @@ class TorchAttention:
         self.largest_score = 0.0
 
     def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention that the protocol `Attention` describes."""
+        """Return the result that `Attention` describes."""
         T, n = q.shape[2], k.shape[2]
         scores = q @ k.transpose(2, 3)  # (B, H, T, n)
         if T > 1 or n > self.window:
