@@ -302,7 +302,7 @@ def _each(function: Callable[[Array], Array], x: Inputs) -> Values:
 
 
 def in_double(inputs: Inputs) -> Values:
-    return {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in inputs.items()}
+    return _each(lambda t: t.astype(np.float64), inputs)
 
 
 # ---- expected values and tolerances of outputs for which the rule for sums does not hold
@@ -383,7 +383,6 @@ def _logits_backward(x: Inputs, s: Shape) -> Values:
 
 
 SGD_RATE = 0.05
-_SLOPES = Slopes
 _BROADCAST = {"dA": "A", "dB": "B"}
 _WEIGHTS = {"dX": "X", "dW": "W", "db": "b"}
 _ONE = {"dX": "X"}
@@ -398,22 +397,22 @@ ORACLES: dict[str, Operator] = {
     "add_backward": Operator(
         elements.ADD_BACKWARD,
         lambda x, s: {"dA": x["dO"], "dB": arithmetic.summed_to(x["dO"], s["RB"], s["CB"])},
-        terms=_uses, of=_SLOPES("add", _BROADCAST, "dO")),
+        terms=_uses, of=Slopes("add", _BROADCAST, "dO")),
     "mul": Operator(elements.MUL, lambda x, s: {RESULT: x["A"] * x["B"]}, terms=lambda s: {RESULT: 1}, output="O"),
     "mul_backward": Operator(
         elements.MUL_BACKWARD,
         lambda x, s: {"dA": x["dO"] * x["B"], "dB": arithmetic.summed_to(x["dO"] * x["A"], s["RB"], s["CB"])},
-        terms=_uses, of=_SLOPES("mul", _BROADCAST, "dO")),
+        terms=_uses, of=Slopes("mul", _BROADCAST, "dO")),
     # ReLU rounds nothing, so its result must be exact.
     "relu": Operator(elements.RELU, lambda x, s: {RESULT: np.maximum(x["X"], 0)},
                      terms=lambda s: {RESULT: 0}, output="O"),
     "relu_backward": Operator(elements.RELU_BACKWARD, lambda x, s: {"dX": x["dO"] * (x["X"] > 0)},
-                              budget=_relu_backward, of=_SLOPES("relu", _ONE, "dO", step=2.0**-7)),
+                              budget=_relu_backward, of=Slopes("relu", _ONE, "dO", step=2.0**-7)),
     "matmul": Operator(layers.MATMUL, lambda x, s: {RESULT: x["A"] @ x["B"]}, terms=lambda s: {RESULT: s["K"]},
                        output="O", flops=lambda s: 2 * s["M"] * s["K"] * s["N"]),
     "matmul_backward": Operator(
         layers.MATMUL_BACKWARD, lambda x, s: {"dA": x["dO"] @ x["B"].T, "dB": x["A"].T @ x["dO"]},
-        terms=lambda s: {"dA": s["N"], "dB": s["M"]}, of=_SLOPES("matmul", _BROADCAST, "dO"),
+        terms=lambda s: {"dA": s["N"], "dB": s["M"]}, of=Slopes("matmul", _BROADCAST, "dO"),
         flops=lambda s: 4 * s["M"] * s["K"] * s["N"]),
     "linear": Operator(layers.LINEAR, lambda x, s: {RESULT: x["X"] @ x["W"] + x["b"]},
                        terms=lambda s: {RESULT: s["I"] + 1}, output="Y",
@@ -422,21 +421,21 @@ ORACLES: dict[str, Operator] = {
         layers.LINEAR_BACKWARD,
         lambda x, s: {"dX": x["dY"] @ x["W"].T, "dW": x["X"].T @ x["dY"], "db": x["dY"].sum(0)},
         terms=lambda s: {"dX": s["O"], "dW": s["batch"], "db": s["batch"]},
-        of=_SLOPES("linear", _WEIGHTS, "dY"), flops=lambda s: 4 * s["batch"] * s["I"] * s["O"]),
+        of=Slopes("linear", _WEIGHTS, "dY"), flops=lambda s: 4 * s["batch"] * s["I"] * s["O"]),
     "conv2d": Operator(pictures.CONV2D, _conv2d, terms=lambda s: {RESULT: s["channels"] * s["kernel"] ** 2 + 1},
                        output="Y", axes=_PICTURES),
     "conv2d_backward": Operator(pictures.CONV2D_BACKWARD, _conv2d_backward, terms=_conv2d_terms,
-                                of=_SLOPES("conv2d", _WEIGHTS, "dY")),
+                                of=Slopes("conv2d", _WEIGHTS, "dY")),
     # Maxima and their indices must be exact.
     "maxpool2d": Operator(windows.MAXPOOL2D, _maxpool2d, budget=_exact, output="Y", axes=_PICTURES),
     "maxpool2d_backward": Operator(
         windows.MAXPOOL2D_BACKWARD,
         lambda x, s: {"dX": arithmetic.scattered(x["dY"], x["indices"], x["dX"].shape)},
-        terms=lambda s: {"dX": s["side"] ** 2}, axes=_PICTURES, of=_SLOPES("maxpool2d", _ONE, "dY", step=2.0**-7)),
+        terms=lambda s: {"dX": s["side"] ** 2}, axes=_PICTURES, of=Slopes("maxpool2d", _ONE, "dY", step=2.0**-7)),
     "mse": Operator(losses.MSE, lambda x, s: {RESULT: np.square(x["X"] - x["T"]).mean(keepdims=True)},
                     budget=_mse, output="the loss"),
     "mse_backward": Operator(losses.MSE_BACKWARD, lambda x, s: {"dX": 2 * (x["X"] - x["T"]) / s["n"]},
-                             budget=_added, of=_SLOPES("mse", _ONE, "")),
+                             budget=_added, of=Slopes("mse", _ONE, "")),
     "cross_entropy": OfLogits(
         losses.CROSS_ENTROPY,
         lambda x, s: {
@@ -445,6 +444,6 @@ ORACLES: dict[str, Operator] = {
         budget=_cross_entropy, output="the loss"),
     "cross_entropy_backward": OfLogits(losses.CROSS_ENTROPY_BACKWARD, _logits_backward,
                                        budget=_cross_entropy_backward,
-                                       of=_SLOPES("cross_entropy", _ONE, "", step=0.25)),
+                                       of=Slopes("cross_entropy", _ONE, "", step=0.25)),
     "sgd": Operator(gradients.SGD, lambda x, s: {"P": -SGD_RATE * x["G"]}, budget=_added),
 }  # fmt: skip

@@ -91,10 +91,6 @@ class Roofline:
         """Return the largest possible FLOP/s at an intensity in FLOP per byte. `level`: by default the widest."""
         return min(self.speed.peak(level or self.level, threads), intensity * self.speed.bandwidth(threads))
 
-    def cores(self, point: Point) -> int:
-        """Return the number of cores that a kernel could use."""
-        return min(point.threads, self.speed.cores)
-
     def table(self) -> Table:
         return Table(
             "roofline",
@@ -105,7 +101,8 @@ class Roofline:
         )
 
     def _row(self, point: Point) -> tuple[Cell, ...]:
-        speed, roof = point.flops_per_s, self.roof(point.intensity, self._roof_threads(point))
+        cores = 1 if point.threads == 1 else self.speed.cores
+        speed, roof = point.flops_per_s, self.roof(point.intensity, cores)
         return (
             point.name,
             point.threads,
@@ -118,9 +115,6 @@ class Roofline:
             None if speed is None else speed / roof,
             point.line.trouble,
         )
-
-    def _roof_threads(self, point: Point) -> int:
-        return 1 if self.cores(point) == 1 else self.speed.cores
 
     def caption(self) -> str:
         """Return sentences on the measured limits and on how bytes were counted."""
@@ -145,11 +139,8 @@ class Roofline:
         ridges = [self.speed.peak(self.level, n) / self.speed.bandwidth(n) for n in (1, self.speed.cores)]
         low, high = min([*xs, *ridges]) / 8, max([*xs, *ridges]) * 4
         roofs = [
-            self._roof_line(
-                f"roof, {self.speed.cores} threads, {self.level}", self.speed.cores, self.level, low, high
-            ),
-            self._roof_line(f"roof, one thread, {self.level}", 1, self.level, low, high),
-            self._roof_line(f"roof, one thread, {self.flag_level}", 1, self.flag_level, low, high),
+            self._roof_line(threads, level, low, high)
+            for threads, level in ((self.speed.cores, self.level), (1, self.level), (1, self.flag_level))
         ]
         groups = (
             ("your kernels", lambda name: not name.startswith(("reference", "PyTorch"))),
@@ -172,7 +163,8 @@ class Roofline:
             ),
         )
 
-    def _roof_line(self, label: str, threads: int, level: str, low: float, high: float) -> Series:
+    def _roof_line(self, threads: int, level: str, low: float, high: float) -> Series:
+        label = f"roof, {'one thread' if threads == 1 else f'{threads} threads'}, {level}"
         ridge = self.speed.peak(level, threads) / self.speed.bandwidth(threads)
         xs = (low, ridge, high)
         return Series(label, xs, tuple(self.roof(x, threads, level) / 1e9 for x in xs), style="line")

@@ -291,12 +291,9 @@ def read(path: Path, magic: int) -> Array:
     """Return the content of one file: uint8, (count, rows, columns) or (count). Raises UsageError for anything else."""
     try:
         with path.open("rb") as file:
-            if file.read(2) != GZIP_MAGIC:
-                file.seek(0)
-                return _content(path, file, magic)
+            packed = file.read(2) == GZIP_MAGIC
             file.seek(0)
-            with gzip.GzipFile(fileobj=file) as packed:
-                return _content(path, cast("IO[bytes]", packed), magic)
+            return _content(path, cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file, magic)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(f"{path}: the compressed file is damaged or cut short") from error
     except OSError as error:
@@ -304,7 +301,14 @@ def read(path: Path, magic: int) -> Array:
 
 
 def _content(path: Path, file: IO[bytes], magic: int) -> Array:
-    shape = _shape(path, file, magic)
+    what, words = ("images", ">4I") if magic == IMAGES_MAGIC else ("labels", ">2I")
+    start = file.read(struct.calcsize(words))
+    if len(start) < struct.calcsize(words):
+        raise UsageError(f"{path}: not an IDX file: {len(start)} bytes are too few for a header of {what}")
+    # After the magic number, the header has the count and, for images, rows and columns.
+    found, *shape = struct.unpack(words, start)
+    if found != magic:
+        raise UsageError(f"{path}: not an IDX file of {what}: it begins with {found}, not with {magic}")
     wanted = math.prod(shape)
     if wanted > MOST_BYTES:
         raise UsageError(
@@ -318,15 +322,3 @@ def _content(path: Path, file: IO[bytes], magic: int) -> Array:
     if file.read(1):
         raise UsageError(f"{path}: more bytes follow than the {wanted} that its header says")
     return np.frombuffer(content, np.uint8).reshape(shape)
-
-
-def _shape(path: Path, file: IO[bytes], magic: int) -> tuple[int, ...]:
-    """Return the header's fields after the magic number: the count and, for images, rows and columns."""
-    what, words = ("images", ">4I") if magic == IMAGES_MAGIC else ("labels", ">2I")
-    start = file.read(struct.calcsize(words))
-    if len(start) < struct.calcsize(words):
-        raise UsageError(f"{path}: not an IDX file: {len(start)} bytes are too few for a header of {what}")
-    found, *sizes = struct.unpack(words, start)
-    if found != magic:
-        raise UsageError(f"{path}: not an IDX file of {what}: it begins with {found}, not with {magic}")
-    return tuple(sizes)

@@ -71,7 +71,8 @@ class AccuracyStudy:
 
     def table(self) -> Table:
         inputs = dict.fromkeys((point.sweep, point.value) for point in self.points)
-        rows = [(_input(*one), *(self._at(part, *one).cell() for part in self.parts)) for one in inputs]
+        cells = {(point.part, (point.sweep, point.value)): point.cell() for point in self.points}
+        rows = [(_input(*one), *(cells[part, one] for part in self.parts)) for one in inputs]
         return Table(
             "accuracy",
             "Largest error of each part, in units in the last place of float32",
@@ -82,9 +83,6 @@ class AccuracyStudy:
             "tail: all elements but two are about 17 below the first one. merge gets partial results of both "
             "halves of the columns.",
         )
-
-    def _at(self, part: str, sweep: str, value: int) -> Point:
-        return next(p for p in self.points if (p.part, p.sweep, p.value) == (part, sweep, value))
 
     def figures(self) -> tuple[Figure, ...]:
         return (
@@ -183,9 +181,9 @@ def measure(laboratory: Laboratory, sizes: Sequence[int], columns: Sequence[int]
     inputs = [("size", size, logits_around(size, seed)) for size in sizes]
     inputs += [("columns", count, with_tail(count, seed)) for count in columns]
     parts = [part for part in laboratory.assignment.parts if kind_of(part).is_students]
-    points = {part.id: list(_points(laboratory, part, inputs, seed)) for part in parts}
+    points = tuple(point for part in parts for point in _points(laboratory, part, inputs, seed))
     show_progress("")
-    return AccuracyStudy(tuple(p for part in parts for p in points[part.id]), options.about({}))
+    return AccuracyStudy(points, options.about({}))
 
 
 def _points(
