@@ -6,9 +6,11 @@ compare two sizes, for example, before conditions that compare a size with a num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations, product
 
 from grader.core.arrays import Array, np
 from grader.explain.deviation import Axis, usual_axes
@@ -71,21 +73,27 @@ def _along(
     seen: Sequence[Seen], axis: Axis, at: int, tiles: Sequence[str], axes: Sequence[Axis]
 ) -> Iterator[str]:
     """Yield the first fact that holds about axis number `at`, if any."""
+    others = tuple(other for other in range(len(axes)) if other != at)
+    yield from _first(_sets(axis, tiles, axes), seen, others, lambda sizes: sizes.get(axis.size, 0))
+
+
+def _first(
+    candidates: Iterable[_Set], seen: Sequence[Seen], others: tuple[int, ...], length: Callable[[Sizes], int]
+) -> Iterator[str]:
+    """Yield the words of the first set that holds, if any; none if each wrong output is wrong at all indices.
+
+    `others` are the axes along which a wrong element counts for its index. A right output has no mask: `length` returns
+    its number of indices.
+    """
     hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
         if each.wrong is None:
-            # A right output has no mask: take the axis's length from the sizes.
-            hits.append((each, None, each.sizes.get(axis.size, 0)))
+            hits.append((each, None, length(each.sizes)))
         else:
-            others = tuple(other for other in range(each.wrong.ndim) if other != at)
-            hit = np.asarray(each.wrong.any(axis=others))
+            hit = np.asarray(each.wrong.any(axis=others)).reshape(-1)
             hits.append((each, np.flatnonzero(hit), len(hit)))
-    if all(hit is None or len(hit) == length for _, hit, length in hits):
-        return
-    for candidate in _sets(axis, tiles, axes):
-        if _holds(candidate, hits):
-            yield candidate.words
-            return
+    if not all(hit is None or len(hit) == count for _, hit, count in hits):
+        yield from (each.words for each in [next((c for c in candidates if _holds(c, hits)), None)] if each)
 
 
 def _holds(candidate: _Set, hits: Sequence[tuple[Seen, Array | None, int]]) -> bool:
@@ -173,19 +181,10 @@ def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
         _Set(f"only the last {pair} is wrong", lambda s, n: range(n - 1, n)),
         _Set(f"only the first {pair} is wrong", lambda s, n: range(min(1, n))),
     )
-    hits: list[tuple[Seen, Array | None, int]] = []
-    for each in seen:
-        if each.wrong is None:
-            hits.append((each, None, each.sizes.get(axes[0].size, 1) * each.sizes.get(axes[1].size, 1)))
-        else:
-            hit = np.asarray(each.wrong.any(axis=tuple(range(2, each.wrong.ndim)))).reshape(-1)
-            hits.append((each, np.flatnonzero(hit), len(hit)))
-    if all(hit is None or len(hit) == length for _, hit, length in hits):
-        return
-    for candidate in candidates:
-        if _holds(candidate, hits):
-            yield candidate.words
-            return
+    others = tuple(range(2, len(axes)))
+    yield from _first(
+        candidates, seen, others, lambda sizes: math.prod(sizes.get(axis.size, 1) for axis in axes[:2])
+    )
 
 
 # ---- the sizes for which a kernel is right
@@ -220,80 +219,48 @@ def _conditions(
     names: Sequence[str], tiles: Sequence[str], right: Sequence[Sizes], wrong: Sequence[Sizes]
 ) -> Iterator[Condition]:
     plain = [name for name in names if name not in tiles]
-    for name in names:
-        yield Condition(f"{name} = 0", f"{name} > 0", lambda s, n=name: s[n] == 0)
-        yield Condition(f"{name} = 1", f"{name} > 1", lambda s, n=name: s[n] == 1)
-    for name in plain:
-        for tile in tiles:
-            yield Condition(
-                f"{name} is a multiple of {tile}", "it is not", lambda s, n=name, t=tile: s[n] % s[t] == 0
-            )
-            yield Condition(
-                f"{tile} >= {name} (one tile)", f"{tile} < {name}", lambda s, n=name, t=tile: s[t] >= s[n]
-            )
-            yield Condition(
-                f"{name} is a multiple of {tile} or less than it",
-                "it is not",
-                lambda s, n=name, t=tile: s[n] % s[t] == 0 or s[n] < s[t],
-            )
-    for name in plain:
-        for tile in tiles:
-            yield Condition(
-                f"{name} is not a multiple of {tile}", "it is", lambda s, n=name, t=tile: s[n] % s[t] != 0
-            )
+    for a in names:
+        yield Condition(f"{a} = 0", f"{a} > 0", lambda s, a=a: s[a] == 0)
+        yield Condition(f"{a} = 1", f"{a} > 1", lambda s, a=a: s[a] == 1)
+    for a, t in product(plain, tiles):
+        yield Condition(f"{a} is a multiple of {t}", "it is not", lambda s, a=a, t=t: s[a] % s[t] == 0)
+        yield Condition(f"{t} >= {a} (one tile)", f"{t} < {a}", lambda s, a=a, t=t: s[t] >= s[a])
+        either = f"{a} is a multiple of {t} or less than it"
+        yield Condition(either, "it is not", lambda s, a=a, t=t: s[a] % s[t] == 0 or s[a] < s[t])
+    for a in plain:
+        for t in tiles:
+            yield Condition(f"{a} is not a multiple of {t}", "it is", lambda s, a=a, t=t: s[a] % s[t] != 0)
         if len(tiles) > 1:
-            either = " or ".join(f"{tile} >= {name}" for tile in tiles)
-            yield Condition(either, "neither is so", lambda s, n=name: any(s[t] >= s[n] for t in tiles))
-            both = " and ".join(f"{tile} >= {name}" for tile in tiles)
-            yield Condition(both, "they are not", lambda s, n=name: all(s[t] >= s[n] for t in tiles))
-            every = " and of ".join(tiles)
-            yield Condition(
-                f"{name} is a multiple of {every}",
-                "it is not",
-                lambda s, n=name: all(s[n] % s[t] == 0 for t in tiles),
-            )
-    for at, one in enumerate(names):
-        for other in names[at + 1 :]:
-            yield Condition(
-                f"{one} = 1 and {other} = 1",
-                f"{one} * {other} > 1",
-                lambda s, a=one, b=other: s[a] == s[b] == 1,
-            )
-            yield Condition(
-                f"{one} = 1 or {other} = 1",
-                "both are larger",
-                lambda s, a=one, b=other: s[a] == 1 or s[b] == 1,
-            )
-            yield Condition(f"{one} = {other}", "they differ", lambda s, a=one, b=other: s[a] == s[b])
-            yield Condition(f"{one} >= {other}", f"{one} < {other}", lambda s, a=one, b=other: s[a] >= s[b])
-            yield Condition(f"{one} <= {other}", f"{one} > {other}", lambda s, a=one, b=other: s[a] <= s[b])
+            either, both = (word.join(f"{t} >= {a}" for t in tiles) for word in (" or ", " and "))
+            yield Condition(either, "neither is so", lambda s, a=a: any(s[t] >= s[a] for t in tiles))
+            yield Condition(both, "they are not", lambda s, a=a: all(s[t] >= s[a] for t in tiles))
+            every = f"{a} is a multiple of {' and of '.join(tiles)}"
+            yield Condition(every, "it is not", lambda s, a=a: all(s[a] % s[t] == 0 for t in tiles))
+    for a, b in combinations(names, 2):
+        yield Condition(f"{a} = 1 and {b} = 1", f"{a} * {b} > 1", lambda s, a=a, b=b: s[a] == s[b] == 1)
+        yield Condition(f"{a} = 1 or {b} = 1", "both are larger", lambda s, a=a, b=b: 1 in (s[a], s[b]))
+        yield Condition(f"{a} = {b}", "they differ", lambda s, a=a, b=b: s[a] == s[b])
+        yield Condition(f"{a} >= {b}", f"{a} < {b}", lambda s, a=a, b=b: s[a] >= s[b])
+        yield Condition(f"{a} <= {b}", f"{a} > {b}", lambda s, a=a, b=b: s[a] <= s[b])
     if min(len(right), len(wrong)) < FEWEST_FOR_NUMBERS:
         return
-    for name in names:
+    for a in names:
         # Try the largest number first: it says most.
-        for step in reversed(STEPS):
+        for n in reversed(STEPS):
+            yield Condition(f"{a} is a multiple of {n}", "it is not", lambda s, a=a, n=n: s[a] % n == 0)
+        for n in STEPS:
+            either = f"{a} is a multiple of {n} or less than it"
+            yield Condition(either, "it is not", lambda s, a=a, n=n: s[a] % n == 0 or s[a] < n)
+    most = {a: max(s[a] for s in right) for a in plain}
+    for a in plain:
+        high = min(s[a] for s in wrong)
+        # Name no bound if the sizes tried are too far apart.
+        if not most[a] < high or high < NEAREST * most[a]:
+            yield Condition(f"{a} <= {most[a]}", f"{a} >= {high}", lambda s, a=a: s[a] <= most[a])
+    for a, b in combinations(plain, 2):
+        beyond = [s[a] for s in wrong if s[b] <= most[b]], [s[b] for s in wrong if s[a] <= most[a]]
+        if all(some and min(some) < NEAREST * most[name] for some, name in zip(beyond, (a, b), strict=True)):
+            words = f"{a} <= {most[a]} and {b} <= {most[b]}"
             yield Condition(
-                f"{name} is a multiple of {step}", "it is not", lambda s, n=name, t=step: s[n] % t == 0
-            )
-        for step in STEPS:
-            yield Condition(
-                f"{name} is a multiple of {step} or less than it",
-                "it is not",
-                lambda s, n=name, t=step: s[n] % t == 0 or s[n] < t,
-            )
-    for name in plain:
-        low, high = max(s[name] for s in right), min(s[name] for s in wrong)
-        if low < high and high >= NEAREST * low:
-            continue  # the sizes tried are too far apart to name a bound
-        yield Condition(f"{name} <= {low}", f"{name} >= {high}", lambda s, n=name, most=low: s[n] <= most)
-    for at, one in enumerate(plain):
-        for other in plain[at + 1 :]:
-            a, b = (max(s[name] for s in right) for name in (one, other))
-            beyond = [s[one] for s in wrong if s[other] <= b], [s[other] for s in wrong if s[one] <= a]
-            if not all(some and min(some) < NEAREST * low for some, low in zip(beyond, (a, b), strict=True)):
-                continue  # the sizes tried are too far apart to name bounds
-            yield Condition(
-                f"{one} <= {a} and {other} <= {b}",
-                "one of them is larger",
-                lambda s, x=one, y=other, a=a, b=b: s[x] <= a and s[y] <= b,
+                words, "one of them is larger", lambda s, a=a, b=b: s[a] <= most[a] and s[b] <= most[b]
             )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from grader.source.callgraph import Definition
-from grader.source.cpptext import definitions, parameter_names
+from grader.source.cpptext import apart, definitions, parameter_names
 
 DEEPEST = 20
 """Depth to which helpers of helpers are followed. A call that is not followed counts as own work."""
@@ -210,13 +210,9 @@ def _members(one: Definition) -> Iterator[Definition]:
 
 def _assigned(names: tuple[str, ...], arguments: str) -> Iterator[str]:
     """Yield an assignment of each argument to its parameter; surplus arguments go to the last parameter."""
-    depth, start, k = 0, 0, 0
-    for at, letter in enumerate(f"{arguments},"):
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            if name := names[min(k, len(names) - 1)]:
-                yield f"{name} = {arguments[start:at]};"
-            start, k = at + 1, k + 1
+    for k, piece in enumerate(apart(arguments)):
+        if name := names[min(k, len(names) - 1)]:
+            yield f"{name} = {piece};"
 
 
 def _pairs(text: str) -> dict[int, int]:

@@ -43,9 +43,9 @@ def hint_for(message: str, line: int, source: str, header: str = "") -> str:
     message = message[:LONGEST_MESSAGE]
     if header and MISMATCH in message:
         message = f"{message} in {header[:LONGEST_WORD]}"
-    for pattern, advise in HINTS:
+    for pattern, hint in HINTS:
         match = re.search(pattern, message)
-        if match and (advice := advise(match, line, source)):
+        if match and (advice := hint if isinstance(hint, str) else hint(match, line, source)):
             return advice
     return ""
 
@@ -178,28 +178,21 @@ def _instructions(match: re.Match[str], line: int, source: str) -> str:
     )
 
 
-def _text(advice: str) -> Hint:
-    return lambda match, line, source: advice
-
-
 ISAS = {"avx2": "avx2,fma", "fma": "avx2,fma", "wmm": "aes,pclmul"}
 """Target for the attribute by the compiler's name for an instruction set. Other names are themselves the target."""
-_LVALUE = _text(
+_LVALUE = (
     "a parameter 'int &x' (or 'float &x') takes only a variable: put the constant or the sum into a variable first, "
     "or declare the parameter 'int x'."
 )
-_TENSOR_ELEMENT = _text(
+_TENSOR_ELEMENT = (
     "an element of an at::Tensor is again a tensor, not a float: use tensor.data_ptr<float>() and compute the offset, "
     "tensor[i][j].item<float>(), or formatTensor and the accessors."
 )
-_BRACE = _text("a '{' further up is never closed: check the braces of the functions and loops above.")
+_BRACE = "a '{' further up is never closed: check the braces of the functions and loops above."
 
 #: Patterns of messages of gcc and clang with their advice. The first that matches and gives advice is used.
-HINTS: tuple[tuple[str, Hint], ...] = (
-    (
-        r"redefinition of .*gpt149_",
-        _text("the file has PYBIND11_MODULE more than once: bind everything in one."),
-    ),
+HINTS: tuple[tuple[str, Hint | str], ...] = (
+    (r"redefinition of .*gpt149_", "the file has PYBIND11_MODULE more than once: bind everything in one."),
     (rf"(?:'[^']*?(?P<name>\w+)\([^']*': )?{MISMATCH}(?: in (?:x86)?(?P<isa>\w+?)intrin\.h)?", _instructions),
     (
         r"'(?P<name>\w+)' (?:needs isa option -m|(?:requires|needs) target feature '?)(?P<isa>\w+)",
@@ -209,26 +202,24 @@ HINTS: tuple[tuple[str, Hint], ...] = (
     (r"'(?P<name>[^']+)' file not found", _header),
     (r"expected '\}'", _BRACE),
     (r"function[- ]definition is not allowed here|qualified-id in declaration before '\('", _BRACE),
-    (r"expected declaration before '\}'|extraneous closing brace", _text("there is one '}' too many.")),
+    (r"expected declaration before '\}'|extraneous closing brace", "there is one '}' too many."),
     (
         r"expected ',' or ';'",
-        _text("a semicolon is missing before the caret, perhaps at the end of the line above."),
+        "a semicolon is missing before the caret, perhaps at the end of the line above.",
     ),
-    (r"expected ';'|expected ','", _text("a semicolon (or a comma) is missing at the caret.")),
-    (r"expected '\)'", _text("a ')' is missing, or an operator between two names.")),
+    (r"expected ';'|expected ','", "a semicolon (or a comma) is missing at the caret."),
+    (r"expected '\)'", "a ')' is missing, or an operator between two names."),
     (
         r"expected primary-expression|expected expression",
-        _text(
-            "an operand is missing here: look for a doubled comma or operator, or a type name inside a call."
-        ),
+        "an operand is missing here: look for a doubled comma or operator, or a type name inside a call.",
     ),
-    (r"missing terminating", _text("a quotation mark is not closed on this line.")),
+    (r"missing terminating", "a quotation mark is not closed on this line."),
     (r"stray '", _stray),
     (r"'(?P<name>\w+)' was not declared in this scope", _undeclared),
     (r"use of undeclared identifier '(?P<name>\w+)'", _undeclared),
     (
         r"'(?P<name>\w+)' is not a member of 'std'|no member named '(?P<other>\w+)' in namespace 'std'",
-        _text("check the name; each function of the standard library also needs its own #include."),
+        "check the name; each function of the standard library also needs its own #include.",
     ),
     (
         r"cannot bind non-const lvalue reference|expects an lvalue|invalid initialization of non-const ref",
@@ -236,57 +227,39 @@ HINTS: tuple[tuple[str, Hint], ...] = (
     ),
     (r"too (few|many) arguments to function '[^']*?(?P<name>\w+)\(", _call),
     (r"no matching function for call to '(?P<name>\w+)", _call),
-    (r"too (few|many) arguments", _text("compare the number of arguments with the function's declaration.")),
+    (r"too (few|many) arguments", "compare the number of arguments with the function's declaration."),
     (r"(?:from|convert) '(?:const )?at::Tensor' to|invalid (operands|types).*at::Tensor", _TENSOR_ELEMENT),
     (r"no match for 'operator.*at::Tensor", _TENSOR_ELEMENT),
     (
         r"invalid types? '(float|int)\[|subscripted value is not",
-        _text(
-            "this variable is a single number, so it has no elements: did you mean the vector or the pointer?"
-        ),
+        "this variable is a single number, so it has no elements: did you mean the vector or the pointer?",
     ),
     (
         r"with no type|requires a type specifier",
-        _text(
-            "a function or variable needs its type in front of its name ('void', 'float', 'torch::Tensor' ...)."
-        ),
+        "a function or variable needs its type in front of its name ('void', 'float', 'torch::Tensor' ...).",
     ),
     (
         r"does not name a type|unknown type name",
-        _text(
-            "this is not a known type: look for a misspelling, a statement outside any function, or an extra '}' above."
-        ),
+        "this is not a known type: look for a misspelling, a statement outside any function, or an extra '}' above.",
     ),
     (
         r"redefinition of|redeclaration of|redeclared|conflicting declaration",
-        _text(
-            "this name is already declared with the same or another type in this block: rename one of the two."
-        ),
+        "this name is already declared with the same or another type in this block: rename one of the two.",
     ),
     (
         r"has no member named '(?P<name>\w+)'|no member named",
-        _text(
-            "this type has no such member: check the spelling, and whether the variable has the type you think."
-        ),
+        "this type has no such member: check the spelling, and whether the variable has the type you think.",
     ),
-    (r"return-statement with a value|should not return a value", _text("a 'void' function returns nothing.")),
-    (
-        r"return-statement with no value|should return a value",
-        _text("this function must return a value here."),
-    ),
-    (r"read-only", _text("this is 'const': it can only be read.")),
+    (r"return-statement with a value|should not return a value", "a 'void' function returns nothing."),
+    (r"return-statement with no value|should return a value", "this function must return a value here."),
+    (r"read-only", "this is 'const': it can only be read."),
     (
         r"lvalue required|not assignable",
-        _text("the left of '=' must be a variable or an element; an accessor's result can only be read."),
+        "the left of '=' must be a variable or an element; an accessor's result can only be read.",
     ),
     (
         r"not perfectly nested|not enough (nested|for) loops|canonical",
-        _text(
-            "collapse(n) needs n 'for' loops directly inside one another, with nothing between their heads."
-        ),
+        "collapse(n) needs n 'for' loops directly inside one another, with nothing between their heads.",
     ),
-    (
-        r"expected (unqualified-id|initializer|constructor)",
-        _text("look at the end of the line before this one."),
-    ),
+    (r"expected (unqualified-id|initializer|constructor)", "look at the end of the line before this one."),
 )

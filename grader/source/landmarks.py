@@ -875,17 +875,10 @@ class Body:
 
     def _controls(self, line: int) -> list[str]:
         """Return the text in parentheses of each `for` on this line: "int i = 0; i < N; i++"."""
-        row, found = self.code[line - 1], []
-        for start in re.finditer(r"\bfor\s*\(", row):
-            control, depth = "", 1
-            for letter in row[start.end() :]:
-                depth += (letter == "(") - (letter == ")")
-                if depth == 0:
-                    break
-                control += letter
-            if control.count(";") == 2:
-                found.append(control)
-        return found
+        row = self.code[line - 1]
+        starts = [start.end() for start in re.finditer(r"\bfor\s*\(", row)]
+        controls = [row[start : closed(row, start, "()")].removesuffix(")") for start in starts]
+        return [control for control in controls if control.count(";") == 2]
 
 
 def _changed(text: str) -> set[str]:
