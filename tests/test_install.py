@@ -72,7 +72,7 @@ def test_the_commit_note_counts_before_git(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture(scope="module")
-def built() -> ModuleType:
+def setup() -> ModuleType:
     """Return the module setup.py, imported without building a wheel."""
     spec = spec_from_file_location("setup_of_the_kit", ROOT / "setup.py")
     assert spec is not None and spec.loader is not None
@@ -84,21 +84,21 @@ def built() -> ModuleType:
 
 
 @pytest.mark.full
-def test_a_wheel_has_all_files_of_a_release(built: ModuleType) -> None:
+def test_a_wheel_has_all_files_of_a_release(setup: ModuleType) -> None:
     kit = contents.kit(ROOT, labs.assignment_file(labs.named(labs.main()), staff=True))
     needed = [*contents.handout(kit, {}).values(), *contents.autograder(kit).values()]
     places = {Path(file.origin) for file in needed if Path(file.origin).is_absolute()}
     for path in (*places, *imports.modules(ROOT).values()):
         inside = path.relative_to(ROOT).as_posix()
-        assert inside in built.FILES or inside.partition("/")[0] in built.FOLDERS, inside
+        assert inside in setup.FILES or inside.partition("/")[0] in setup.FOLDERS, inside
 
 
 @pytest.fixture(scope="module")
-def installed(built: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(setup: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make an environment with only the kit's wheel; other packages come from this Python. Return its folder."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    for name in (*built.FOLDERS, "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", *built.FILES):
+    for name in (*setup.FOLDERS, "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", *setup.FILES):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, source / name)
     (source / version.NOTE).write_text("0123456789ab\n")

@@ -111,7 +111,7 @@ def _answers_of(bench: Bench, part: records.Part) -> dict[str, Answer]:
     return found
 
 
-def standing(mutation: Mutation, result: results.PartResult) -> str:
+def how_well_named(mutation: Mutation, result: results.PartResult) -> str:
     """Return how well the bug is named: "exactly", "half" (another code, or further causes) or "not" (only a place)."""
     if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"
@@ -124,7 +124,7 @@ def main() -> int:
     with Zygote() as zygote, tempfile.TemporaryDirectory() as folder:
         wrong = (judged for group in groups(WRONG) for judged in judge(group, zygote, Path(folder)))
         for mutation, result in wrong:
-            code, grade = result.diagnosis.code if result.diagnosis else "-", standing(mutation, result)
+            code, grade = result.diagnosis.code if result.diagnosis else "-", how_well_named(mutation, result)
             named.update((grade, f"wrong {result.verdict}"))
             promised = " or ".join(mutation.codes) or "nothing"
             wanted = "" if code in mutation.codes else f"  (wanted: {promised})"
