@@ -236,7 +236,7 @@ def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageEr
 def python(
     *words: Any, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, code: Any = None, **more: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """Run Python without input. `text`: False to read bytes. `code`: the required exit code. `more`: variables."""
+    """Run Python with the environment variables `more`. `text`: False to read bytes. `code`: required exit code."""
     given = {**os.environ, **{name: str(value) for name, value in more.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
     ended = subprocess.run([sys.executable, *map(str, words)], cwd=folder, env=given, **options)

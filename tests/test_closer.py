@@ -887,7 +887,7 @@ def test_exponents_get_the_opposite_difference_and_no_sum() -> None:
 
 
 def test_no_names_are_exchanged_around_a_condition() -> None:
-    """Other edits put brackets around the condition, which would overlap."""
+    """An exchange of names there would overlap with edits that put brackets around the condition."""
     code = "void kernel(torch::Tensor Q, int N, int d) {\nint a = N < 4 ? 1 : N;\nint b = d < 4 ? 1 : d;\n}"
     assert not [each for each in edits.candidates(code, ["kernel"]) if each.declared]
 
