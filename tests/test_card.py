@@ -261,25 +261,20 @@ def test_faults_of_a_file_are_reported_part_by_part(judge: Judge) -> None:
         assert said in diagnosis.message
 
 
-@pytest.mark.parametrize(
-    ("works", "source", "found"),
-    [
-        ("true", "good", (True, "")),
-        ("true", "bad", (False, "")),
-        ("false", "good", (False, devicebuild.NVCC)),
-        ("false", "bad", (False, devicebuild.NVCC)),
-    ],
-)
+#: Does nvcc work (a command of the shell), the source, and what is found: (compiled, what it waits for).
+COMPILED = [("true", "good", (True, "")), ("true", "bad", (False, ""))]
+COMPILED += [("false", source, (False, devicebuild.NVCC)) for source in ("good", "bad")]
+
+
+@pytest.mark.parametrize(("works", "source", "found"), COMPILED)
 def test_what_nvcc_lacks_is_not_the_students_fault(
-    works: str, source: str, found: tuple[bool, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    works: str, source: str, found: tuple[bool, str], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """The stand-in for nvcc rejects sources that hold "bad"; if it does not work, it rejects every source."""
     nvcc, kernels = tmp_path / "cuda" / "bin" / "nvcc", tmp_path / "kernels.cu"
     nvcc.parent.mkdir(parents=True)
-    error = "gcc: fatal error: cannot execute 'cc1plus'"
-    nvcc.write_text(
-        f'#!/bin/sh\nif {works} && ! grep -q bad kernels.cu; then : > kernels.so; else echo "{error}"; exit 1; fi\n'
-    )
+    check, error = f"{works} && ! grep -q bad kernels.cu", "gcc: fatal error: cannot execute 'cc1plus'"
+    nvcc.write_text(f'#!/bin/sh\nif {check}; then : > kernels.so; else echo "{error}"; exit 1; fi\n')
     nvcc.chmod(0o755)
     kernels.write_text(source)
     monkeypatch.setattr(devicebuild, "nvcc", lambda: str(nvcc))

@@ -374,9 +374,8 @@ def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
     assert numbers(body(UPDATES).around_row_sums("Bc")) == numbers(body(UPDATES).summing()) == [7]
     assert not body(UPDATES).leaves()
     assert numbers(body(UPDATES.replace("memcpy(S, O, Bc * d);", "return;")).leaves()) == [15]
-    assert [place for place, _ in shown(UPDATES, "part4", ["sums"])] == [6, 10, 13], (
-        "the constant T is no sum"
-    )
+    sums = [place for place, _ in shown(UPDATES, "part4", ["sums"])]
+    assert sums == [6, 10, 13], "the constant T is no sum"
     assert numbers(body(UPDATES).row_sums()) == [10]
     assert body(UPDATES).zeroes_divisor()
     above = UPDATES.replace("float total = 0, ", "").replace("    const int", "float total = 0; const int")
