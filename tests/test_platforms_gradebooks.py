@@ -5,7 +5,7 @@ import io
 import random
 import re
 import shutil
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,9 +100,9 @@ Pieces = tuple[list[str], list[int], list[Student], list[str | None]]
 
 
 def report(out: Path, column: str | None = None, **exports: Path) -> str:
-    stream = io.StringIO()
-    assert classbook.report(out, None, stream, exports=exports, column=column) == 0
-    return stream.getvalue()
+    with redirect_stdout(io.StringIO()) as printed:
+        assert classbook.report(out, None, exports=exports, column=column) == 0
+    return printed.getvalue()
 
 
 @pytest.fixture
