@@ -84,11 +84,12 @@ def setup() -> ModuleType:
 
 
 @pytest.mark.full
-def test_a_wheel_has_all_files_of_a_release(setup: ModuleType) -> None:
+def test_a_wheel_has_all_files_of_a_release(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     kit = contents.kit(ROOT, labs.assignment_file(labs.named(labs.main()), staff=True))
-    needed = [*contents.handout(kit, {}).values(), *contents.autograder(kit).values()]
-    places = {Path(file.origin) for file in needed if Path(file.origin).is_absolute()}
-    for path in (*places, *imports.modules(ROOT).values()):
+    copied, copy = [kit.config, *kit.masters.values()], contents._file
+    monkeypatch.setattr(contents, "_file", lambda path: copied.append(path) or copy(path))
+    assert contents.handout(kit, {}) and contents.autograder(kit)
+    for path in (*copied, *imports.modules(ROOT).values()):
         inside = path.relative_to(ROOT).as_posix()
         assert inside in setup.FILES or inside.partition("/")[0] in setup.FOLDERS, inside
 
