@@ -1,9 +1,9 @@
 """`grades.csv`: one row per student, for spreadsheets and for import elsewhere.
 
-Columns: id, name, email, submitted_at (in the due date's zone); the points of each part; the points of each item that
-people grade (extra credit, write-up); late_days, late_penalty, total, max_points; the verdict of each part; flags (for
-review), pending (ids without points yet), trouble (the reason for a missing verdict). If the class has extensions,
-extension_days and slip_days follow late_days. An empty cell is a missing number (not judged, not given yet), never 0.
+`GradesCsv` lists the columns. Each item that people grade (extra credit, write-up) has one, too. Times are in the due
+date's zone. `flags` are flags for review, `pending` are ids without points yet, `trouble` is the reason for a missing
+verdict. extension_days and slip_days are left out if no student has such days. An empty cell is a missing number (not
+judged, not given yet), never 0.
 
 The encoding is UTF-8 with a byte order mark ("utf-8-sig" in Python). Without the mark, spreadsheets assume a local
 encoding. Text that a spreadsheet would take for a formula gets an apostrophe, even in the middle of a cell: many
@@ -13,7 +13,10 @@ spreadsheets start a new cell at a semicolon. Numbers stay numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import compress
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from grader.report.machines import Row
 
 Cell = str | int | float | None
+Column = tuple[str, Callable[["Row"], Cell]]
 
 #: First characters of a formula, in Western and East Asian spreadsheets.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -48,31 +52,41 @@ class GradesCsv:
     """Collector of rows. It writes them at the end, because even the last row may add a column."""
 
     def __init__(self, assignment: Assignment) -> None:
+        self.zone = words.zone_of(assignment)
         self.part_ids = [part.id for part in assignment.parts if part.points > 0]
         self.item_ids: list[str] = []
-        self.zone = words.zone_of(assignment)
-        self.is_extended = False
-        self._rows: list[tuple[list[Cell], dict[str, float], list[Cell], list[Cell]]] = []
-        """For each student: cells before the items, points by item, late, extension and slip days, other cells."""
+        #: Columns before and after those of the items that people grade.
+        self.first: list[Column] = [
+            ("id", lambda row: row.submission_id),
+            ("name", lambda row: row.name),
+            ("email", lambda row: row.email),
+            ("submitted_at", self._moment),
+            *((part_id, methodcaller("part_points", part_id)) for part_id in self.part_ids),
+        ]
+        self.last: list[Column] = [
+            ("late_days", lambda row: row.late_days),
+            ("extension_days", lambda row: row.extension_days),
+            ("slip_days", lambda row: row.slip_days),
+            ("late_penalty", lambda row: row.score.penalty if row.score else None),
+            ("total", lambda row: row.total),
+            ("max_points", lambda row: row.max_points),
+            *((f"{part_id}_verdict", partial(_verdict, part_id)) for part_id in self.part_ids),
+            ("flags", _flags),
+            ("pending", lambda row: " ".join(row.score.pending) if row.score else ""),
+            ("trouble", lambda row: row.trouble),
+        ]
+        self._rows: list[tuple[list[Cell], dict[str, Cell], list[Cell]]] = []
+        self._omitted = {"extension_days", "slip_days"}
 
     def add(self, row: Row) -> None:
         lines = row.score.lines if row.score else ()
-        items = {line.id: line.points for line in lines if line.id not in self.part_ids}
         pending = row.score.pending if row.score else ()
-        self.item_ids += [item for item in items if item not in self.item_ids]
-        parts = {part.id: part for part in row.result.parts} if row.result else {}
-        self.is_extended |= bool(row.extended)
-        first = [row.submission_id, row.name, row.email, self._moment(row)]
-        last = [
-            *(row.score.penalty if row.score else None, row.total, row.max_points),
-            *(parts[part_id].verdict if part_id in parts else "" for part_id in self.part_ids),
-            *(_flags(row), " ".join(pending), row.trouble or ""),
-        ]
-        given = {item: points for item, points in items.items() if item not in pending}
-        points = [row.part_points(part_id) for part_id in self.part_ids]
-        self._rows.append(
-            ([*first, *points], given, [row.late_days, row.extension_days, row.slip_days], last)
-        )
+        items = {line.id: None if line.id in pending else line.points for line in lines}
+        self.item_ids += [item for item in items if item not in {*self.part_ids, *self.item_ids}]
+        if row.extended:
+            self._omitted.clear()
+        first, last = ([value(row) for _, value in part] for part in (self.first, self.last))
+        self._rows.append((first, items, last))
 
     def _moment(self, row: Row) -> str:
         at = row.submitted_at
@@ -80,30 +94,22 @@ class GradesCsv:
             at = at.astimezone(self.zone)
         return at.isoformat() if at else ""
 
-    def columns(self) -> list[str]:
-        return [
-            *("id", "name", "email", "submitted_at"),
-            *self.part_ids,
-            *self.item_ids,
-            "late_days",
-            *(("extension_days", "slip_days") if self.is_extended else ()),
-            *("late_penalty", "total", "max_points"),
-            *(f"{part_id}_verdict" for part_id in self.part_ids),
-            *("flags", "pending", "trouble"),
-        ]
-
     def write(self, path: Path) -> None:
         """Write all rows that were added, in their order. Raises OSError if the file cannot be written."""
         plainfile.write(path, self._lines(), encoding="utf-8-sig")
 
     def _lines(self) -> Iterator[str]:
-        names = self.columns()
-        yield csv_line(names)
-        for first, given, days, last in self._rows:
-            items = [given.get(item) for item in self.item_ids]
-            cells = [*first, *items, *(days if self.is_extended else days[:1]), *last]
-            assert len(cells) == len(names), "a missing value would shift all values after it"
+        shown = [name not in self._omitted for name, _ in self.last]
+        last = [name for name, _ in compress(self.last, shown)]
+        yield csv_line([*(name for name, _ in self.first), *self.item_ids, *last])
+        for first, items, values in self._rows:
+            cells = [*first, *map(items.get, self.item_ids), *compress(values, shown)]
             yield csv_line(map(_cell, cells))
+
+
+def _verdict(part_id: str, row: Row) -> str:
+    parts = row.result.parts if row.result else ()
+    return next((part.verdict for part in parts if part.id == part_id), "")
 
 
 def _flags(row: Row) -> str:
