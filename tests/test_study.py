@@ -195,7 +195,8 @@ def test_a_macro_without_effect_is_refused(tmp_path: Path, master: str) -> None:
 
 
 def test_commands_have_help_and_common_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lab = chosen_lab([])
+    lab, guide = chosen_lab([]), (ROOT / "docs" / "study.md").read_text()
+    assert [command for command in study.COMMANDS if f"`{command}" not in guide] == []
     for command in study.commands(lab):
         with pytest.raises(SystemExit) as ended:
             gpt149.run([command, "--help"])
