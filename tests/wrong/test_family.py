@@ -34,9 +34,9 @@ RIGHT_GROUPS = [SOME_RIGHT, *groups([mutation for mutation in RIGHT if mutation 
 
 
 def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
-    """Return parameters for groups. The first `quick` of them are in the fast tier."""
+    """Return parameters for groups, named by all their kernels. The first `quick` of them are in the fast tier."""
     marks = [[pytest.mark.full] * (at >= quick) for at in range(len(groups))]
-    names = [f"{group[0].name} to {group[-1].name}" for group in groups]
+    names = [",".join(mutation.name.replace(" ", "_") for mutation in group) for group in groups]
     rows = zip(groups, marks, names, strict=True)
     return [pytest.param(group, marks=mark, id=name) for group, mark, name in rows]
 
