@@ -47,7 +47,10 @@ class Output:
 
 #: Values of the YAML key `backend` besides "cpp", with the suffixes of their files. `backends.selection.MAKERS` has the
 #: same keys.
-SUFFIXES: Mapping[str, str] = {"triton": ".py", "cuda": ".cu"}
+SUFFIXES: Mapping[str, str] = {
+    "triton": ".py",
+    "cuda": ".cu",
+}
 
 
 def file_of(source: str, language: str) -> str:

@@ -135,7 +135,10 @@ def make_kernels(
     return Made(replace(judged, object_path=None), lambda: judged, native=False, other=GpuBackend(device))
 
 
-MAKERS: Mapping[str, Callable[..., Made]] = {"triton": make_kernels, "cuda": make_kernels}
+MAKERS: Mapping[str, Callable[..., Made]] = {
+    "triton": make_kernels,
+    "cuda": make_kernels,
+}
 """Functions that build files in a language other than C++, with the parameters of `make_kernels`."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grader.core import machine as host
-from grader.core.errors import EXIT_PASS
 from grader.study import facts, figure, options, outcome
 from grader.study.facts import Machine, Speed
 from grader.study.figure import Figure
@@ -100,10 +99,5 @@ def measure() -> MachineStudy:
 
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py machine ...`. Return exit code 0."""
-    parse = options.parser(
-        arguments, "machine", "Caches, cores, SIMD level, and peak FLOP/s and bandwidth as measured here."
-    )
-    settings = options.settings(parse.parse_args(arguments))
-    outcome.prepare(settings, "machine")
-    outcome.deliver(measure(), settings)
-    return EXIT_PASS
+    about = "Caches, cores, SIMD level, and peak FLOP/s and bandwidth as measured here."
+    return outcome.run(arguments, "machine", about, measure)

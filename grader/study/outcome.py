@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from grader.core import plainfile
 from grader.core.commandline import read_text
-from grader.core.errors import KitError, UsageError
+from grader.core.errors import EXIT_PASS, KitError, UsageError
 from grader.study import figure as figures
+from grader.study import options
 from grader.study import writeup as writeups
 from grader.study.figure import Figure
 from grader.study.options import Settings
@@ -23,6 +24,14 @@ class StudyResult(Protocol):
     def table(self) -> Table: ...
 
     def figures(self) -> Sequence[Figure]: ...
+
+
+def run(arguments: list[str], command: str, about: str, measure: Callable[[], StudyResult]) -> int:
+    """Run a study that has only the common options. `about` is for its help. Return exit code 0."""
+    settings = options.settings(options.parser(arguments, command, about).parse_args(arguments))
+    prepare(settings, command)
+    deliver(measure(), settings)
+    return EXIT_PASS
 
 
 def prepare(settings: Settings, *names: str) -> None:
