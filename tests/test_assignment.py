@@ -183,11 +183,10 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
     assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
 
 
-def test_every_language_of_kernels_has_a_backend_and_is_documented(tmp_path: Path) -> None:
-    assert list(MAKERS) == list(SUFFIXES)
+def test_every_language_of_kernels_has_a_backend(tmp_path: Path) -> None:
+    assert MAKERS.keys() == SUFFIXES.keys()
     kernels = re.findall(r"```yaml\n# kernels.yaml\n(.*?)```", EXAMPLES.read_text(), re.DOTALL)[0]
     for language in SUFFIXES:
-        assert f"`{language}`" in FORMAT.read_text()
         (part,) = load(write(tmp_path, kernels.replace("backend: triton", f"backend: {language}"))).parts
         assert part.device is not None and part.device.language == language
 
