@@ -50,8 +50,9 @@ def find_place(
     # The affected indices span a box. If over half of the box is right, its indices do not describe the wrong elements.
     if wrong.sum() < 0.5 * box.sum():
         return EVERYWHERE
-    described = _Describing(axes, shape, tiles)
-    found = [(described.axis(axis, hit), axis) for axis, hit in enumerate(touched) if not hit.all()]
+    found = [
+        (_described(axis, hit, axes, shape, tiles), axis) for axis, hit in enumerate(touched) if not hit.all()
+    ]
     if not found:
         return EVERYWHERE
     # Sort: a remainder first, then listed axes from the last to the first, then the other axes.
@@ -60,76 +61,62 @@ def find_place(
     return Place(found[0][0].code, "; ".join(place.words for place, _ in found))
 
 
-class _Describing:
-    """Description of the wrong indices along an axis."""
-
-    def __init__(self, axes: Sequence[Axis], shape: Mapping[str, int], tiles: Sequence[int]) -> None:
-        self.axes, self.shape, self.tiles = axes, shape, tiles
-
-    def axis(self, axis: int, hit: Array) -> Place:
-        """Describe the wrong indices of one axis. `hit` is a bool array over its indices: True for a wrong index."""
-        of, size = self.axes[axis], len(hit)
-        name, indices = of.name, np.flatnonzero(hit).tolist()
-        first, last, count = indices[0], indices[-1], len(indices)
-        if of.listed:
-            (code,) = of.codes
-            if count == size - 1 and not hit[0]:
-                return Place(code, f"every {name} but {name} 0 is wrong")
-            return Place(code, f"only {_list(of, indices)} wrong")
-        code, periodic = of.codes
-        contiguous = count == last - first + 1
-        if contiguous and last == size - 1:
-            tiles = likely_tiles(first, size, self.tiles)
-            if self.tiles:
-                # Beside the assignment's own lengths, only powers of two are likely.
-                tiles = [tile for tile in tiles if tile in self.tiles or tile.bit_count() == 1]
-            # Without tiles in the assignment, a single wrong row means a loop that ends too soon.
-            if tiles and (count > 1 or self.tiles):
-                which = (
-                    f"only the {name}s from {first} on are wrong"
-                    if count > 1
-                    else f"only the last {name} ({last}) is wrong"
-                )
-                return Place(
-                    "remainder_tile",
-                    f"{which}, of {size}, beyond the last full tile (one of {tiles[0]} would end there): the remainder "
-                    f"is left out ({of.size or 'the size'} / tile rounds down) or has wrong loop bounds",
-                )
-            if count == 1:
-                return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")
-            return Place(code, f"only the {name}s from {first} to the end ({last}) are wrong")
-        if count == 1:
-            hint = ": look at the loop's start" if first == 0 else ""
-            if hint and 0 < axis == len(self.axes) - 1:
-                hint += ", and whether the row before is read or written past its end"
-            return Place(code, f"only {name} {first} is wrong{hint}")
-        if contiguous:
-            share = self.share_of_thread(axis, first, count, size)
-            return Place(code, f"only the {name}s {first} to {last} are wrong{share}")
-        step = _period(indices)
-        if step is not None:
-            period, rest = step
-            if period == 2:
-                return Place(periodic, f"only the {'odd' if rest[0] else 'even'} {name}s are wrong")
-            which = ", ".join(str(r) for r in rest[:4]) + (" ..." if len(rest) > 4 else "")
-            return Place(
-                periodic, f"the wrong {name}s repeat every {period}: those at {which} of each {period}"
+def _described(
+    axis: int, hit: Array, axes: Sequence[Axis], shape: Mapping[str, int], tiles: Sequence[int]
+) -> Place:
+    """Describe the wrong indices of one axis. `hit` is a bool array over its indices: True for a wrong index."""
+    of, size = axes[axis], len(hit)
+    name, indices = of.name, np.flatnonzero(hit).tolist()
+    first, last, count = indices[0], indices[-1], len(indices)
+    if of.listed:
+        (code,) = of.codes
+        if count == size - 1 and not hit[0]:
+            return Place(code, f"every {name} but {name} 0 is wrong")
+        return Place(code, f"only {_list(of, indices)} wrong")
+    code, periodic = of.codes
+    contiguous = count == last - first + 1
+    if contiguous and last == size - 1:
+        fitting = likely_tiles(first, size, tiles)
+        if tiles:
+            # Beside the assignment's own lengths, only powers of two are likely.
+            fitting = [tile for tile in fitting if tile in tiles or tile.bit_count() == 1]
+        # Without tiles in the assignment, a single wrong row means a loop that ends too soon.
+        if fitting and (count > 1 or tiles):
+            which = (
+                f"only the {name}s from {first} on are wrong"
+                if count > 1
+                else f"only the last {name} ({last}) is wrong"
             )
-        return Place(
-            code, f"{count} of {size} {name}s are wrong, the first ones {', '.join(map(str, indices[:4]))}"
-        )
-
-    def share_of_thread(self, axis: int, first: int, count: int, size: int) -> str:
-        """Return a remark if the range is one thread's share of the axis (OpenMP's static schedule), else "".
-
-        The last axis (columns) is usually not divided between threads.
-        """
-        threads = self.shape.get("threads", 1)
-        chunk = -(-size // max(1, threads))
-        shared_out = len(self.axes) == 1 or axis < len(self.axes) - 1
-        if shared_out and threads > 1 and count == chunk and first % chunk == 0:
-            return f", the share of one of {threads} threads"
-        return ""
+            return Place(
+                "remainder_tile",
+                f"{which}, of {size}, beyond the last full tile (one of {fitting[0]} would end there): the remainder "
+                f"is left out ({of.size or 'the size'} / tile rounds down) or has wrong loop bounds",
+            )
+        if count == 1:
+            return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")
+        return Place(code, f"only the {name}s from {first} to the end ({last}) are wrong")
+    if count == 1:
+        hint = ": look at the loop's start" if first == 0 else ""
+        if hint and 0 < axis == len(axes) - 1:
+            hint += ", and whether the row before is read or written past its end"
+        return Place(code, f"only {name} {first} is wrong{hint}")
+    if contiguous:
+        # OpenMP's static schedule gives each thread one range. The last axis (columns) is usually not divided.
+        threads = shape.get("threads", 1)
+        chunk, shared_out = -(-size // max(1, threads)), len(axes) == 1 or axis < len(axes) - 1
+        is_share = shared_out and threads > 1 and count == chunk and first % chunk == 0
+        share = f", the share of one of {threads} threads" if is_share else ""
+        return Place(code, f"only the {name}s {first} to {last} are wrong{share}")
+    step = _period(indices)
+    if step is not None:
+        period, rest = step
+        if period == 2:
+            return Place(periodic, f"only the {'odd' if rest[0] else 'even'} {name}s are wrong")
+        which = ", ".join(str(r) for r in rest[:4]) + (" ..." if len(rest) > 4 else "")
+        return Place(periodic, f"the wrong {name}s repeat every {period}: those at {which} of each {period}")
+    return Place(
+        code, f"{count} of {size} {name}s are wrong, the first ones {', '.join(map(str, indices[:4]))}"
+    )
 
 
 def _list(axis: Axis, indices: Sequence[int]) -> str:

@@ -69,16 +69,21 @@ def ranked_edit(
     at: int,
     old: str,
     new: str,
-    places: Sequence[tuple[int, int, str]],
+    places: Sequence[tuple[int, int, str]] = (),
     words: str = "",
 ) -> tuple[float, Edit]:
-    """Return (rank, edit of the line that contains the offset `at`)."""
-    return rank, Edit(line_of(code, at), old, new, tuple(places), words)
+    """Return (rank, edit of the line that contains the offset `at`). Without `places`, `new` replaces `old` there."""
+    return rank, Edit(line_of(code, at), old, new, tuple(places) or ((at, at + len(old), new),), words)
 
 
 def insertion(at: int, text: str) -> tuple[int, int, str]:
     """Return the place (start, end, new text) of an edit that inserts a text at an offset."""
     return at, at, text
+
+
+def wrapped(span: tuple[int, int], before: str, after: str = ")") -> list[tuple[int, int, str]]:
+    """Return the places of an edit that inserts one text before a span and one after it."""
+    return [insertion(span[0], before), insertion(span[1], after)]
 
 
 def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[Edit] = ()) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import combinations, islice, pairwise
 
 from grader.source.cpptext import Definition, blanked, definitions
-from grader.source.edited_source import EXTREME, Edit, insertion, ranked_edit
+from grader.source.edited_source import EXTREME, Edit, insertion, ranked_edit, wrapped
 from grader.source.expression_edits import FLOAT, factors, in_calls, in_macros, of_words, terms, values
 from grader.source.landmarks import closed
 from grader.source.scopes import (
@@ -194,12 +194,11 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
         condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
         old = (condition[0] if condition else "") + jump[0]
-        yield 0, Edit(line_of(code, jump.start()), old, "", ((jump.start(), jump.end(), ""),))
-        if jump[0].startswith("return") and any(first < jump.start() < last for first, last in loops):
-            place = (jump.start(), jump.end(), "continue;")
-            yield 0, Edit(line_of(code, jump.start()), jump[0], place[2], (place,))
-        if jump[0].startswith("continue"):
-            yield 0, Edit(line_of(code, jump.start()), jump[0], "break;", ((*jump.span(), "break;"),))
+        yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
+        is_in_loop = any(first < jump.start() < last for first, last in loops)
+        other = "continue;" if jump[0][0] == "r" and is_in_loop else "break;" if jump[0][0] == "c" else ""
+        if other:
+            yield ranked_edit(code, 0, jump.start(), jump[0], other)
     for pair in _TWO_INDICES.finditer(code, begin, end):
         if pair[1] != pair[2]:
             places = ((*pair.span(1), pair[2]), (*pair.span(2), pair[1]))
@@ -207,17 +206,17 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     for flat in _FLAT_INDEX.finditer(code, begin, end):
         index = f"{flat[3]} * {flat[2]} + {flat[1]}"
         if flat[1] != flat[3]:
-            ends = [insertion(flat.start(1), f"(@ ? {index} : "), insertion(flat.end(3), ")")]
+            ends = wrapped((flat.start(1), flat.end(3)), f"(@ ? {index} : ")
             yield ranked_edit(code, 1, flat.start(1), flat[0].strip(), index, ends)
     for one in EXTREME.finditer(code, begin, end):
         new = one[0].replace("min", "max") if "min" in one[0] else one[0].replace("max", "min")
-        yield 0, Edit(line_of(code, one.start()), one[0], new, ((one.start(), one.end(), new),))
+        yield ranked_edit(code, 0, one.start(), one[0], new)
     for one in re.compile(r"\bomp_get_(?:num|max)_threads(?=\(\))").finditer(code, begin, end):
         place = (*one.span(), "omp_get_thread_num")
         yield ranked_edit(code, 0, one.start(), f"{one[0]}()", "omp_get_thread_num()", [place])
     for one in _ACCUMULATED.finditer(code, begin, end):
         whole, first = code[one.start() : one.end() - 2], one.end() - 2
-        cast = [insertion(one.start(), f"(@ ? {whole}0.0f) : "), insertion(one.end(), ")")]
+        cast = wrapped(one.span(), f"(@ ? {whole}0.0f) : ")
         words = "with 0.0f as the first value: from 0 each partial sum is cut to a whole number"
         yield ranked_edit(code, 0, first, "0", "0.0f", cast, words)
     for one in re.compile(r"(?<=;)\s*(\w+)\s*>=\s*0\s*(?=;)").finditer(code, begin, end):
@@ -235,12 +234,8 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     yield from ((0, edit) for edit in rounded)
     if 1 < len(rounded) <= MOST_ALIKE:
         words = f"rounded up, like each quotient in lines {' and '.join(str(edit.line) for edit in rounded)}"
-        yield (
-            0.1,
-            replace(
-                rounded[0], places=tuple(place for edit in rounded for place in edit.places), words=words
-            ),
-        )
+        together = tuple(place for edit in rounded for place in edit.places)
+        yield 0.1, replace(rounded[0], places=together, words=words)
 
 
 def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -380,8 +375,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
     """Yield edits that move a statement before or after a loop around it, alone or with copies of the loops' heads."""
     apart = {at for at, _, _ in _outer_loops(code, begin, end)}
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest}
-    heads = [(one.start(), closed(code, one.end(), "()")) for one in _FOR_HEAD.finditer(code, begin, end)]
-    loops = [(at, body, statement_end(code, body)) for at, body in heads]
+    loops = list(_loops(code, begin, end))
     for at, last in islice(_units(code, loops), MOST_UNITS):
         used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", code[at:last]))
         around = [loop for loop in loops if loop[1] <= at < loop[2]][: -MOST_LEVELS - 1 : -1]
@@ -534,7 +528,7 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
                 code, rank, one.start(), "if", "", [insertion(one.end(), opened), insertion(last, ")")], words
             )
     for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
-        places = [insertion(one.start(1), " (@) != ("), insertion(one.end(1), ") ")]
+        places = wrapped(one.span(1), " (@) != (", ") ")
         yield ranked_edit(
             code, 1.2, one.start(1), one[1], "", places, f"with the opposite of {one[1].strip()}"
         )
@@ -559,7 +553,7 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         ):
             if "min" not in one[2]:
                 most = size if counter in WORD.findall(one[2]) else f"{size} - {counter}"
-                places = [insertion(one.start(2), f"gpt149_least(@, {most}, "), insertion(one.end(2), ")")]
+                places = wrapped(one.span(2), f"gpt149_least(@, {most}, ")
                 yield ranked_edit(
                     code, 1.0, one.start(2), one[2], f"std::min({one[2].strip()}, {most})", places
                 )
@@ -621,15 +615,19 @@ def _collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]
         yield heads
 
 
+def _loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (begin, body, end) of each `for`."""
+    for head in _FOR_HEAD.finditer(code, begin, end):
+        body = closed(code, head.end(), "()")
+        yield head.start(), body, statement_end(code, body)
+
+
 def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (begin, body, end) of each loop directly in a block, where statements may be put before and after it."""
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest[1:]}
-    for head in _FOR_HEAD.finditer(code, begin, end):
-        if head.start() in collapsed:
-            continue
-        if re.search(r"[;{}]\s*$", code[max(begin, head.start() - 200) : head.start()]):
-            body = closed(code, head.end(), "()")
-            yield head.start(), body, statement_end(code, body)
+    for loop in _loops(code, begin, end):
+        if loop[0] not in collapsed and re.search(r"[;{}]\s*$", code[max(begin, loop[0] - 200) : loop[0]]):
+            yield loop
 
 
 def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -640,10 +638,7 @@ def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
         ]:
             if re.compile(rf"\b{name}\s*(?:\+\+|\+=)|\+\+{name}\b").search(code, body, last):
                 kept = f"gpt149_kept_{name}_{at}"
-                places = [
-                    insertion(at, f" auto {kept} = {name}; "),
-                    insertion(last, f" if (@) {name} = {kept}; "),
-                ]
+                places = wrapped((at, last), f" auto {kept} = {name}; ", f" if (@) {name} = {kept}; ")
                 words = f"after this loop set {name} back to its value before the loop"
                 yield ranked_edit(code, 0.9, at, name, "", places, words)
 

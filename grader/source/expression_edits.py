@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from grader.source.cpptext import apart
-from grader.source.edited_source import MACRO, Edit, insertion, ranked_edit
+from grader.source.edited_source import MACRO, Edit, insertion, ranked_edit, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
 
@@ -204,9 +204,9 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         old = last[0].lstrip("[, ").rpartition("=")[2].strip()
         for k, name in enumerate(names[:MOST_TERMS]):
             for sign in "+-":
-                place = (at, at, f" {sign} (@ ? {name} : 0)")
-                edit = Edit(line_of(code, at - 1), old, f"{old} {sign} {name}", (place,))
-                yield 1.2 + ("[" in last[0]) + 0.2 * k, edit
+                places = [insertion(at, f" {sign} (@ ? {name} : 0)")]
+                rank = 1.2 + ("[" in last[0]) + 0.2 * k
+                yield ranked_edit(code, rank, at - 1, old, f"{old} {sign} {name}", places)
 
 
 def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -221,8 +221,7 @@ def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
             for new in (*parameters, *sizes):
                 is_apart = word[0] in sizes or code[word.start() - 1 : word.end() + 1] == f"({word[0]})"
                 if (word[0] in parameters or word[0] in sizes) and is_apart and new != word[0]:
-                    place = (word.start(), word.end(), new)
-                    yield 2, Edit(line_of(code, word.start()), word[0], new, (place,))
+                    yield ranked_edit(code, 2, word.start(), word[0], new)
 
 
 def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -238,7 +237,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             yield ranked_edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
     # The opposite difference: `exp(old - new)` in place of `exp(new - old)`.
     for call in re.compile(rf"{_EXP.pattern}\s*([\w.]+)\s*-\s*([\w.]+)(?=\s*\))").finditer(code, begin, end):
-        places = [insertion(call.start(1), "(@ ? -1.0f : 1.0f) * ("), insertion(call.end(), ")")]
+        places = wrapped((call.start(1), call.end()), "(@ ? -1.0f : 1.0f) * (")
         old, new = f"{call[1]} - {call[2]}", f"{call[2]} - {call[1]}"
         yield ranked_edit(code, 1.2, call.start(1), old, new, places)
     # A factor that should multiply a whole sum: `b * H + h * N` in place of `(b * H + h) * N`.
@@ -258,11 +257,10 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
     for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
-        places = [insertion(lead.start(1), "(@ ? 1.0f : "), insertion(lead.end(1), ")")]
+        places = wrapped(lead.span(1), "(@ ? 1.0f : ")
         yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
     for copy in re.compile(r"\bfloat\s+\w+\s*=\s*([A-Za-z_]\w*)(?=\s*;)").finditer(code, begin, end):
-        inverse = f"1.0f / {copy[1]}"
-        yield ranked_edit(code, 1.9, copy.start(1), copy[1], inverse, [(*copy.span(1), inverse)])
+        yield ranked_edit(code, 1.9, copy.start(1), copy[1], f"1.0f / {copy[1]}")
     # Floats that an edit may use: variables, and elements of arrays. The names in them must be in scope.
     names = {each.name: each for each in known if each.kind.endswith(("float", "vector", "pointer", "array"))}
     elements = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\[[^\[\]]+\])?(?![\w\[(])").finditer(code, begin, end)
@@ -294,7 +292,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         scope = in_scope(known, first)
         # A variable that is passed may be bound to a reference, which needs a variable after the edit, too.
         is_passed = code[last - 1] == ")" and re.fullmatch(r"\s*\w+\s*", code[right : last - 1]) is not None
-        kept = [insertion(right, "(gpt149_kept = "), insertion(last - 1, ")")] if is_passed else []
+        kept = wrapped((right, last - 1), "(gpt149_kept = ") if is_passed else []
         fitting = [atom for atom in atoms if atom not in code[right:last]]
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
         fitting.sort(key=atoms.__getitem__)
@@ -316,7 +314,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             yield ranked_edit(code, 1.05 + 0.1 * k, first, atom, "", [insertion(first, text)], words)
         for call in _EXP.finditer(code, right, last):
             ended = closed(code, call.end(), "()")
-            places = [insertion(call.start(), f"(@ ? ({code[call.end() : ended]} : "), insertion(ended, ")")]
+            places = wrapped((call.start(), ended), f"(@ ? ({code[call.end() : ended]} : ")
             yield ranked_edit(
                 code, 0.9, call.start(), call[0], "", places, f"without {call[0].rstrip('( ')}()"
             )
@@ -329,7 +327,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 if re.fullmatch(r"[\w.]+(?:\[[^][]*\])?", value)
                 else f"({value}) / {atom}"
             )
-            divided = [insertion(right, " ("), insertion(last - 1, f") / (@ ? {atom} : 1.0f)")]
+            divided = wrapped((right, last - 1), " (", f") / (@ ? {atom} : 1.0f)")
             places = [*kept[:1], *divided, *kept[1:]]
             yield ranked_edit(code, 1.0 + 0.05 * k, right, value, new, places)
 
@@ -371,5 +369,5 @@ def values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         if (set_ is not None and set_[1] in blocks) or _DIMENSION.search(before):
             continue
         for new in [each for each in digits if each != one[0]][:4]:
-            rank, edit = ranked_edit(code, 2.0, one.start(), one[0], new, [(*one.span(), new)])
+            rank, edit = ranked_edit(code, 2.0, one.start(), one[0], new)
             yield rank, replace(edit, is_weak=is_weak)
