@@ -57,7 +57,7 @@ def names_in(expression: str) -> set[str]:
 
 
 def call_of(expression: str, name: str) -> list[str] | None:
-    """Return the arguments of `name(...)`: ["N", "2"] for "zeros(N, 2)"; None for any other expression."""
+    """Return the arguments of `name(...)`: ["N", "2"] for "zeros(N, 2)"; None for a text without this start and end."""
     text = expression.strip()
     if not (text.startswith(name + "(") and text.endswith(")")):
         return None
@@ -65,7 +65,7 @@ def call_of(expression: str, name: str) -> list[str] | None:
 
 
 def is_number(text: str) -> bool:
-    """Return True if a text is a Python number literal, such as 0.5 or 1e-3."""
+    """Return True if a text is a Python literal for a number (0.5, 1e-3) or a bool."""
     try:
         return isinstance(ast.literal_eval(text), int | float)
     except (ValueError, SyntaxError):

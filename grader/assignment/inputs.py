@@ -20,7 +20,7 @@ KEPT = 32
 MOST_EXPECTED = 8
 """Maximum number of expected values that a `CaseInputs` caches: one for each oracle and choice of inputs."""
 LARGEST_KEPT_ELEMENTS = 1 << 20
-"""Maximum number of input elements of a cached case. Such a case takes 10 MB, including expected values."""
+"""Maximum number of input elements of a cached case: 4 MiB in float32."""
 
 
 class CaseInputs(dict[str, Any]):

@@ -38,7 +38,7 @@ Platform = tuple[str, str]
 class Reference(Protocol):
     """The reference kernels of a lab. A part's key `reference` names one of them.
 
-    All methods raise KitError if a build fails, or if a handout has no compiled reference for this platform.
+    All but `sources` raise KitError if a build fails, or if a handout has no compiled reference for this platform.
     """
 
     def program(self) -> Path:
@@ -320,7 +320,7 @@ def module_name(folder: Path) -> str:
 
 
 def load(folder: Path) -> Lab:
-    """Import the lab in a folder. Raises UsageError if that fails, or if its modules import it by absolute name."""
+    """Import the lab in a folder. Raises UsageError if that fails."""
     return _load(folder.resolve())
 
 

@@ -56,7 +56,7 @@ SCHEMA = (
 def load(path: Path, seed: int | None = None) -> Assignment:
     """Read and check an assignment file and the files that it extends. `seed` replaces the seed in the file.
 
-    Raises UsageError with file, line and key for any mistake.
+    Raises UsageError for any mistake, with file, line and key if a key is wrong.
     """
     document = layers.read(path)
     reader = _Reader(document.root, seed, document.files)

@@ -17,7 +17,7 @@ TIME_KEYS = Keys(
 INPUT_KEYS = Keys("an input", ("dims",), ("dtype", "timed"))
 AUTOGRAD_KEYS = Keys("autograd", ("arguments",), ("gradient", "language", "class"))
 INPUT_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
-#: Types of returned or written tensors; the first is the default.
+#: Types of returned tensors, and of tensors that C++ writes; the first is the default.
 DTYPES = ("float32", "float64", "int32", "int64")
 
 

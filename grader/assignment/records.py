@@ -1,6 +1,6 @@
 """Records of one assignment: its parts, their cases, how they are called, judged and graded.
 
-`grader.assignment.loading` makes these records from YAML; all other modules only read them.
+`grader.assignment.loading` makes these records from YAML.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Returns = Literal["tensor", "number", "nothing", "outputs"]
 
 @dataclass(frozen=True)
 class Case:
-    """One input: `shape` holds only the sizes that differ from the run's shape.
+    """One input: `shape` holds the sizes that replace those of the run's shape.
 
     `weight` is its share, relative to other cases, in the credit for a wrong part. `hidden`: students do not get it.
     """
@@ -101,7 +101,7 @@ class Part:
     arguments: tuple[str, ...]
     returns: Returns
     output_dims: tuple[str, ...]
-    """Dimensions of the returned tensor; () if no tensor is returned."""
+    """Dimensions of the returned tensor; () if `returns` is not "tensor"."""
     oracle: str
     points: float
     points_if_slow: float
@@ -117,7 +117,7 @@ class Part:
     dtype: str = "float32"
     """Element type of the returned tensor."""
     outputs: Mapping[str, Output] = field(default_factory=dict)
-    """Tensors that the function writes, by name. If an output is also an input, the function changes it in place."""
+    """Tensors that the function writes or returns, by name. An output that is also an input is changed in place."""
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Dimensions of the input tensors that the part's arguments may name. They come from the part's key `inputs`, else
     from the assignment's."""

@@ -38,7 +38,7 @@ class TimeRule:
     graded: bool = True
     """True if points depend on the time."""
     parallel: Parallel = "free"
-    """Consequence of running on one thread: the slowest band's points ("required"), a flag ("review"), or none."""
+    """Consequence of running on one thread: at most a slow kernel's points ("required"), a flag ("review"), or none."""
     races: Races = "review"
     """Consequence of a data race in a right kernel: the points of a wrong kernel ("wrong") or a flag ("review").
     "free": races are not searched for."""

@@ -23,8 +23,8 @@ from grader.core.quantities import size_text
 
 MOST_BYTES = 1 << 20
 MOST_INDENTED, MOST_OPENED = 200, 400
-"""Limits for libyaml, which parses recursively: columns of indentation, and lists and mappings that begin within a
-line. Beyond them PyYAML's slower parser is used."""
+"""Limits for libyaml, which parses recursively: columns of indentation, and signs in the whole file that may begin a
+list or mapping. Beyond them PyYAML's slower parser is used."""
 _TAG = "tag:yaml.org,2002:"
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})?(\.\d{0,18})?([eE][-+]?\d{1,2})?")

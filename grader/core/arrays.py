@@ -62,7 +62,7 @@ def _uninterrupted() -> Iterator[None]:
 with _environment(dict.fromkeys(_THREADS, "1")), _uninterrupted():
     import numpy as np
 
-    # NumPy imports this module on first use only: load it here, with the settings above.
+    # Newer NumPy imports this module on first use only: load it here, with the settings above.
     import numpy.random
 
 # Freeing this array, which is never touched, raises the size up to which glibc keeps freed memory. Otherwise each large

@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Action of --version: print version and commit. Looking up the commit takes time, so only this option does it."""
+    """Action of --version: print version and commit. Looking up the commit takes time, so --help does not need it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from grader.core import version
@@ -185,8 +185,8 @@ def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exis
 
 
 def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
-    """Call `run` with the process's arguments, and exit with the code that it returns. An error is printed as one line
-    that begins with `name`, the command's name."""
+    """Call `run` with the process's arguments, and exit with the code that it returns. UsageError and KitError are
+    printed as one line that begins with `name`, the command's name."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             os._exit(EXIT_USAGE)  # The caller has closed this stream: an error cannot be printed.

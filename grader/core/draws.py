@@ -30,7 +30,7 @@ class Draws:
         return self._twister.randint(0, _WORDS, count, dtype=np.uint32)
 
     def uniform(self, size: tuple[int, ...], low: float = 0.0, high: float = 1.0) -> Array:
-        """Return float32 numbers of shape `size`, uniform in [low, high), in steps of (high - low) / 2^24."""
+        """Return float32 numbers of shape `size`, uniform from `low` to `high` in steps of (high - low) / 2^24."""
         words = self.words(math.prod(size))
         words &= (1 << _BITS) - 1
         # Signed integers are faster to convert to floats than unsigned ones: one instruction each.

@@ -16,7 +16,7 @@ INIT = "__init__.py"
 #: Files in which a hand-in of the course CS336 names the classes to judge. Relative to the folder that was handed in.
 ADAPTERS = ("tests/adapters.py", "adapters.py")
 MOST_FILES = 100
-#: Modules that are never looked for in a hand-in: Python's own, and libraries that the kit installs.
+#: Modules that are never looked for in a hand-in: Python's own, and these libraries.
 INSTALLED = sys.stdlib_module_names | {"torch", "triton", "numpy", "cffi"}
 
 

@@ -1,4 +1,4 @@
-"""Untrusted text made safe to print, and the stream through which both command lines print everything.
+"""Untrusted text made safe to print, and the stream through which both command lines print.
 
 Names, sources, messages and output come from students. Printed unchanged, such text can set a terminal's title, erase
 lines or fake a line of the kit. So text is cleaned where it is printed, not where it is made: `guard_standard_streams`
@@ -58,8 +58,8 @@ def _is_harmful(char: str) -> bool:
 def harmless(text: str, mark: str = MARK) -> str:
     """Replace each character that is unsafe to print with `mark` ("?" or U+FFFD).
 
-    Unsafe are characters that a terminal takes as a command, that change the direction of text, or that cannot be
-    encoded. Newlines and tabs stay, "\\r\\n" becomes "\\n". Takes linear time.
+    Unsafe are noncharacters and all characters of _HARMFUL_CATEGORIES, except KEPT. "\\r\\n" becomes "\\n". Takes
+    linear time.
     """
     return text.replace("\r\n", "\n").translate(_REPLACEMENTS[mark])
 

@@ -51,7 +51,7 @@ def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
 def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> set[str]:
     """Return the wanted modules, all modules that they import directly or indirectly, and the packages around these.
 
-    Imports for type checkers only are left out. The imports of modules and packages in `stop` are not followed.
+    Imports for type checkers only are left out. Nothing is followed from modules and packages in `stop`.
     """
     known = modules(root)
     reached: set[str] = set()
@@ -69,7 +69,7 @@ def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> se
 
 
 def missing(root: Path, within: Iterable[str]) -> list[Import]:
-    """List the imports in the modules `within` that no module under `root` provides."""
+    """List the imports in the modules `within` that no module under `root` provides, except for type checkers."""
     known = modules(root)
     return [
         found

@@ -51,7 +51,7 @@ def workplace(root: Path) -> Iterator[Path]:
 
 
 def publish(made: Path, entry: Path) -> None:
-    """Rename a finished file or folder `made` to `entry`. If another build was first, its equal entry stays."""
+    """Rename a finished file or folder `made` to `entry`, unless another build published an equal folder first."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(made, entry)
@@ -94,7 +94,7 @@ def second_name(file: str, name: str) -> None:
 def prune(
     root: Path, max_bytes: int = MAX_BYTES, max_entries: int = MAX_ENTRIES, min_age_s: float = MIN_AGE_S
 ) -> None:
-    """Remove the least recently used entries until both limits hold, and old leftovers of killed builds.
+    """Keep the most recently used entries that fit both limits. Remove the others and old leftovers of killed builds.
 
     Entries used in the last `min_age_s` seconds stay. Other processes may use and prune the cache meanwhile.
     """

@@ -2,8 +2,8 @@
 
 A results folder may be shared, copied or unpacked from an archive. So another person may have replaced a file of the
 kit by a link or a pipe, say. Only plain files and folders are opened. Anything else raises an OSError whose `strerror`
-describes the object at the path. Every read has a limit. The kit's own files are written whole: they never appear
-half-written, neither to concurrent readers nor after an interruption.
+describes the object at the path. Every read has a limit. `replace`, `write` and `write_bytes` write files whole:
+such a file never appears half-written, neither to concurrent readers nor after an interruption.
 """
 
 from __future__ import annotations

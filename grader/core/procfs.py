@@ -2,7 +2,7 @@
 
 The untrusted code decides how long these files are: 65,530 mappings of a file with a path of 100,000 characters are
 gigabytes. So a file is read in pieces up to a limit. Of a long line only the beginning is kept, and of very many
-threads only the first ones. If data lies beyond a limit, `Excess` notifies the caller.
+threads only the first ones. `Excess` notifies the caller of a file or a list of threads that was cut.
 
 Processes whose parent dies either end with the parent (`end_with_parent`), or are adopted by this process (`adopt`) and
 killed (`sweep`). This is Linux only. Elsewhere these calls do nothing, and a process ends when its pipe is closed.
@@ -98,7 +98,7 @@ def schedstat_s(pid: int, field: int, excess: Excess) -> dict[int, float]:
 
 
 def living(pid: int) -> str:
-    """Return the /proc folder of a process's first living thread, usually the process's own folder.
+    """Return the /proc folder of a process's first living thread; the process's own folder if none lives.
 
     When the main thread has ended, the process's own folder shows neither memory nor mappings.
     """

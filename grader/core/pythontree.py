@@ -52,7 +52,7 @@ def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
         main: path of the main file, whose content is `content`.
         read: reader for the other files, by path.
 
-    Raises TooMany for more than MOST_FILES files or MOST_BYTES bytes.
+    Raises TooMany for more than MOST_FILES files, MOST_BYTES bytes or too many look-ups.
     """
     folder = _root(main.rpartition("/")[0], read)
     top = f"{folder}/" if folder or main[:1] == "/" else ""
@@ -166,7 +166,7 @@ def whole(source: Path) -> bytes:
 
 
 def members(source: Path) -> dict[str, Path]:
-    """Return the paths of a hand-in's files by their names in messages, the main file first; {} for a single file."""
+    """Return {name in messages: path} for a hand-in's files, the main file first; {} for one file or an error."""
     path = source.resolve()
     try:
         found = gathered(path.as_posix(), path.read_bytes(), on_disk) if path.suffix == ".py" else {}

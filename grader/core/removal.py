@@ -1,9 +1,9 @@
 """Removal of a folder that untrusted code has filled, at any depth and with any names and permissions.
 
 Theory of operation. Before a subfolder is removed, the folders in it are moved up to the top folder, under new names.
-So no path has more than two parts, at most three descriptors are open, and no function recurses. 100,000 nested folders
-cost as much as 100,000 side by side. `shutil.rmtree` and `os.walk` are not used: before Python 3.13 they recurse once
-per level, and a path cannot be longer than 4096 bytes. Links are removed, never followed.
+So all paths are short, few descriptors are open, and removal does not recurse. 100,000 nested folders cost as much as
+100,000 side by side. `shutil.rmtree` and `os.walk` are not used: older Pythons recurse once per level, and a path
+cannot be longer than 4096 bytes. Links are removed, never followed.
 
 Imports nothing of the kit: the process beside untrusted code (`torch.forkserver`) uses this file too.
 """

@@ -22,7 +22,7 @@ class Diagnosis:
     """Reason why a part or a case did not pass: for a wrong output the place of the error and, if found, its cause.
 
     `code` is a stable name for programs ("row_range", "not_written", ...). `message` is one to three sentences for the
-    student. `first_index` is the index of the first wrong element of the output; None without an output (after a crash,
+    student. `first_index` is the index of the first wrong element of the output; None if none is known (after a crash,
     say). `hidden` is set only if a call on a case's input returned no output: True for a hidden case, False for a
     public one. In all other diagnoses, and in results of older kits, `hidden` is None.
     """
@@ -41,8 +41,8 @@ class Diagnosis:
 class Flag:
     """Remark on a part for a person. `code` is a stable name for programs, `message` one line for people.
 
-    `level`: "note" is a fact about the judging (an undecided measurement). "review" is a suspicion, which never changes
-    points by itself. "rejected" is a proved cheat; the part's verdict is then "rejected" too.
+    `level`: "note" is a fact about the judging (an undecided measurement). "review" is a suspicion, which changes
+    points only by a TimeRule (`parallel`, `races`). "rejected" is a proved cheat, with the verdict "rejected".
     """
 
     code: str
@@ -90,7 +90,7 @@ class CardClock:
 
 @dataclass(frozen=True)
 class Timing:
-    """Timing of a part: student and reference were called in turn. Tuples hold one value per call, in their order.
+    """Timing of a part: student and reference were called in turn. `..._ms` tuples hold one value per call, in order.
 
     `ratio` is student time / reference time. `ratio_interval` holds the true ratio with probability `ratio_confidence`:
     0.98, or less if the measurement ended early. `clock` names the clock that decided. `flags` may hold

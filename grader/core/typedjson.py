@@ -2,7 +2,7 @@
 
 `parse` limits the depth of nesting and the length of numbers. Python's own recursion limit is not used, because it
 counts the callers of `parse`, too. `record` converts the values to a dataclass, field by field. Both raise only
-ValueError, with the place of the fault.
+ValueError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_o
 MOST_DEPTH = 32
 """Limit on nested lists and objects. The deepest nesting that the kit writes is seven."""
 MOST_DIGITS = 19
-"""Limit on the digits of a whole number. The largest count of bytes (2^63) has 19."""
+"""Digits of the largest count of bytes (2^63). A whole number may have one character more, such as a sign."""
 _NO_BRACKETS = bytes(sorted({*range(256)} - {*b"[]{}"}))
 T = TypeVar("T")
 

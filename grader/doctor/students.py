@@ -36,7 +36,7 @@ COMMANDS = "compile_commands.json"
 GCC_OMP = "gcc_omp.h"
 #: An omp.h that hides the attribute __malloc__ with arguments, which clang does not know.
 OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'
-#: Warnings for an editor; a judged build prints errors only.
+#: Warnings for an editor.
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 
 
@@ -177,7 +177,7 @@ def _nothing(folder: Path) -> None:
 
 
 def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
-    """Return a folder of the cache with the files that `fill` writes, and the compiler's omp.h."""
+    """Return a folder of the cache with the files that `fill` writes and, for gcc, its omp.h."""
     made = digest(
         repr(tools).encode(), repr(standin.RULES).encode(), fill.__name__.encode(), *contents_of(SHIM)
     )

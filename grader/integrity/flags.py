@@ -59,7 +59,7 @@ class Built(Protocol):
 
 
 def inspect_object(build: Built) -> tuple[Flag, ...]:
-    """Return flags for functions that the built object imports and no kernel needs; () without an ELF object.
+    """Return flags for imported functions and machine code that no kernel needs; () without an ELF object.
 
     A child process reads the object, in limited time (`grader.integrity.inspection`).
     """

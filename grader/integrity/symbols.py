@@ -13,7 +13,7 @@ import re
 
 from grader.integrity.elf import UndefinedSymbol
 
-#: Torch operators that make, view, copy, fill, read or compare tensors. None of them does the assignment's work.
+#: Torch operators that make, view, copy, fill, read or compare tensors, or add and multiply their elements.
 _PLAIN = """
     alias allclose arange as_strided cat chunk clone concat contiguous copy copy_ detach diagonal empty empty_like
     empty_permuted empty_strided equal expand expand_as eye fill fill_ flatten flip full full_like index index_put

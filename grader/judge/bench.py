@@ -51,10 +51,10 @@ class Options:
     """Options of one run.
 
     `shape` overrides the assignment's default sizes. `defines` are macros for the compiler. `seed` makes timed inputs
-    repeatable; by default each run draws a new seed. `timing`: time the parts that are right. `time_ungraded`: time
-    also those parts whose time earns no points. `time_budget_s` limits the seconds of a part's timed calls
-    (`grader.judge.timing.measure`). `profile`: repeat one call of each part under torch's profiler, to show its table.
-    `sanitize`: build the file with sanitizers, which find wrong accesses to memory.
+    repeatable; by default it is the assignment's seed, else a new one in each run. `timing`: time the parts that are
+    right. `time_ungraded`: time also those parts whose time earns no points. `time_budget_s` limits the seconds of a
+    part's timed calls (`grader.judge.timing.measure`). `profile`: repeat one call of each part under torch's profiler,
+    to show its table. `sanitize`: build the file with sanitizers, which find wrong accesses to memory.
     """
 
     shape: Mapping[str, int] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Bench:
 
     @property
     def build(self) -> Build:
-        """The build that is judged: a program, or an object that a process with torch loads."""
+        """The build that is judged: a program, an object that a process with torch loads, or GPU kernels."""
         return self.made.judged
 
     @property

@@ -32,8 +32,8 @@ from grader.runner.session import Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Limits on explaining wrong cases, which takes time. The search for causes stops after MOST_DIAGNOSED cases, or if
-ENOUGH_AGREEING cases have the same cause. While several causes fit all cases, up to MOST_UNDECIDED cases are explained.
-These further cases take little time, because only the causes that are left are tried.
+ENOUGH_AGREEING cases have the same cause. While several causes fit all cases, the first MOST_UNDECIDED cases are
+explained. Further cases take little time, because only the causes that are left are tried.
 """
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Limits on calls with delayed threads, which reveal data races. Results count as right after SHAKEN_S seconds of such

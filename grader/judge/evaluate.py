@@ -7,8 +7,8 @@ finding at once, so that a terminal can show correctness long before the timing 
 
 Hidden cases are called last, after the public calls of all parts. The reason: a kernel can read the clock, so it could
 end a hidden call at a moment that encodes a hidden size. A later runner could return that number as a wrong public
-output, which the student sees. So no runner for public calls starts after a runner has seen a hidden case. Parts
-without hidden cases are complete before the first hidden call.
+output, which the student sees. So no runner for public calls starts after a runner has seen a hidden case, except
+for parts that are judged again (`_undisturbed`). Parts without hidden cases are complete before the first hidden call.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def evaluate(
         checks = None if checked is None else sanitize.options()
         host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
         if made.judged.ok or not all(kind_of(part).is_students for part in parts):
-            import_numpy(assignment)  # for speed, only if the file compiles
+            import_numpy(assignment)  # early, but only if there is a function to call
 
         bench = Bench(
             assignment,
@@ -147,7 +147,7 @@ def import_numpy(assignment: Assignment) -> None:
 
 
 def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Flag, ...]:
-    """Return the flags of the object as a whole, then those of the parts, without duplicates."""
+    """Return the flags on the built file as a whole, then those on its parts, without duplicates."""
     return tuple(dict.fromkeys([*of_object, *(flag for result in results for flag in result.flags)]))
 
 

@@ -42,11 +42,11 @@ class PartStarted:
 
 @dataclass(frozen=True)
 class Deviated:
-    """A wrong output. It is sent before Corrected, or after it for a timed output.
+    """A wrong output. It is sent before Corrected, or after it for a hidden case or a timed output.
 
-    `expected`, `actual` and `tolerance` are float64 and `wrong` is bool, all of the output's shape; a listener must not
-    change them. `blocks` come from `grader.explain.deviation.blocks`. `hidden`: students do not get this case. A `case`
-    is sent again if its call is repeated.
+    `expected` (float64), `actual` and `wrong` (bool) have the output's shape. Listeners must not change them. `blocks`
+    come from `grader.explain.deviation.blocks`. `hidden`: students do not get this case. A `case` is sent again if its
+    call is repeated.
     """
 
     part: Part
@@ -100,7 +100,7 @@ class Settled:
 class Profiled:
     """One call under the profiler. `side` is REFERENCE or STUDENT. `ok` is True if its output was right.
 
-    `claim` is the text to print for a right output, `denial` the text to print below a wrong one.
+    `claim` is the text to print before True or False (`ok`), `denial` the text to print below it for a wrong output.
     """
 
     part: Part

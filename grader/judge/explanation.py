@@ -175,7 +175,7 @@ class Edited:
         self.session: Session | None = None
 
     def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
-        """Call the function with edit `number` on the inputs of a case; None if the runner fails.
+        """Call the function with edit `number` on the inputs of a case; None if the runner fails or has no edit.
 
         `fresh`: use a new runner, because an earlier edit may have damaged memory. `cpu_s` limits the call's CPU time.
         """
@@ -230,7 +230,7 @@ class SecondBuild:
 
     @cached_property
     def checked(self) -> Bench | None:
-        """The bench of the checked build; None if the file needs torch or the machine has no sanitizers."""
+        """The bench of the checked build; None if the file needs torch or cannot be built with sanitizers here."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None

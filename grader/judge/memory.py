@@ -158,7 +158,7 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
 
 
 def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Session]) -> list[Flag]:
-    """Return a flag if the profiled and the judged output differ by more than the outputs of two judged calls."""
+    """Return a flag if profiled and judged output differ more than SAME_FACTOR times as much as two judged outputs."""
     judged, shown = mine.run.outputs, own.outputs
     if not mine.ok or judged is None or shown is None:
         return []

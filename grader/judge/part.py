@@ -103,7 +103,7 @@ class PartJudge:
         )
 
     def standing(self) -> Standing | None:
-        """Return the kernel's speed compared with known kernels; None if these were not measured on this machine."""
+        """Return the speed compared with known kernels; None if the part or these kernels have no valid time here."""
         if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
             return None
         ladder = self.bench.assignment.lab.ladder()

@@ -1,8 +1,7 @@
-"""Charts of the reports, drawn as inline SVG without a library. Each has a few kilobytes.
+"""Charts of the reports, drawn as inline SVG without a library.
 
-Each drawing function returns SVG text. Charts are 360 units wide, like a phone's screen: their text stays readable
-there, and a desktop shows several charts in a row. The page's style sheet sets the colours, with variants for dark mode
-and print. All charts can be read without colours.
+Each drawing function returns SVG text. Charts with text are 360 units wide, like a phone's screen, except error maps. A
+desktop shows several in a row. The page's style sheet sets the colours, with variants for dark mode and print.
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ def share(count: int, most: int) -> str:
 
 
 def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
-    """Draw a time ratio, its interval `bounds` and the allowance, in the height of a line of text."""
+    """Draw a time ratio, its interval `bounds` and the allowance, as high as a line of text; "" for invalid numbers."""
     scale = _log_scale(INTERVAL_RANGE, 3, 117)
     if not all(value > 0 and math.isfinite(value) for value in (ratio, *bounds)):
         return ""
@@ -252,7 +251,7 @@ def _stacked(
 ) -> tuple[float, list[tuple[Dot, float, float]]]:
     """Stack dots in columns above the axis. Return (diameter of a dot, [(dot, x, y above the axis)]).
 
-    The diameter is chosen so that the tallest column fits into `height`.
+    The diameter shrinks until the tallest column fits into `height`. Dots of the least diameter may overlap.
     """
     size = 6.0
     while True:
@@ -463,7 +462,7 @@ def caption(picture: Picture) -> list[str]:
 
 
 def rounds(time: Timing) -> str:
-    """Draw each timed call as a dot: rounds from left to right, ms upwards. Return "" if no calls were recorded."""
+    """Draw each timed call as a dot: rounds from left to right, ms upwards. Return "" without recorded times."""
     sides = {
         side: getattr(time, f"{side}_{time.clock}_ms") or getattr(time, f"{side}_wall_ms")
         for side in ("reference", "student")

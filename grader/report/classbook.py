@@ -28,7 +28,7 @@ def write(
     """Write all files of a class into `out_dir`. Return notes to print, such as a missing library.
 
     A student's folder is `out_dir/<submission_id>`, created if needed. `made_at` is the report's date (default: now).
-    `machines` are the computers of a cluster. Raises UsageError if a file cannot be written.
+    `machines` are the computers of a cluster. Raises UsageError if a table cannot be written.
     """
     from grader.report.grades_csv import GradesCsv
     from grader.report.html import Report, missing_library

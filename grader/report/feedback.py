@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RULE = "-" * 72
 LONG = 200
-"""A message of more characters is printed once. Other parts with the same message say "as above"."""
+"""A message of more characters or of several lines is printed once. Other parts with it say "as above"."""
 
 
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
@@ -157,7 +157,7 @@ def _once(text: str, shown: set[str]) -> str:
 
 
 def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[str, str]]:
-    """Return (label, text) for each paragraph about a part. All reports except the terminal's use them."""
+    """Return (label, text) for each paragraph about a part, for feedback files and the reports to platforms."""
     part = view.part
     found = [("results", results_text(view))]
     if view.note:

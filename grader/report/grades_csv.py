@@ -42,7 +42,7 @@ _TO_QUOTE = re.compile(r"""[,;\t|"\r\n]""")
 def safe_text(text: str) -> str:
     """Return the text as one line, with an apostrophe before each place that a spreadsheet takes for a formula.
 
-    This also covers spreadsheets that split cells at a comma, semicolon, tab or bar.
+    This also covers spreadsheets that split cells at a semicolon, tab or bar.
     """
     kept = _FORMULA_WITHIN.sub(r"\1'", words.line(text, 1000))
     return "'" + kept if text.startswith(_FORMULA_STARTS) or kept.startswith(_FORMULA_STARTS) else kept

@@ -57,7 +57,7 @@ class Row:
 
 
 APART = 0.05
-"""A machine is apart if the whole interval of its time ratio is more than this share above or below the median."""
+"""A machine is apart if its time ratio's whole interval is beyond the median times or divided by 1 + this share."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Spread:
-    """Time ratios of one part of the calibration submission. `machines` is the number of machines that may judge."""
+    """Time ratios of one part of the calibration submission. `machines` is the number of machines with a ratio."""
 
     part_id: str
     machines: int

@@ -35,7 +35,7 @@ _SOURCE = re.compile(r"( *\d* \|)(.*)")
 
 @dataclass
 class Collector:
-    """Listener that keeps an error map of each wrong output, and passes every event on to `listener`."""
+    """Listener that keeps an error map of each wrong public output, and passes every event on to `listener`."""
 
     listener: Callable[[Event], None] = lambda event: None
     pictures: dict[str, dict[str, Picture]] = field(default_factory=dict)

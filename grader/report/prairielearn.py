@@ -1,7 +1,7 @@
 """PrairieLearn's `results.json`: one test for each part, and the score as a share of the possible points.
 
-A part that fails only hidden cases is described as in feedback.txt. Students see everything in this file, so flags and
-the causes of kit failures are left out.
+A part that fails only hidden cases is described as in feedback.txt. Students see everything in this file, so flags for
+review and the causes of kit failures are left out.
 
 A submission that does not compile or has no source file gets `gradable: false`, which costs the student no attempt. The
 same holds if the kit or the machine prevents grading, for example if the container lacks a program. The score covers

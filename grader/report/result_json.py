@@ -128,8 +128,8 @@ def _names(kind: type) -> tuple[str, ...]:
 def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
     """Return the result in a file that `write` wrote. `inside` is the descriptor of the file's folder, if given.
 
-    A number that was not finite is returned as NaN. Keys of later versions of the kit are ignored, and so are points,
-    because they are computed from the current rubric. Raises UsageError for a link, and for a file that cannot be read,
+    A number that was not finite is returned as NaN or None. Keys of later kits are ignored, and so are points, because
+    they are computed from the current rubric. Raises UsageError for a link, and for a file that cannot be read,
     is too large, is nested too deeply or is not a result. The message names the file and the place in it.
     """
     with explained(f"cannot read {path}"):

@@ -89,7 +89,7 @@ class Tally:
         self.submissions = self.perfect = self.flagged = 0
         self.totals: list[float] = []
         self.loads: list[float] = []
-        """1-minute load averages, one for each submission."""
+        """1-minute load averages, one for each submission that has one."""
         self.max_points = 0.0
         self.groups: dict[str, Group] = {}
         self.raised: list[Raised] = []

@@ -2,7 +2,7 @@
 the verdict; at the end a table of points.
 
 A block gives the cause, the place, source lines and the next command first, then time and memory. The block of a wrong
-part fits into SCREEN_LINES. The course kit's lines keep their wording, because students' scripts search for them.
+part should fit into SCREEN_LINES. The course kit's lines keep their wording, because students' scripts search for them.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Call:
 
     `status`: "ok", "exception" (the function threw; see `message`), "crash" (see `signal_name`, `exit_code` or
     `message`), "timeout", or "protocol" (the reply was malformed). `output` is a contiguous NumPy array in the judge's
-    memory. It is None if the function returned no tensor, a tensor that is too large, or a type that NumPy lacks.
+    memory. It is None without a returned tensor or vector, or if this is too large or of a type that NumPy lacks.
     `changed_inputs` are the indices of inputs that the call changed; known only if the reply has the inputs (`echoes`).
     """
 
@@ -145,7 +145,7 @@ def native_header(header: Mapping[str, Any]) -> bytes:
 def offered(header: Mapping[str, Any]) -> dict[str, str]:
     """Return the functions that a runner's greeting lists, with the codes of their signatures.
 
-    Names longer than LONGEST_SIGNATURE are left out. Raises RunnerDied if the greeting is malformed.
+    Names and codes longer than LONGEST_SIGNATURE are left out. Raises RunnerDied if the greeting is malformed.
     """
     functions = header.get("functions")
     if not isinstance(functions, list) or len(functions) > MOST_FUNCTIONS:

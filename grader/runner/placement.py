@@ -72,7 +72,7 @@ def spread(pid: int, cores: Sequence[int]) -> None:
 
 
 def page_faults(pid: int) -> int:
-    """Return the number of pages that a process has touched so far; 0 if the system does not report it."""
+    """Return a process's minor page faults so far (first touches of pages); 0 if the system does not report them."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         # The second field is the program's name in parentheses, which may hold any characters.
         return int(procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[7])

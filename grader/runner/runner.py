@@ -133,7 +133,7 @@ class AbiResult(ctypes.Structure):
 
 
 class CallFailed(Exception):
-    """Raised if the function threw a C++ exception, with the first line of its text."""
+    """Raised if the function threw a C++ exception, with its text, or takes another number of arguments."""
 
 
 class StudentObject:

@@ -128,7 +128,7 @@ class Session(ABC):
 
     @property
     def printed(self) -> str:
-        """Return the object's output so far, stdout and stderr: the first 64 KiB, control characters made visible."""
+        """Return the object's output so far, stdout and stderr: the first 64 KiB, harmful characters replaced."""
         return ""
 
     @property
@@ -538,7 +538,7 @@ class PipeSession(Session):
 
 
 def cpu_clock_s(pid: int) -> float | None:
-    """Return the CPU seconds of a process from its process clock (CPUCLOCK_SCHED); None except on Linux."""
+    """Return the CPU seconds of a process from its process clock (CPUCLOCK_SCHED); None if it cannot be read."""
     if sys.platform != "linux":
         return None
     try:

@@ -58,7 +58,7 @@ class Evidence:
 
 
 class Watch:
-    """Observer of one runner: it reads /proc after each stop, before each resume, and before the runner is ended."""
+    """Observer of one runner. It reads /proc or the CPU clock after each stop, before each resume and at the end."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Watch:
         self._stopped_at = None
 
     def ending(self) -> None:
-        """Record the final evidence; call this while the runner is alive and stopped, before it is ended."""
+        """Record the final evidence; call this while the runner is alive, before it is ended."""
         self.resuming()
         known, excess = self._known_code, self._excess
         if procfs.living(self._pid) != f"/proc/{self._pid}":

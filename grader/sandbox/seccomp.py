@@ -58,7 +58,7 @@ pidfd_send_signal 424 424, pidfd_getfd 438 438, unshare 272 97, setns 308 268, s
 setpgid 109 154, mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, open_tree 428 428,
 move_mount 429 429, fsopen 430 430, fsmount 432 432, mount_setattr 442 442
 """
-#: Calls that an honest program may make but can do without: they fail with EPERM in runners and compilers.
+#: Calls that an honest program may make but can do without: they fail with EPERM (socketpair kills a native runner).
 REFUSED = """
 socketpair 53 199, bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, keyctl 250 219,
 add_key 248 217, request_key 249 218, io_uring_setup 425 425, io_uring_enter 426 426,

@@ -259,7 +259,7 @@ def _readable() -> list[str]:
 
 
 def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
-    """Return the strongest tier that works here, or tier `wanted` ("A" to "D"). Each is tested before it is returned.
+    """Return the strongest tier that works here, or tier `wanted` ("A" to "D"). A tier other than D is tested first.
 
     Raises UsageError if the wanted tier does not work here. Tier D is returned only with `trust`: the caller trusts the
     code. Without it, UsageError is raised instead.

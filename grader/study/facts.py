@@ -65,7 +65,7 @@ class Speed:
         return tuple(dict.fromkeys(level for level, _ in self.peaks))
 
     def bandwidth(self, threads: int) -> float:
-        """Return the larger of the bandwidths of triad and sum, in bytes/s. No access to memory is faster."""
+        """Return the larger of the bandwidths of triad and sum, in bytes/s."""
         return max(_of(self.triad, threads), _of(self.read, threads))
 
     def peak(self, level: str, threads: int) -> float:

@@ -1,6 +1,6 @@
 """Figures of studies as data. `draw` makes a PNG of a figure, `text` a drawing made of letters.
 
-Each series has its own colour, marker and line style, so that a figure is also readable without colours. The colours
+Series differ in colour, marker and line style, so that a figure is also readable without colours. The colours
 are those of Okabe and Ito (2008), which people with any common form of colour blindness can distinguish. Maps use
 matplotlib's "cividis_r", which is darker for larger numbers.
 """
@@ -292,7 +292,7 @@ NAME_WIDTH = 28
 
 
 def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Return the figure as text of at most `width` columns (40 or more). A plot's frame is `height` lines high."""
+    """Return the figure as text. Plots and bars have `width` columns (40 or more), a plot's frame `height` lines."""
     if isinstance(figure, HeatMap):
         body = _map_in_letters(figure)
     elif figure.x_names:

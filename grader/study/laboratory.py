@@ -9,7 +9,7 @@ Other programs make all times longer, but hardly change these ratios. Without th
 too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so only the best
 of three calls in a row is used.
 
-A variant is timed only if it is right on every case of its part. The result of each timed call is checked on random
+A variant is timed only if it is right on its part's public cases. The result of each timed call is checked on random
 rows that are chosen after the call. A wrong variant keeps its row in the table, with the reason in place of a time.
 """
 
@@ -141,7 +141,7 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """Return the reason why a variant cannot be timed, or "" if it is right on every case of the part."""
+        """Return the reason why a variant cannot be timed, or "" if it is right on every public case of the part."""
         if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)
@@ -226,7 +226,7 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
 
 
 def trouble_of(bench: Bench, part: Part) -> str:
-    """Return the reason why the bench's build cannot be timed, or "" if it is right on every case of the part."""
+    """Return the reason why the bench's build cannot be timed, or "" if it is right on the part's public cases."""
     from grader.judge.correctness import Correctness
 
     if not bench.build.ok:

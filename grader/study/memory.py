@@ -161,7 +161,7 @@ def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
 
 
 def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Return the bytes of the part's returned float32 tensor; 0 if the part writes its output into an argument."""
+    """Return the bytes of the part's returned float32 tensor; 0 if it returns no tensor."""
     if part.returns != "tensor":
         return 0
     return FLOAT_BYTES * prod(binding.output_shape(part, shape))

@@ -143,7 +143,7 @@ def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tup
 
 
 def differences_text(runs: Sequence[Run]) -> str:
-    """Return a text on wrong results, which continues a sentence that starts with the function's name; "" if none."""
+    """Return a text on wrong results, to follow the function's name; "" if none. Print a note if only bits differ."""
     wrong = [run for run in runs if run.wrong_at is not None]
     alone = [run for run in runs if run.threads == 1]
     wrong_alone = [run for run in wrong if run.threads == 1]

@@ -6,9 +6,9 @@ stand-in for torch's tensors (`native.standin`), and linked with the native runn
 reads requests from a file and writes replies to a file. If module.cpp uses more of torch than the stand-in has, it does
 not compile. `native.standin` then names the line, and the caller uses another method.
 
-The program is untrusted. It runs as a separate process in a sandbox with Landlock and a filter of system calls, with a
-minimal environment. It can read only the system's libraries, itself and the tool around it, cannot start other
-programs, and can write only to its own folder. Its output is not trusted.
+The program is untrusted. It runs as a separate process with a minimal environment, in a sandbox with Landlock and a
+filter of system calls. There it can read or start only the system's libraries, /bin/sh, itself and the tool around it,
+and write only to its own folder. Without a sandbox only the user's own file is run. Its output is not trusted.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Table:
 
 
 def shown(cell: Cell) -> str:
-    """Return a cell as text: integers in full, other numbers with four significant digits and without an exponent."""
+    """Return a cell as text: integers in full, other numbers with four significant digits or as whole numbers."""
     if cell is None:
         return ""
     if isinstance(cell, str):

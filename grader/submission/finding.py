@@ -238,7 +238,7 @@ def single(node: Node, trouble: str = "") -> Unit:
 
 
 def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> list[Unit]:
-    """Return a `Unit` for each submission under a path; [] only for an empty folder. `stack` closes an archive.
+    """Return a `Unit` for each submission under a path; [] if it holds none. `stack` closes an archive.
 
     Raises UsageError for a folder that cannot be listed or an export whose metadata cannot be read.
     """

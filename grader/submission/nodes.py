@@ -1,7 +1,7 @@
 """Nodes: one interface to files and folders, on disk or in archives. No path can lead out of the tree.
 
 A student may still be able to change a folder on a shared disk while it is graded. So every folder below the one that
-the staff named is opened with `openat`, which refuses symbolic links. A path that becomes a link meanwhile is an error.
+the staff named is opened with `openat` and O_NOFOLLOW. A path that becomes a link meanwhile is an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Builds of files with GPU kernels: a check of Python files, and the compilation of CUDA files.
 
 The kernels of a Python file are compiled by Triton when they are first called (`grader.backends.gpu.host`). The build
-only checks, in a child process, that the file is valid Python: untrusted text may crash a parser. CUDA files are
-compiled by nvcc to a library with a C ABI, without torch's headers.
+compiles nothing: a child process checks that the file is valid Python and lists the names that it uses, because
+untrusted text may crash a parser. CUDA files are compiled by nvcc to a library with a C ABI, without torch's headers.
 """
 
 from __future__ import annotations

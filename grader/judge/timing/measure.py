@@ -89,7 +89,7 @@ class TimePolicy:
     """Settings for the timing of one part.
 
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. `budget_s` limits
-    the wall time of the measured calls (see the module's text); None for no limit. If the time is not graded, at most
+    the wall time of the measured calls after the first look; None for no limit. If the time is not graded, at most
     EARLY_PASS_ROUNDS rounds are made. `early_slow` comes from `grader.backends.kinds.Kind`.
     """
 
@@ -220,8 +220,8 @@ def is_fit(self_ratios: Sequence[float]) -> bool:
 def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
     """Return the verdict on one or more recorded rounds.
 
-    Fewer than MIN_ROUNDS are judged by the rules under "Early ends". Flags: "undecided" (the interval includes the
-    allowance); "machine_unfit" (the verdict is "pass" then); "no_cpu_clock" (wall time decides, because a call had no
+    Fewer than MIN_ROUNDS are judged by the rules under "Early ends". Flags: "undecided" (the rounds prove neither
+    verdict); "machine_unfit" (the verdict is "pass" then); "no_cpu_clock" (wall time decides, because a call had no
     CPU time); "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock).
     """
     if not rounds:

@@ -46,7 +46,7 @@ WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, though right in al
 def measured(
     marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
 ) -> Timing:
-    """Measure a part's time in paired rounds. Each round has new inputs and a new pair of runners.
+    """Measure a part's time in paired rounds. Each call has new inputs; on CPU cores each round has new runners.
 
     Args:
         student: function that starts a runner of the student's code, with the keywords `threads` and `cpus`.

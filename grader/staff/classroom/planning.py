@@ -189,7 +189,7 @@ def plan(
 
 
 def _cases_text(left: Rest) -> str:
-    """Return the parts and cases to judge again as text, such as "part2 as a whole; only the cases a, b"."""
+    """Describe the parts and cases to judge again, such as "part2 as a whole; only the cases a, b"."""
     named = dict.fromkeys(name for names in left.parts.values() for name in names)
     whole = [part_id for part_id, names in left.parts.items() if not names]
     texts = [f"{', '.join(whole)} as a whole"] if whole else []

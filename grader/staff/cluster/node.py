@@ -157,8 +157,8 @@ class Node:
 
 
 def own_scratch() -> tuple[Path, int]:
-    """Make a scratch folder. Return (its path, the descriptor that locks it). Before that, remove the folders that
-    killed nodes of this user left.
+    """Make a scratch folder. Return (its path, the descriptor that locks it). First remove the folders of this user's
+    nodes that were killed.
 
     The kernel releases the locks of a dead process. A lock (`nodes`) lets only one node at a time make and remove
     folders. Otherwise a node could remove another node's new folder, which is not locked yet.

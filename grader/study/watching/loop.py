@@ -54,7 +54,7 @@ class Judged:
 
     `object_sha256` is the digest of the compiled object and of the other files, or "" without an object. `others` are
     the contents of the files beside the source. `graded` are the ids of parts whose points depend on their time.
-    `History.add` sets `number`.
+    `History.add` sets `number` and `change`.
     """
 
     at: datetime

@@ -1,4 +1,4 @@
-"""Readers of untrusted archives: a list of names and the bytes of members, without writing any file.
+"""Readers of untrusted archives: a list of names and the bytes of members, without writing a named file.
 
 Theory of operation. A reader lists an archive (`Member`: the parts of a name, the kind of entry) and yields the content
 of one member in pieces of at most 64 KiB. The caller decides where a member is written and under which name. Names in

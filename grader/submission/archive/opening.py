@@ -353,7 +353,7 @@ def _name(header: bytes) -> bytes:
 def _attributes(meta: bytes, name: bytes | None) -> tuple[bytes | None, int | None]:
     """Return (path, size) from a pax header, which has records of the form `length key=value`.
 
-    A header without a path gives `name`, one without a size gives None. Raises Unreadable for other records.
+    A header without a path gives `name`, one without a size gives None. Raises Unreadable if malformed.
     """
     size_bytes, at, count = None, 0, 0
     while at < len(meta) and meta[at] != 0:
