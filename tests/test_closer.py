@@ -28,7 +28,7 @@ from grader.judge import explanation
 from grader.judge.bench import Options, Watched
 from grader.judge.part import PartJudge
 from grader.runner.calls import Call
-from grader.source import dataflow, edited_source, edits, landmarks, scopes
+from grader.source import cpptext, dataflow, edited_source, edits, landmarks, scopes
 from labs.attention.dissect import dissect
 from labs.attention.oracle import CLUES, ORACLES
 
@@ -380,6 +380,14 @@ def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
     assert body(UPDATES).zeroes_divisor()
     above = UPDATES.replace("float total = 0, ", "").replace("    const int", "float total = 0; const int")
     assert not body(above).zeroes_divisor(), "it is set to zero in a loop further out"
+
+
+def test_a_thread_s_own_copy_of_the_output_is_found() -> None:
+    pragma = "#pragma omp parallel for firstprivate(O, S)"
+    loop = "for (int i = 0; i < N; i++) {\nS[i] = Q[i];\nO[i] = S[i];\n}\nreturn O;\n}"
+    text = f"torch::Tensor kernel(torch::Tensor Q, int N) {{\n{pragma}\n{loop}"
+    assert [line for line, _ in shown(text, "part1", ["own_copies"])] == [2]
+    assert not shown(text.replace("(O, S)", "(S)"), "part1", ["own_copies"])
 
 
 def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:
@@ -883,6 +891,38 @@ def test_exponents_get_the_opposite_difference_and_no_sum() -> None:
     words = {(each.line, repair._words(each)) for each in edits.candidates(code, ["kernel"])}
     assert {(2, "b - a in place of a - b"), (3, "at(a) + in place of at(a) -")} <= words
     assert (2, "a + in place of a -") not in words
+
+
+ONE_LINE = """torch::Tensor kernel(torch::Tensor PTensor, torch::Tensor OTensor, int B, int H, int N) {
+    int b, h;
+    float *O = OTensor.data_ptr<float>();
+    float *P = OTensor.data_ptr<float>();
+    for (int i = 0; i < B * H; i++) {
+        b = i / B, h = i % B;
+        P[i] = exp(O[i] - P[h]);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        (4, "PTensor in place of OTensor"),
+        (6, "H in place of B, 2 times in this line"),
+        (7, "P[h] - O[i] in place of O[i] - P[h]"),
+    ],
+)
+def test_an_unused_tensor_and_all_uses_in_a_line_are_among_the_edits(line: int, words: str) -> None:
+    found = edits.candidates(ONE_LINE, ["kernel"])
+    assert words in [repair._words(each) for each in found if each.line == line]
+
+
+def test_a_comma_ends_the_value_that_edits_put_in_brackets() -> None:
+    combined = edited_source.combined(ONE_LINE, "kernel", edits.candidates(ONE_LINE, ["kernel"]))
+    row = next(row for row in combined.splitlines() if "h = (" in row)
+    statement = row[row.index(" b = (") : row.index(";", row.index(" h = ("))]
+    assert [piece.split()[0] for piece in cpptext.apart(statement)] == ["b", "h"]
 
 
 def test_no_names_are_exchanged_around_a_condition() -> None:

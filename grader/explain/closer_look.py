@@ -33,8 +33,10 @@ from grader.explain.oracle import Dissected
 from grader.explain.relations import CLOSE, NOT_STORED, ZEROED
 from grader.explain.size_probe import Prober
 from grader.explain.suspect import FEWEST_PARTIAL
-from grader.source import dataflow, scopes
+from grader.source import dataflow, landmarks, scopes
 
+#: The head of a class, up to its `{`.
+_CLASS = re.compile(r"\b(?:struct|class)\s+(\w+)[^;{}()=]*\{")
 _T = TypeVar("_T")
 _U = TypeVar("_U")
 #: Remark in a message on a tile's length, which is guessed from a single input.
@@ -772,14 +774,23 @@ class Closer:
         )
 
     def _suspected(self, known: bool) -> list[str]:
-        """Return the compiler's warnings for the function; with a `known` mistake only on uninitialized variables."""
+        """Return the compiler's warnings for the function; with a `known` mistake only on uninitialized variables.
+
+        For the functions and classes that it uses, only warnings on uninitialized variables are returned, too.
+        """
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []
-        found = warnings.warned(self.source, self.judged.defines, self.body.first, self.body.last)
+        used = [(at.body.first, at.body.last) for at in dataflow.reached(self.body)[1:]]
+        code, text = "\n".join(self.body.code), self.body.all_code()
+        for one in _CLASS.finditer(code):
+            if re.search(rf"\b{one[1]}\b", text):
+                last = landmarks.closed(code, one.end(), "{}")
+                used.append((scopes.line_of(code, one.start()), scopes.line_of(code, last)))
         rows = self.body.rows
+        own = range(self.body.first, self.body.last + 1)
         return [
             f"The compiler says: {self.source.name}:{each.line}: {each.text}\n"
             f"  {rows[each.line - 1].strip()[:120]}"
-            for each in found
-            if not known or "uninitialized" in each.flag
+            for each in warnings.warned(self.source, self.judged.defines, [(own.start, own.stop - 1), *used])
+            if "uninitialized" in each.flag or (each.line in own and not known)
         ]

@@ -6,6 +6,7 @@ USUAL has the codes of `grader.explain.diagnose`, `grader.explain.oracle.Oracle.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -85,13 +86,13 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
 USUAL: dict[str, tuple[str, ...]] = {
     "remainder_tile": ("loops", "steps"),
     "partly_not_written": ("leaves", "loops", "store", "steps"),
-    "not_written": ("casts", "store", "loops"),
+    "not_written": ("own_copies", "casts", "store", "loops"),
     "wrong_layout": ("store",),
     "shifted": ("store", "loops"),
     "constant_factor": ("divide", "store"),
     "low_precision": ("casts", "skips"),
-    "not_finite": ("bare", "fresh", "divide", "skips"),
-    "unsteady": ("static", "bare", "fresh"),
+    "not_finite": ("bytes", "bare", "fresh", "divide", "skips"),
+    "unsteady": ("bytes", "static", "bare", "fresh"),
     "race": ("parallel",),
     "wrong_values": ("bytes", "skips", "loops", "store", "index"),
 }
@@ -104,6 +105,8 @@ OF_PLACES: dict[str, tuple[str, ...]] = {
 OF_SIZES = frozenset({"until", "around", "mixed", "zeroed", "restarts", "tests", "cut"})
 #: Clues that are searched only in the part's own function. In a function that it calls they mean something else.
 OWN_ONLY = frozenset({"leaves", "return", "never_begun", "text", "unlooped"})
+#: An element that a line sets.
+_INDEXED = re.compile(r"\b([A-Za-z_]\w*)\s*\[[^=;]*\]\s*[-+*/]?=(?!=)")
 
 
 def usual(code: str) -> tuple[str, ...]:
@@ -173,6 +176,12 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         stores = body.stores(_outputs(at, part, right))
         made = {place: None for store in stores for place in body.indices(store.line)}
         return "computes an index of the result", list(made)[:MOST_PLACES]
+    if kind == "own_copies":
+        stored = {
+            word for store in body.stores(_outputs(at, part, right)) for word in _INDEXED.findall(store.text)
+        }
+        clause = rf"#\s*pragma\s+omp\b.*private\s*\([^()]*\b(?:{'|'.join(stored)})\b"
+        return "each thread stores into a copy of its own, which is lost", body.find(clause) if stored else []
     if kind == "line":
         return "", body.find(what)
     if kind == "text":

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, islice, pairwise
 
-from grader.source.cpptext import Definition, blanked, definitions
+from grader.source.cpptext import Definition, apart, blanked, definitions
 from grader.source.edited_source import EXTREME, Edit, insertion, ranked_edit, wrapped
 from grader.source.expression_edits import FLOAT, factors, in_calls, in_macros, of_words, terms, values
 from grader.source.landmarks import closed
@@ -164,6 +164,9 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
     for rank, edit in found:
         begin, end, new = edit.places[0]
         if len(edit.places) == 1 and begin < end:
+            # One name may be wrong in all its uses of a line, as in `b = head / B, h = head % B`.
+            if WORD.fullmatch(code, begin, end) and new.isidentifier():
+                alike.setdefault((code[begin:end], edit.line, new), []).append((rank, edit))
             for piece in _PIECE.finditer(code, code.rfind("\n", 0, begin) + 1, code.find("\n", end)):
                 if piece.start() <= begin and end <= piece.end():
                     alike.setdefault((piece[0], begin - piece.start(), new), []).append((rank, edit))
@@ -173,8 +176,10 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
         if 1 < len(each) <= MOST_ALIKE:
             rank, first = each[0]
             places = tuple(place for _, edit in each for place in edit.places)
-            words = f"{first.new} in place of {first.old}, in lines {' and '.join(lines)}"
-            yield rank + 0.6, replace(first, places=places, words=words)
+            where = f"in lines {' and '.join(lines)}" if len(lines) > 1 else f"{len(each)} times in this line"
+            words = f"{first.new} in place of {first.old}, {where}"
+            are_sizes = all(re.fullmatch(r"[A-Z]|d", name) for name in (first.old, first.new))
+            yield rank + (-0.5 if are_sizes else 0.6), replace(first, places=places, words=words)
 
 
 def _converts(code: str, one: Definition) -> bool:
@@ -315,7 +320,8 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
                 continue
             is_sum = added[2] == "+="
             new = f"= (@ ? {'0' if is_sum else name} : {name if is_sum else '0'}) + ("
-            places = [(begins, begins + len(added[2]), new), insertion(one.end - 1, ")")]
+            # A comma ends the value, as in `b = i / H, h = i % H`.
+            places = [(begins, begins + len(added[2]), new), insertion(at + len(apart(one.text)[0]), ")")]
             other = "=" if is_sum else "+="
             yield ranked_edit(
                 code, 1.0 if is_sum else 1.3, at, f"{name} {added[2]}", f"{name} {other}", places

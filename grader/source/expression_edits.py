@@ -13,7 +13,7 @@ from grader.source.edited_source import MACRO, Edit, insertion, ranked_edit, wra
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
 
-MOST_NAMES, MOST_TERMS, MOST_ATOMS = 10, 8, 6
+MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_UNUSED = 10, 8, 6, 2
 #: Limit on the words of a function.
 MOST_WORDS = 4000
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
@@ -100,6 +100,10 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         if code[at - 1] == "[" and code[word.end()] == "]":
             # A size as an index would be out of bounds: such an access would hide the edited line's effect.
             others = [name for name in others if name in counters]
+        if kind == "tensor":
+            # A tensor that the function never uses should probably be used here.
+            unused = [name for name in others if uses[name] <= 1]
+            others = unused if len(unused) <= MOST_UNUSED else []
         # The same variable on both sides of a comparison would switch off a loop or a condition.
         clause = f"{_PART.split(before)[-1]} {_PART.split(after)[0]}"
         compared = set(WORD.findall(clause)) if re.search(r"[<>]|[=!]=", clause) else set[str]()
@@ -130,7 +134,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         for k, new in enumerate(others):
             is_weak = old in lengths and kind.endswith("int")
             # A write to an array that nothing reads has the effect of no write.
-            is_weak |= not is_whole(kind) and uses[new] <= 1
+            is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
             place = (*word.span(), new)
             yield rank + 0.1 * k, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
 
@@ -236,7 +240,8 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
             yield ranked_edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
     # The opposite difference: `exp(old - new)` in place of `exp(new - old)`.
-    for call in re.compile(rf"{_EXP.pattern}\s*([\w.]+)\s*-\s*([\w.]+)(?=\s*\))").finditer(code, begin, end):
+    value = r"\s*([\w.]+(?:\[[^][]*\])?)\s*"
+    for call in re.compile(rf"{_EXP.pattern}{value}-{value}(?=\))").finditer(code, begin, end):
         places = wrapped((call.start(1), call.end()), "(@ ? -1.0f : 1.0f) * (")
         old, new = f"{call[1]} - {call[2]}", f"{call[2]} - {call[1]}"
         yield ranked_edit(code, 1.2, call.start(1), old, new, places)

@@ -15,7 +15,7 @@ MOST_USES = 256
 MOST_BRACKETS = 2000
 _DECLARED = re.compile(
     r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)"
-    r"|(std::vector\s*<\s*float\s*>)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
+    r"|(std::vector\s*<\s*float\s*>|(?:torch|at)::Tensor\b)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
 )
 _NEXT = re.compile(
     r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;({])"
@@ -73,7 +73,8 @@ def declared_names(code: str) -> Iterator[Name]:
     for one in _DECLARED.finditer(code):
         if row_before(code, one.start()).lstrip().startswith("#"):
             continue
-        kind = one[2] or ("vector" if one[5] else "pointer" if one[4] else "float")
+        of_values = "tensor" if "Tensor" in (one[5] or "") else "vector"
+        kind = one[2] or (of_values if one[5] else "pointer" if one[4] else "float")
         kind = f"{kind} array" if code[one.end()] == "[" else kind
         kind = f"const {kind}" if one[1] and "const" in code[one.start() : one.end(1)] else kind
         end = scope_end(code, one.end(), ends)
@@ -153,9 +154,12 @@ def in_scope(known: Sequence[Name], at: int) -> dict[str, str]:
     return {each.name: each.kind for each in known if each.begin <= at < each.end}
 
 
+_NOT_WHOLE = ("float", "double", "pointer", "vector", "tensor", "array", "object")
+
+
 def is_whole(kind: str) -> bool:
     """Return True for the kind of a single integer."""
-    return bool(kind) and not kind.endswith(("float", "double", "pointer", "vector", "array", "object"))
+    return bool(kind) and not kind.endswith(_NOT_WHOLE)
 
 
 def line_of(code: str, at: int) -> int:

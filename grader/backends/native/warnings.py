@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,13 +45,15 @@ class Warned:
     flag: str
 
 
-def warned(source: Path, defines: Mapping[str, str], first: int, last: int) -> tuple[Warned, ...]:
-    """Return the compiler's warnings for lines `first` to `last` of a file that compiles; () if the compiler fails."""
+def warned(
+    source: Path, defines: Mapping[str, str], spans: Collection[tuple[int, int]]
+) -> tuple[Warned, ...]:
+    """Return the compiler's warnings for the lines of `spans`, (first, last), of a file; () if the compiler fails."""
     try:
         found = _all(source.read_bytes(), define_flags(defines))
     except (KitError, OSError):
         return ()
-    return tuple(each for each in found if first <= each.line <= last)[:MOST_SHOWN]
+    return tuple(each for each in found if any(a <= each.line <= b for a, b in spans))[:MOST_SHOWN]
 
 
 @functools.lru_cache(maxsize=4)
