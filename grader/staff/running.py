@@ -193,8 +193,8 @@ def executor_for(
     scratch: Path,
     command: Sequence[str],
 ) -> LocalExecutor | ClusterExecutor:
-    """Return an executor for this machine, or for the cluster of --cluster. No worker is started yet. Raises UsageError
-    if the cluster cannot be reached."""
+    """Return an executor for this machine, or for the cluster of --cluster. Raises UsageError if the cluster cannot be
+    reached."""
     if wanted.cluster is not None:
         from grader.staff.cluster import proof
         from grader.staff.cluster.executor import ClusterExecutor

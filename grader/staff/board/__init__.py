@@ -1,6 +1,6 @@
 """Leaderboard: `python -m grader board DIR ...` writes one page that ranks correct submissions by speed.
 
-It reads only the ledgers (`ledger.py`, the records of results) in the folders. Name the folder of the oldest run first.
+It reads the results from the ledgers (`ledger.py`) in the folders. Name the folder of the oldest run first.
 A student's history shows every result. The ranking uses the student's last result.
 """
 

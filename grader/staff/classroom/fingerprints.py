@@ -1,4 +1,4 @@
-"""Digests of everything that a verdict depends on. If a digest changes, the verdict is out of date."""
+"""Digests of a verdict's inputs: files, assignment, kit and settings. If one changes, the verdict is out of date."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NOT_DECIDING = (
     "grader.study",
     *(f"{labs.PACKAGE}.{name}.studies" for name in labs.known()),
 )
-#: Folders with C++ sources: headers compiled with a submission, and the reference.
+#: Folders with C++ sources: headers compiled with a submission, the runners, and the reference.
 COMPILED = ("grader/backends/native/shim", "grader/backends/native/inside", "module_ref_stub")
 COMPILED_SUFFIXES = {".h", ".cpp", ".map"}
 
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Digests of all inputs of a verdict. `source`: the submission's files. `assignment`: the assignment's files.
+    """Digests of a verdict's inputs. `source`: the submission's files. `assignment`: the assignment's files.
     `kit`: the kit's sources, and the versions of Python and torch. `settings`: the run's options."""
 
     source: str

@@ -90,7 +90,7 @@ class Entry:
 @dataclass(frozen=True)
 class Record:
     """One finished submission. `seconds` is the wall time by kind of phase, `verdicts` the verdict by part id.
-    `points` excludes late days and points by hand. `trouble` is the reason for a missing result. `fault` is "kit" if
+    `points` excludes late days and points by hand. `trouble` is the reason for a missing verdict. `fault` is "kit" if
     the kit or the machine failed: the submission then has no verdict, and --resume tries it again. `waits_for` lists
     the programs that the machine lacked, separated by blanks.
     """

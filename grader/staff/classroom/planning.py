@@ -107,7 +107,7 @@ class RunOptions:
     `resume`: continue the earlier run. `again`: grade finished submissions, too. `regrade`: accept other options than
     the earlier run's. `timing`: measure times. `timings_alone`: measure one time at a time. `trust`: allow a sandbox
     below tier C. `file_times`, `commit_times`: take submission times from the files or from git. None means not given:
-    `settle` then takes the earlier run's value if `resume`, else the default. `manual` may be byhand.NONE.
+    a resumed run then takes the earlier run's value, any other the default. `manual` may be byhand.NONE.
     """
 
     submissions: Path

@@ -36,8 +36,8 @@ def run(
 ) -> int:
     """Grade the submission at `path`, and print the result. Return the exit code.
 
-    `timing`: measure times. `trust`: allow a sandbox below tier C. `for_github`: print only the content of
-    feedback.txt, because students can read a workflow's log. Raises UsageError for a missing path or folder.
+    `timing`: measure times. `trust`: allow a sandbox below tier C. `for_github`: print only feedback.txt and
+    GitHub's annotations, because students can read a workflow's log. Raises UsageError for a missing path or folder.
     """
     assignment = load(config, seed)
     if json_file and not json_file.absolute().parent.is_dir():

@@ -165,7 +165,7 @@ def prove(run: str, start: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic: str) -> dict[str, Any]:
-    """Let the node judge a job, and report its phases under dask's `topic`. Return the node's last message on it."""
+    """Let the node judge a job; report its phases under dask's `topic`. Return its last message, or {"lost": why}."""
     from distributed import get_worker
 
     worker, job = get_worker(), request["job"]

@@ -91,7 +91,7 @@ _LARGEST_FOUND_BYTES = 4 << 20
 def main(container: Container, where: Path | Sequence[str], limit_s: float | None = None) -> int:
     """Grade the submission in a folder. `where` is its path, or the command-line arguments that name it.
 
-    Returns exit code 0 if the results have a grade. If the grader failed, prints a message to standard error and
+    Returns exit code 0 if the grader worked. If it failed, prints a message to standard error and
     returns 3. Writes the results file in both cases. Raises UsageError if the folder does not exist.
     """
     if not isinstance(where, Path):

@@ -214,7 +214,7 @@ def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
 
 
 def _last_commit(folder: Path) -> str:
-    """Return the hash of the commit to which HEAD points, or "" if it cannot be read. Links are not followed."""
+    """Return the hash of the commit to which HEAD points, or "" if it cannot be read."""
     at = _text(folder / "HEAD")
     if _OBJECT.fullmatch(at.strip()):
         return at.strip()

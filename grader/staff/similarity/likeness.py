@@ -305,7 +305,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
-    """Return the pairs to show. A group of similar submissions has its own line, so only its first pair is shown."""
+    """Return the pairs to show: only the first of a group, and none of two files in `not_written`."""
     group = {name: number for number, names in enumerate(similarity.groups) for name in names}
     found: list[Pair] = []
     seen: set[int] = set()
