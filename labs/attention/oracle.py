@@ -259,16 +259,24 @@ class Attention(Oracle):
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         """Return the whole output, float64 (B, H, N, d)."""
-        return self._for_queries(inputs, inputs["Q"])
+        return self.expected_rows(inputs, slice(None))
 
     def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Any, Expected]:
         """Return an index of some rows, the same in every batch and head, and their expected values."""
         chosen = draws.permutation(shape["N"], rows)
         return (slice(None), slice(None), chosen), self.expected_rows(inputs, chosen)
 
-    def expected_rows(self, inputs: Inputs, rows: Array) -> Expected:
+    def expected_rows(self, inputs: Inputs, rows: Array | slice) -> Expected:
         """Return the output's rows `rows` (int64 (R,), each below N) of every batch and head: float64 (B, H, R, d)."""
-        return self._for_queries(inputs, inputs["Q"][:, :, rows])
+        q, k, v = inputs["Q"][:, :, rows].astype(np.float64), inputs["K"].astype(np.float64), inputs["V"]
+        keys, d = k.shape[2:]
+        v_and_size = np.empty((*v.shape[:3], 2 * d))
+        v_and_size[..., :d] = v
+        np.abs(v, out=v_and_size[..., d:])
+        both = _weighted(q, k, v_and_size)
+        score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
+        growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
+        return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
         return fitting(seen, likely)
@@ -298,17 +306,6 @@ class Attention(Oracle):
     def flops(self, shape: Shape) -> int:
         """Return the operations of the two matrix products: no exact computation needs fewer."""
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
-
-    def _for_queries(self, inputs: Inputs, queries: Array) -> Expected:
-        q, k, v = queries.astype(np.float64), inputs["K"].astype(np.float64), inputs["V"]
-        keys, d = k.shape[2:]
-        v_and_size = np.empty((*v.shape[:3], 2 * d))
-        v_and_size[..., :d] = v
-        np.abs(v, out=v_and_size[..., d:])
-        both = _weighted(q, k, v_and_size)
-        score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
-        growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
-        return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
 
 
 #: Limits for `_holds_exponentials`: it computes the first heads only, and only heads with at most this many scores.
