@@ -671,7 +671,7 @@ def test_a_loop_that_cannot_end_explains_a_crash() -> None:
     text = "void kernel(float *y, int n) {\nfor (int i = 0, j = 0; i < n; j++) y[j] = 0;\n}"
     judged = SimpleNamespace(broken=(None, SimpleNamespace(status="crash", signal_name="SIGSEGV")))
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"), judged=judged)
-    closer._stuck = functools.partial(Closer._stuck, closer)
+    closer._row, closer._stuck = (functools.partial(each, closer) for each in (Closer._row, Closer._stuck))
     crash = Diagnosis("crash", "It crashed with SIGSEGV: is an index wrong?")
     message = Closer._placed(closer, crash).message
     assert message.startswith("It crashed with SIGSEGV: This loop cannot end:\n  mine.cpp:2: ")

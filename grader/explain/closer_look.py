@@ -218,17 +218,21 @@ class Closer:
             return diagnosis
         often = lines.most_common(MOST_STOPPED)
         where = ", ".join(f"{name}:{line}" for line, _ in often)
-        shown = [f"  {name}:{each.line}: {each.text}" for each in self.body.enclosing(often[0][0])]
+        shown = [self._row(each) for each in self.body.enclosing(often[0][0])]
         words = f"The call was stopped in {where} ({hang_samples.TIMES} samples). The loops around this line:"
         return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _stuck(self) -> list[str]:
         """Return the loops whose text shows that they cannot end."""
-        found, name = self.body.stuck_loops() if self.body is not None else [], self.source.name
+        found = self.body.stuck_loops() if self.body is not None else []
         return [
-            f"  {name}:{place.line}: {place.text}   (it tests {tested}, but changes {changed or 'no variable'})"
+            self._row(place, f"it tests {tested}, but changes {changed or 'no variable'}")
             for place, tested, changed in found[:MOST_STOPPED]
         ]
+
+    def _row(self, place: landmarks.Place, note: str = "") -> str:
+        """Return a line of the student's file for a message."""
+        return f"  {self.source.name}:{place.line}: {place.text}" + (f"   ({note})" if note else "")
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
         """Explain a crash that happens only after earlier calls. Show static variables, which keep values."""
@@ -240,9 +244,7 @@ class Closer:
             )
         words = "Alone this call is right, after earlier calls it fails: does a static or global variable keep a value?"
         return (
-            "\n".join([words, clues.in_words(shown, self.body, self.source.name)])
-            if self.body and shown
-            else words
+            f"{words}\n{clues.in_words(shown, self.body, self.source.name)}" if self.body and shown else words
         )
 
     # ---- a wrong output
@@ -317,9 +319,9 @@ class Closer:
         # After a race the wrong elements are random: leave them out, unless they are the share of one thread.
         seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
         body = self.kernel.body
+        waits_not = body.find(r"#\s*pragma\s+omp\b.*\bnowait\b") if body is not None else ()
         early = [
-            f"  {self.source.name}:{place.line}: {place.text}   (nowait: threads go on before the others have finished)"
-            for place in (body.find(r"#\s*pragma\s+omp\b.*\bnowait\b") if body is not None else ())
+            self._row(each, "nowait: threads go on before the others have finished") for each in waits_not
         ]
         rows, regions = self._with_indices(races), _sentence(self._shared_out, [])
         if NUMBERED_EARLY in "\n".join(regions):
@@ -332,7 +334,7 @@ class Closer:
 
     def _shared_out(self) -> list[str]:
         """Return the lines of the parallel region, of numbers that its threads share, and of early thread numbers."""
-        body, name = self.body, self.source.name
+        body = self.body
         regions = body.find(r"#\s*pragma\s+omp\s+parallel\b") if body is not None else []
         if body is None or len(regions) != 1:
             return []
@@ -348,9 +350,7 @@ class Closer:
             if place.line < regions[0].line
         }
         notes[regions[0].line] = "the parallel region"
-        return [
-            f"  {name}:{line}: {body.place(line).text}   ({note})" for line, note in sorted(notes.items())
-        ]
+        return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
 
     def _shared(self, found: _Findings) -> str:
         """Return a sentence with facts common to all inputs if the cause is unknown or depends on sizes, else ""."""
@@ -613,13 +613,8 @@ class Closer:
     def _returned(self, places: str) -> list[str]:
         """Return the lines that make a tensor (from_blob) of memory that is freed when the function returns."""
         found = self.body.find(r"\bfrom_blob\b") if self.body is not None and "freed" in places else []
-        name = self.source.name
-        return [
-            f"  {name}:{place.line}: {place.text}   (from_blob copies nothing: the array is freed "
-            "when the function returns; add .clone())"
-            for place in found
-            if ".clone" not in place.text
-        ]
+        note = "from_blob copies nothing: the array is freed when the function returns; add .clone()"
+        return [self._row(place, note) for place in found if ".clone" not in place.text]
 
     def _with_indices(self, places: str) -> list[str]:
         """Return `places` and, below, the source lines that compute the indices of the first places."""
@@ -628,7 +623,7 @@ class Closer:
         if body is None:
             return [places]
         lengths = [
-            f"  {self.source.name}:{place.line}: {place.text}   (the length of {array})"
+            self._row(place, f"the length of {array}")
             for line in named[:2]
             for array in dict.fromkeys(re.findall(r"\b(\w+)\s*\[", body.code[line - 1]))
             for place in body.find(rf"\b(?:float|double|int)\b[^;()=]*\b{array}\s*\[")[:1]
@@ -642,8 +637,7 @@ class Closer:
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
         lines = [
-            f"  {self.source.name}:{place.line}: {place.text}"
-            + (f"   ({rest[3]} in place of {rest[1]}?)" if rest and rest[1] != rest[3] else "")
+            self._row(place, f"{rest[3]} in place of {rest[1]}?" if rest and rest[1] != rest[3] else "")
             for place in made
             for rest in [REMAINDER.search(place.text)]
         ]

@@ -50,6 +50,8 @@ _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--))")
 #: A variable that is initialised in braces, such as a view over memory: `Matrix S{QK_t.data(), N}`.
 _BRACED = re.compile(r"\b(\w+)\s*\{\s*([^{};]{0,200})\}")
+#: The text before a name in a declaration: a type or a comma, then a blank, * or &.
+_DECLARES = re.compile(r"[\w>,](?:\s*[*&]\s*|\s+)$")
 _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 #: `sum += expression`: the sum's name, its index if it is an element (`S(i, j)`, `S[i]`), and the expression.
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
@@ -167,12 +169,9 @@ class Body:
 
     def zeroed_in(self, size: str) -> list[Place]:
         """Return the lines that set elements to zero, directly or by a call, in a loop to `size` with steps above 1."""
-        stepped, ends = (
-            {place.line for place in self.steps()},
-            {n for n, _, end in self._ends() if end == size},
-        )
+        stepped = {place.line for place in self.steps()} & {n for n, _, end in self._ends() if end == size}
         lines = {place.line: place for place in (*self.find(_ZEROED.pattern), *self.calls(_ZEROED.pattern))}
-        return [lines[n] for n in sorted(lines) if stepped & ends & {loop.line for loop in self.enclosing(n)}]
+        return [lines[n] for n in sorted(lines) if stepped & {loop.line for loop in self.enclosing(n)}]
 
     def restarts(self, size: str) -> list[Place]:
         """Return the lines that set a sum to 0 when the counter of a loop to `size` is 0."""
@@ -299,9 +298,9 @@ class Body:
 
         for n in self.lines():
             added = _ADDED.search(self._without_controls(n))
-            if added is not None and added[1] in names:
-                names -= {added[1]}
-                name, own = added[1], loops(n)[:-1]
+            if added is not None and (name := added[1]) in names:
+                names -= {name}
+                own = loops(n)[:-1]
                 begins = self.find(
                     rf"\b{name}\b\s*(?:\[[^\]]*\]\s*)?=\s*0[.0f]*\s*[;,]|\bvector\b.*>\s*{name}\b"
                     rf"|\b(?:fill\w*|memset)\s*\([^;]*\b{name}\b"
@@ -838,7 +837,7 @@ class Body:
             for assigned in (*_ASSIGNED.finditer(row), *_BRACED.finditer(row)):
                 taken = _TAKEN_OVER.match(assigned[2].strip())
                 is_element = taken is not None and taken.start(1) == 0 and taken[2] is not None
-                if taken is not None and not is_element and _is_declared(row[: assigned.start()]):
+                if taken is not None and not is_element and _DECLARES.search(row[: assigned.start()]):
                     found.append((n, assigned[1], taken[1]))
         return found
 
@@ -906,16 +905,6 @@ def _added_names(text: str) -> set[str]:
 
 def _squeezed(text: str) -> str:
     return re.sub(r"\s+", "", text)
-
-
-def _is_declared(before: str) -> bool:
-    """Return True if the text before a name ends as in a declaration: a type or a comma, then a blank, * or &."""
-    text = before.rstrip()
-    if text.endswith(("*", "&")):
-        text = text[:-1].rstrip()
-    elif len(text) == len(before):
-        return False
-    return re.match(r"[\w>,]", text[-1:]) is not None
 
 
 def function(source: str, name: str) -> Body | None:
