@@ -46,7 +46,7 @@ def _accepted(argument: str, part: Part) -> str:
 
 
 def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
-    """Return a diagnosis if the part's function is not exported or has other argument types; else None."""
+    """Return a diagnosis if the part's function is not exported or has another signature; else None."""
     expected = prototype(part)
     signature = functions.get(part.function)
     if signature is None:

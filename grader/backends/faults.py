@@ -17,8 +17,8 @@ from grader.runner.calls import Call
 class Faulty(Exception):
     """Raised to decide a part's verdict at once, mostly after a failed call of the student's function.
 
-    `case` is the result of a call that returned a wrong output. If the verdict is `unjudged`, `waits_for` names the
-    missing tool or device.
+    `case` is the result of a call that returned a wrong output. If the verdict is `unjudged`, `waits_for` names
+    what is missing.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Caches:
             _own(Path(folder), 0o555)
 
     def merge(self, into: str, other: str) -> None:
-        """Copy the content of the sealed folder `other` to the folder `into`, and remove `other`."""
+        """Copy the files that the folder `into` lacks from the sealed folder `other`, and remove `other`."""
         _copy(self._root / other, self._root / into, self.path(other), self.path(into))
         self.drop(other)
 

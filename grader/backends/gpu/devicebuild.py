@@ -246,7 +246,7 @@ def _fault_of_nvcc(command: list[str], place: Path, wanted: BuildOptions) -> str
 
 
 def errors_of(output: bytes, name: str) -> str:
-    """Return the first errors in the output of nvcc, with the student's file name."""
+    """Return the first errors in nvcc's output with the student's file name; without errors, the last lines."""
     lines = harmless(output.decode(errors="replace")).splitlines()
     errors = [line for line in lines if re.search(r"\berror\b|undefined reference|fatal", line)]
     kept = [re.sub(r"^kernels\.cu\((\d+)\):", rf"{name}:\1:", line) for line in errors[:MOST_ERRORS]]

@@ -228,7 +228,7 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
 
     Args:
         layout: 0: contiguous. 1: the two axes before the last are swapped in memory; of a matrix both axes; of a vector
-            every second element is used. 2: gaps before and after each row. Gaps hold NaN.
+            every second element is used. 2: gaps before and after each row. Gaps hold NaN (integers: 0).
         place: the tensor's index in the call. It changes the strides, so that a kernel that uses another tensor's
             strides gives wrong results.
     """

@@ -7,8 +7,8 @@
 3. Torch's profiler shows the kernels that a call launches on a GPU.
 4. The source shows the functions that the code names (`gpu.readpython`).
 
-The signs are taken from all right calls, public and hidden. Signs 2 and 3 are reported by the runner. Flags are for
-people and do not change points.
+The signs 1 to 3 are taken from all right calls, public and hidden. The student's runner reports sign 3, the traces and
+the names of operators. Flags are for people and do not change points.
 """
 
 from __future__ import annotations

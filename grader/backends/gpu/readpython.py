@@ -7,7 +7,7 @@ no kernel needs: ctypes, torch's internals, other objects' frames, other threads
 that a compiled kernel could not do (`Reader.read_kernel`). MOST limits the lines of an entry.
 
 An entry reaches its own definition, the module-level definitions that it names, the definitions that these name, and
-so on; and all module-level statements except those below `if __name__ == "__main__"`. If an entry has no definition, an
+so on; and all other module-level statements but those below `if __name__ == "__main__"`. Without a definition, an
 autograd.Function takes its place: CLASS is its name, or the language of its forward pass (triton, pytorch, any), and
 REACHED is forward or both. Names are followed through imports, assignments and getattr.
 
@@ -394,7 +394,7 @@ class Reader:
         return self.known[key][0]
 
     def is_module(self, name: str, around: list[Names]) -> bool:
-        """Return False if a scope sets the name to a value other than an import or a module; else True."""
+        """Return True unless the name is rebound, or a scope sets it to a value other than an import or a module."""
         scopes = [scope for scope in (self.scope, *around) if name in scope]
         return name not in self.rebound and all(
             isinstance(each, ast.alias)

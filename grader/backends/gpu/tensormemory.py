@@ -6,8 +6,8 @@ far from all other addresses, artificial and real. So an access beyond the stora
 an access, artificial addresses are converted to real ones.
 
     a store outside         raises IndexError, and nothing is written
-    a load outside          gives NaN, or the largest number of an integer type: results that depend on the load are
-                            always wrong, all others are as on a GPU
+    a load outside          gives NaN, or the largest signed integer of its size: results that depend on the load are
+                            wrong, all others are as on a GPU
 
 A kernel may also take addresses from a tensor of pointers. Such addresses are real, and must lie in a living tensor. In
 a replay (`gpu.replay`) they are invalid, and so is a pointer that an earlier launch stored.
@@ -213,7 +213,7 @@ class Memory:
         return addresses, mask
 
     def junk(self, kind: Any) -> Any:
-        """Return a value that makes every result wrong: NaN, or the largest integer of an integer type."""
+        """Return a value that makes results wrong: NaN, the largest signed integer of this size, or True."""
         if kind.kind == "f":
             return float("nan")
         return True if kind.kind == "b" else (1 << (8 * kind.itemsize - 1)) - 1
@@ -225,7 +225,7 @@ class Memory:
         return real
 
     def outside_message(self, what: str, addresses: Any, size: int) -> str:
-        """Return the message for accesses outside of every tensor. It names the tensor nearest to the first access."""
+        """Return the message for accesses outside of every tensor. It names the tensor in whose range the first is."""
         program = ", ".join(map(str, self.builder.grid_idx))
         begun, first = f"{what} outside of every tensor, by program ({program})", int(addresses[0])
         region = self.at(first) if first >= FIRST else None

@@ -73,7 +73,7 @@ TRIAL_SETS, TRIAL_CALLS = 8, 3
 ROUND_S = 1.5
 """Approximate seconds of a round: half of them for a new student runner."""
 LONGEST_GO_S = 2.0
-"""Limit on the seconds of a student's call: forty times a reference's call. A slower kernel gets fewer sets."""
+"""Limit on the seconds of a student's call: forty times GO_S. A slower kernel gets fewer sets."""
 MOST_UNSTEADY = 8
 """The measurement ends after this many rounds in a row at an unsteady clock."""
 REFERENCE = "reference"
@@ -85,8 +85,8 @@ _known_sets: dict[tuple[Any, ...], int] = {}
 def measured(timed: TimedPart, host: DeviceHost) -> Timing:
     """Return the timing of a part from paired rounds on the GPU. Its times are seconds for one set.
 
-    Raise Faulty if the student's kernel fails, returns wrong results or changes its inputs. Raise KitError if the
-    reference does so, or if the tensors do not fit on the GPU.
+    Raise Faulty if the student's kernel fails, returns wrong results, changes its inputs or cannot be timed here. Raise
+    KitError if the reference fails in this way, or if the tensors do not fit on the GPU.
     """
 
     def compared(most_sets: int | None = None, *, shortens: bool = True) -> Timing:
@@ -130,7 +130,7 @@ class DeviceRounds:
     most_sets: int | None = None
     """Limit on the sets in a student's call; None: as many as in the reference's call."""
     shortens: bool = False
-    """If True, a student's call that takes too long raises Outlasting."""
+    """If True, a student's warm-up that takes too long raises Outlasting."""
     round: int = 0
     set_s: float = field(default=0.0, init=False)
     """Approximate seconds that the reference takes for one set."""

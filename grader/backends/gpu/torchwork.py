@@ -88,7 +88,7 @@ def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any
 
 
 def width(tensor: Any) -> int:
-    """Return a tensor's size in numbers of 32 bits, doubled for complex ones because products take more work."""
+    """Return a tensor's size in numbers of at most 32 bits, doubled for complex ones: products take more work."""
     each = max(1, tensor.element_size() // 4) * (2 if tensor.is_complex() else 1)
     return int(tensor.numel() * each)
 
@@ -165,7 +165,7 @@ def ablated(run: Any, views: list[Any]) -> None:
 def other_numbers(tensor: Any) -> Any:
     """Return a tensor with each number replaced by another one, which depends only on its value rounded to bfloat16.
 
-    Infinities, NaN, 0 and tensors of whole numbers do not change.
+    Infinities, NaN, 0 and tensors of whole or of 8-bit numbers do not change.
     """
     import torch
 

@@ -63,7 +63,7 @@ LINKAGES = {
     "static": ("-static",),
     "dynamic": ("-pie", "-static-libstdc++", "-static-libgcc"),
 }
-#: Linkage of a program with sanitizers: gcc has only shared libraries for them.
+#: Linkage of a program with sanitizers, which cannot be static.
 SANITIZED = "sanitized"
 SANITIZED_LINK = ("-fsanitize=address,undefined",)
 #: Linker flags for a stack that is not executable, even if an object requests that.
@@ -94,7 +94,7 @@ def build(source: Path, **options: Any) -> NativeBuild:
     """Compile and link `source` (and a module.ispc beside it) without torch, or find the program in the cache.
 
     `options` are fields of BuildOptions. A source that does not compile gives a build with `ok` False. Raises
-    UsageError if `source` cannot be read or a macro's name is invalid, KitError if the machine has no compiler.
+    UsageError if `source` cannot be read or a macro's name is invalid, KitError if the compiler is missing or broken.
     """
     started = time.monotonic()
     wanted = BuildOptions(**options)

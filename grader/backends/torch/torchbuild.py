@@ -92,8 +92,8 @@ def build(source: Path, **options: Any) -> TorchBuild:
     """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
 
     `options` are fields of BuildOptions. A source that does not compile gives a build with `ok` False. Raises
-    UsageError if `source` cannot be read or a macro's name is invalid. Raises KitError if the machine has no compiler,
-    no torch, or a torch without headers.
+    UsageError if `source` cannot be read or a macro's name is invalid. Raises KitError without a working compiler,
+    without torch, or with a torch without headers.
     """
     started = time.monotonic()
     wanted = BuildOptions(**options)

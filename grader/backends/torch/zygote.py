@@ -166,7 +166,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
             is_kits: True if the object is a file of the kit.
             freeze: stop the runner between calls, which is needed to judge time.
 
-        If a kernel has killed the zygote, it is started again. Raises KitError if that fails.
+        If a kernel has killed the zygote, it is started again. Raises KitError if no runner can be started.
         """
         limits = limits or Limits()
         with self._turn, self._lent(object_path) as path:

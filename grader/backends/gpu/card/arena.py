@@ -189,11 +189,11 @@ class Arena:
         return sum(tensor.room * (2 if tensor.is_output else 1) for tensor in tensors)
 
     def place(self, number: int, tensor: Tensor) -> int:
-        """Return the address of a tensor in the shared memory, in the set with this number."""
+        """Return the address of a tensor of set `number`, in the shared memory."""
         return self.address + number * self._set_bytes + self._offsets[tensor.name]
 
     def kept(self, number: int, tensor: Tensor) -> int:
-        """Return the address of the private copy of an output, in the set with this number."""
+        """Return the address of the private copy of an output of set `number`."""
         at = self._kept + number * self._kept_bytes
         for other in self.outputs:
             if other is tensor:
@@ -202,7 +202,7 @@ class Arena:
         raise KeyError(tensor.name)
 
     def seed_of(self, seed: int, number: int, tensor: Tensor) -> int:
-        """Return the seed for the numbers of one input, in the set with this number."""
+        """Return the seed from which the values of one input are drawn, in set `number`."""
         k = self.inputs.index(tensor)
         return (seed * 0x9E3779B1 + number * SEED_STEP + k * 0xC2B2AE3D) & 0xFFFFFFFF
 
@@ -294,7 +294,7 @@ class Arena:
         return {tensor.name: self.card.seen(self.kept(number, tensor), tensor) for tensor in self.outputs}
 
     def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
-        """Return for each output the number of elements, in all sets, that differ from another arena's.
+        """Return for each output the number of elements, in the sets of both arenas, that differ from another arena's.
 
         `tolerances` maps outputs to (absolute, relative) as in `Card.differing`.
         """
@@ -322,7 +322,7 @@ class Arena:
 
 
 class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
-    """Tensor on the GPU that can be used as an array, 16-bit types as float32. It copies only rows that are used.
+    """Tensor on the GPU that can be used as an array, 16-bit types as float32. Of few used rows it copies no others.
 
     A timed call checks only 16 rows of a tensor of 67 million numbers. To copy and widen the whole tensor took longer
     than the rest of a round. `read(offset, size)` returns bytes of the tensor. The tensor must not change meanwhile.

@@ -27,7 +27,7 @@ INTERPRETED = "TRITON_INTERPRET"
 
 @functools.cache
 def card() -> Card | None:
-    """Return the judge's context on the first GPU; None without a GPU, or if TRITON_INTERPRET is set."""
+    """Return the judge's context on the first GPU; None without a GPU, or if TRITON_INTERPRET is on."""
     if os.environ.get(INTERPRETED, "0") not in ("", "0"):
         return None
     from grader.backends.gpu.card.arena import Card
@@ -53,7 +53,7 @@ def is_here() -> bool:
     return card() is not None
 
 
-#: Entry in `waits_for` if the GPU's clock changed within every round, so that no round can be used.
+#: Entry in `waits_for` if the GPU's clock changed within too many rounds in a row.
 STEADY_CLOCK = "steady-clock"
 STEADY = 0.03
 """If the clocks of two calls of a kernel differ by more than this share, their times cannot be compared."""
