@@ -1,6 +1,6 @@
 // Messages over the judge's two pipes, as in grader/runner/runner.py: header length (u32) and payload length (u64),
-// both little-endian, then a JSON header and the payload. The judge may instead put a request's payload into memory
-// that is shared with the runner. Then the reply's payload goes there, too (grader/runner/frames.py).
+// both little-endian, then a header (messages.h) and the payload. The judge may instead put a request's payload into
+// memory that is shared with the runner. Then the reply's payload goes there, too (grader/runner/frames.py).
 #ifndef GPT149_INSIDE_PIPES_H
 #define GPT149_INSIDE_PIPES_H
 
