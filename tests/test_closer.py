@@ -21,7 +21,7 @@ from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
-from grader.explain.closer_look import Closer, _Findings
+from grader.explain.closer_look import WHOLE_LOOP, Closer, _Findings
 from grader.explain.common_facts import Seen
 from grader.explain.suspect import Suspect
 from grader.judge import explanation
@@ -645,15 +645,24 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
     stack = "    #0 0x1 in twoDimRead(int) /x/module.cpp:{0}\n    #1 0x2 in kernel() /x/module.cpp:3\n\n"
     asan = "==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1\nREAD of size 4\n"
     output = asan + stack.format(1)
-    for subscript, line in ((12, 1), (-3, 2), (13, 1)):
+    for subscript, line in ((12, 1), (-3, 2), (13, 1), ((1 << 32) - 103, 3)):
         output += f"gpt149: subscript {subscript} of a container of 10 elements\n{stack.format(line)}"
-    first, second = sanitize.reports(output, source)
+    first, second, wrapped = sanitize.reports(output, source)
+    assert "but the last is 9 (this is -103 in an unsigned variable)." in wrapped.message
     assert "index 12, but the last is 9" in first.message and first.place == (1, 3)
     assert "index -3, below 0" in second.message and second.frames[-1].text == "three"
     # Another thread reports an overflow of a number that the write has changed.
     late = "module.cpp:2:5: runtime error: signed integer overflow: 9 * 1065353216 cannot be represented\n"
     (only,) = sanitize.reports(asan.replace("READ", "WRITE") + late + stack.format(1), source)
     assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3)
+
+
+@pytest.mark.parametrize("clause, note", [("", WHOLE_LOOP), (" for", "the parallel region")])
+def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
+    text = f"void kernel(float *y, int n) {{\n#pragma omp parallel{clause}\nfor (int i = 0; i < n; i++) y[i] = 0;\n}}"
+    closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
+    closer._row = functools.partial(Closer._row, closer)
+    assert Closer._shared_out(closer) == [f"  mine.cpp:2: #pragma omp parallel{clause}   ({note})"]
 
 
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:

@@ -35,6 +35,11 @@ from grader.explain.size_probe import Prober
 from grader.explain.suspect import FEWEST_PARTIAL
 from grader.source import dataflow, landmarks, scopes
 
+WHOLE_LOOP = "each thread runs the whole loop below: is `for` missing here?"
+#: A parallel region without a clause that shares its loop out.
+_EACH_THREAD = re.compile(
+    r"\s*#\s*pragma\s+omp\s+parallel\b(?![^\n]*\b(?:for|sections|taskloop)\b)[^\n]*\n\s*for\s*\("
+)
 #: The head of a class, up to its `{`.
 _CLASS = re.compile(r"\b(?:struct|class)\s+(\w+)[^;{}()=]*\{")
 _T = TypeVar("_T")
@@ -326,6 +331,8 @@ class Closer:
         rows, regions = self._with_indices(races), _sentence(self._shared_out, [])
         if NUMBERED_EARLY in "\n".join(regions):
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
+        elif early or WHOLE_LOOP in "\n".join(regions):
+            rows[0] = OWN_PART.sub("", rows[0]).rstrip()
         elif "omp_get_thread_num" in "\n".join(rows[1:]):
             overlap = "The parts of the threads overlap: look at the beginning and the length."
             rows[0] = OWN_PART.sub(overlap, rows[0])
@@ -349,7 +356,8 @@ class Closer:
             for place in body.find(r"\bomp_get_thread_num\s*\(")
             if place.line < regions[0].line
         }
-        notes[regions[0].line] = "the parallel region"
+        is_whole = _EACH_THREAD.match(code[len("\n".join(body.code[: regions[0].line - 1])) :]) is not None
+        notes[regions[0].line] = WHOLE_LOOP if is_whole else "the parallel region"
         return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
 
     def _shared(self, found: _Findings) -> str:

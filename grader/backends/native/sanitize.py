@@ -261,6 +261,8 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
     if subscript is not None:
         index, size = int(subscript["index"]), int(subscript["size"])
         where = "below 0" if index < 0 else f"but the last is {size - 1}" if size else "but it is empty"
+        if size <= 1 << 31 <= index < 1 << 32:
+            where += f" (this is {index - (1 << 32)} in an unsigned variable)"
         message = f"an index of a std::vector is out of range: index {index}, {where}."
         return SanitizerReport("vector index", message, frames)
     if undefined is not None:

@@ -2,7 +2,7 @@
 
 Judged builds print no warnings, because style warnings would bury the errors. If a result is wrong, the file is
 compiled again with a few warnings about possible causes: variables that are read before they are set, floats that are
-cut to integers, indices beyond a local array.
+cut to integers, indices beyond a local array, comparisons that are always true.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from grader.core.errors import KitError
 from grader.core.harmless import harmless, one_line
 
 _WARNINGS = (
-    "uninitialized maybe-uninitialized float-conversion empty-body div-by-zero sequence-point array-bounds"
+    "uninitialized maybe-uninitialized float-conversion empty-body div-by-zero sequence-point array-bounds "
+    "type-limits"
 )
 FLAGS = tuple(f"-W{name}" for name in _WARNINGS.split())
 #: Optimisation with which the compiler follows values through a function, as some warnings need.
