@@ -16,8 +16,7 @@ def mixed(h: Array) -> Array:
 def uniform(count: int, seed: int, low: float, span: float, dtype: str) -> Array:
     """Return the first `count` elements of the tensor that the GPU fills with this seed, as float32; count < 2**32."""
     with np.errstate(over="ignore"):
-        i = np.arange(count, dtype=np.uint32)
-        h = mixed(mixed(i ^ np.uint32(seed)) + np.uint32(seed))
+        h = mixed(mixed(np.arange(count, dtype=np.uint32) ^ np.uint32(seed)) + np.uint32(seed))
         unit = (h >> np.uint32(8)).astype(np.float32) * np.float32(1 / 16777216)
         x = np.float32(low) + np.float32(span) * unit
     return widened(encoded(x.astype(np.float32), dtype), dtype)

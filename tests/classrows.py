@@ -171,8 +171,7 @@ def absurd_rows() -> list[Row]:
     """Return a row for each absurd name; together they have every verdict and every kind of absent value."""
     rows = []
     for k, name in enumerate(ABSURD_NAMES):
-        verdict = VERDICTS[k % len(VERDICTS)]
-        parts = tuple(part(*known, verdict, ratio=0.8 + 0.2 * k) for known in PARTS)
+        parts = tuple(part(*known, VERDICTS[k % len(VERDICTS)], ratio=0.8 + 0.2 * k) for known in PARTS)
         output = "\x1b[2J\x1b]0;title\x07<script>alert(2)</script>\r\n=1+1\n" * 400
         odd = Flag("odd", "<img src=x onerror=alert(3)> " * 20, "review")
         hostile = replace(parts[2], output=output, flags=(*parts[2].flags, odd))

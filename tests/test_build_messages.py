@@ -73,9 +73,8 @@ module.cpp:7:21:   required from here
     clang = """/usr/include/c++/v1/vector:558:7: error: static assertion failed: must be constructible
 module.cpp:7:21: note: in instantiation of member function 'std::vector<int>::vector' requested here
 """
-    source = "\n" * 6 + "  std::vector<float> v(strings);\n"
     for output in (gcc, clang):
-        explained = _explained(output, source)
+        explained = _explained(output, "\n" * 6 + "  std::vector<float> v(strings);\n")
         assert explained.startswith("module.cpp:7: error: static assertion failed")
         assert "v(strings);" in explained and "noticed inside the header" in explained
     # With this machine's compiler, too, an error in a header is reported at the student's line.

@@ -88,8 +88,7 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
 
     def send(self: PipeSession, request: Any, **how: Any) -> Any:
         if self in started:
-            hidden = bool(request.output_shape) and request.output_shape[2] == 5
-            calls.append((started.index(self), hidden))
+            calls.append((started.index(self), bool(request.output_shape) and request.output_shape[2] == 5))
         return call(self, request, **how)
 
     monkeypatch.setattr(Bench, "student", start)
@@ -104,12 +103,11 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
 def test_events_and_cases_keep_their_order_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
     """The second part is wrong only on its hidden case, so it has no time."""
     events: list[Event] = []
-    result = judged(tmp_path, zygote, events, part2="if (N == 5) return V;")
+    first, second = judged(tmp_path, zygote, events, part2="if (N == 5) return V;").parts
     known = (PartStarted, HiddenStarted, PartDone)
     emitted = [f"{type(event).__name__} {event.part.id}" for event in events if isinstance(event, known)]
     assert emitted[:4] == ["PartStarted part1", "PartStarted part2", "HiddenStarted part1", "PartDone part1"]
     assert emitted[4:] == ["HiddenStarted part2", "PartDone part2"]
-    first, second = result.parts
     assert first.time is not None and second.time is None and (first.id, second.id) == ("part1", "part2")
     for part, oks in ((first, [True] * 3), (second, [True, True, False])):
         emitted = [(case.name, case.ok) for case in part.cases]

@@ -39,8 +39,7 @@ def explain(
     comparison = compare(expected, actual)
     assert not comparison.ok
     others = [output.numpy() for output in again]
-    given = (ORACLES[oracle], arrays(x), shape, expected, actual.numpy(), comparison, others)
-    return diagnose.diagnose(*given)
+    return diagnose.diagnose(ORACLES[oracle], arrays(x), shape, expected, actual.numpy(), comparison, others)
 
 
 def attend(x: Inputs, given: Tensor, keys: slice = slice(None)) -> Tensor:
@@ -323,8 +322,7 @@ def test_an_integer_off_by_one_is_shown_in_full_and_not_as_rounding() -> None:
     oracle = Counts()
     expected = oracle.expected({}, {})
     actual = (expected.value - 1).astype(np.int64)
-    comparison = compare(expected, torch.from_numpy(actual))
-    found = diagnose.diagnose(oracle, {}, {}, expected, actual, comparison)
+    found = diagnose.diagnose(oracle, {}, {}, expected, actual, compare(expected, torch.from_numpy(actual)))
     assert found.code == "wrong_values"
     assert "Expected 5093630001, got 5093630000 at" in found.message and "close" not in found.message
 

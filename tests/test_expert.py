@@ -53,8 +53,7 @@ def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
 
     with E and Var over keys by their weights.
     """
-    scores = Q @ K.transpose(-2, -1)
-    weights = torch.softmax(scores, -1)
+    weights = torch.softmax(Q @ K.transpose(-2, -1), -1)
     reach = (weights * (Q.abs() @ K.abs().transpose(-2, -1)).square()).sum(-1, keepdim=True).sqrt()
     exact, squares = weights @ V, weights @ V.square()
     spread = (squares - exact.square()).clamp(min=0).sqrt()

@@ -237,8 +237,7 @@ def test_wrong_kernels_are_rejected_by_name(made: Made, tmp_path: Path) -> None:
 @interpreted
 @pytest.mark.parametrize("made", in_files(known.RIGHT, part_of))
 def test_right_kernels_in_other_styles_pass(made: Made, tmp_path: Path) -> None:
-    cases = ("random", "ragged", "causal", "float16")
-    found = zip(made, known_kernels(tmp_path, made, cases), strict=True)
+    found = zip(made, known_kernels(tmp_path, made, ("random", "ragged", "causal", "float16")), strict=True)
     assert [(mutation.name, part.diagnosis) for mutation, part in found if part.verdict != "pass"] == []
 
 
@@ -249,9 +248,8 @@ def test_autograd_functions_are_judged(form: str, tmp_path: Path) -> None:
     # Both files need the same backward pass: copy it from the file in PyTorch to the one in Triton.
     texts = {name: (BESIDE / f"autograd_{name}.py").read_text() for name in ("triton", "pytorch")}
     texts["triton"] += texts["pytorch"][texts["pytorch"].index("\n    @staticmethod\n    def backward") :]
-    text = texts[file].replace(">= columns", f"{seen} columns")
     parts = [some_cases(ASSIGNMENT.part(one), TELLING) for one in TRITON_PARTS[4:]]
-    for part in judged(tmp_path, text, parts):
+    for part in judged(tmp_path, texts[file].replace(">= columns", f"{seen} columns"), parts):
         assert part.verdict == verdict, part.diagnosis
         assert (part.diagnosis and part.diagnosis.code) == ("mask_reversed" if verdict == "wrong" else None)
 

@@ -132,8 +132,7 @@ def test_file_times_count_only_with_the_option(acting: Class, due_date: None) ->
     ],
 )
 def test_a_bad_table_of_times_is_refused_in_one_line(rows: str, reason: str, tmp_path: Path) -> None:
-    has_header = not rows or rows.startswith("id,")
-    (tmp_path / "t.csv").write_text(rows if has_header else f"id,time\n{rows}")
+    (tmp_path / "t.csv").write_text(rows if not rows or rows.startswith("id,") else f"id,time\n{rows}")
     message = refused("", byhand.read_times, tmp_path / "t.csv", ["ada", "bob", "a_d_a", "a\nb"], None)
     assert message.startswith(f"{tmp_path / 't.csv'}:") and reason in message
     assert not re.search("[\x00-\x1f]", message)

@@ -101,8 +101,7 @@ def test_an_object_is_flagged_for_what_it_loads_and_calls(tmp_path: Path) -> Non
     named = '#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }'
     loads = {loading("cblas_sgemm"): [LOADER, ("loads_a_library", "rejected")]}
     loads[loading("mallinfo2")] = [LOADER]
-    calls = {"sched_setaffinity": "note", "nice": "review", "sched_getaffinity": ""}
-    for call, level in calls.items():
+    for call, level in {"sched_setaffinity": "note", "nice": "review", "sched_getaffinity": ""}.items():
         text = f"int {call}(void);\nint run(void) {{ return {call}(); }}"
         loads[text] = [("chooses_cores", level)] * bool(level)
     for k, (text, flags) in enumerate((loads | {named: []}).items()):

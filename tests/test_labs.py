@@ -339,8 +339,7 @@ def judged(lab: str, made: Sequence[Mutation], folder: Path, timing: bool = Fals
 @pytest.mark.parametrize("lab", KERNELS)
 def test_cheating_attempts_end_as_listed(lab: str, tmp_path: Path) -> None:
     tried = [each for each in ATTEMPTS if each.lab == lab]
-    results = judged(lab, [each.made for each in tried], tmp_path)
-    for each, result in zip(tried, results, strict=True):
+    for each, result in zip(tried, judged(lab, [each.made for each in tried], tmp_path), strict=True):
         shown = f"{each.made.name}: {result.verdict} {result.diagnosis}"
         assert result.verdict in each.ends.split("|"), shown
         assert not each.code or (result.diagnosis and result.diagnosis.code == each.code), shown

@@ -296,9 +296,8 @@ def test_ratios_are_those_of_a_round_and_the_longer_limit_binds() -> None:
 
 
 def run(out: Path, source: Path, *more: str) -> tuple[int, dict[str, dict[str, str]]]:
-    sizes = ("-M", "24", "-K", "16", "-N", "40", "--rounds", "2")
     files = ("--out", str(out), "--module", str(source), "--config", str(STAFF))
-    code = ladder.main(["matmul", *sizes, *files, *more])
+    code = ladder.main(["matmul", "-M", "24", "-K", "16", "-N", "40", "--rounds", "2", *files, *more])
     with (out / "ladder-matmul.csv").open() as file:
         return code, {row["kernel"]: row for row in csv.DictReader(file)}
 
@@ -335,8 +334,7 @@ def test_the_ladder_study_measures_a_part(tmp_path: Path, capsys: pytest.Capture
 def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     right, added, rest = MASTER_FILE.read_text().partition("o[i * N + j] += factor * b[k * N + j]")
     assert added and added not in rest
-    wrong = write(tmp_path, right + added.replace("+=", "=") + rest, "operators.cpp")
-    code, rows = run(tmp_path, wrong)
+    code, rows = run(tmp_path, write(tmp_path, right + added.replace("+=", "=") + rest, "operators.cpp"))
     assert code == 1 and not rows[YOURS]["ms"] and "wrong result" in rows[YOURS]["note"]
     assert float(rows[FAST]["ms"]) > 0 and not rows[FAST]["time / yours"]
     assert "was not measured" in capsys.readouterr().out
@@ -352,10 +350,9 @@ def test_a_handout_has_compiled_kernels(tmp_path: Path) -> None:
     assert not any(b"packedB" in file.content for file in files.values())
     leaking = {**files, "docs/x.md": contents.File((FOLDER / sources.FAST).read_bytes())}
     assert making.leaks(leaking, making.secrets(kit))
-    compiled = LAB.reference().compiled(tmp_path, {})
     kernels = sources.all_levels(FOLDER)[0]
     name = objectcache.prebuilt_name(kernels.stem, platform.system(), platform.machine())
-    assert f"labs/operators/prebuilt/{name}" in compiled
+    assert f"labs/operators/prebuilt/{name}" in LAB.reference().compiled(tmp_path, {})
     # If the folder lacks the source, the prebuilt object is linked.
     (tmp_path / PREBUILT).mkdir()
     (tmp_path / name).rename(tmp_path / PREBUILT / name)

@@ -85,9 +85,8 @@ Spawn = Callable[..., Session]
 
 @pytest.fixture(scope="module")
 def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
-    made = program(tmp_path_factory.mktemp("functions"), FUNCTIONS)
     with NativeHost() as host:
-        yield partial(host.spawn, made, threads=1)
+        yield partial(host.spawn, program(tmp_path_factory.mktemp("functions"), FUNCTIONS), threads=1)
 
 
 @pytest.fixture
@@ -108,9 +107,8 @@ def puts(monkeypatch: Patch) -> list[bool]:
 
 @freezing
 def test_memory_answers_like_pipes(spawn: Spawn, puts: list[bool], monkeypatch: Patch, freeze: bool) -> None:
-    columns = [{"input": 0}, {"column": 0}, {"value": 2}]
     tensor, rows = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[0.0], [2.0], [2.0]])
-    table = Request("element", columns, [tensor, rows], (3,), op="table")
+    table = Request("element", [{"input": 0}, {"column": 0}, {"value": 2}], [tensor, rows], (3,), op="table")
     empty = Request("twice", [{"input": 0}], [np.zeros((0, 3), np.float32)], (0, 3))
     before, after = ("in_place", "large"), ("no such function", "twice", "wild", "twice")
     requests = [asked("twice"), asked("twice"), LARGE, *map(asked, before), table, asked("throws"), empty]

@@ -83,8 +83,7 @@ def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
         texts = {"output": some_text(draw), "waits_for": "ispc" if verdict == "unjudged" else ""}
         made = PartResult(name, some_text(draw), verdict, abs(some_number(draw)), cases=found, flags=flags)
         parts.append(replace(made, diagnosis=draw.choice(diagnoses), **texts))
-    unique = {each.id: each for each in parts}
-    made = replace(result((part(*PARTS[2]),)), parts=tuple(unique.values()))
+    made = replace(result((part(*PARTS[2]),)), parts=tuple({each.id: each for each in parts}.values()))
     return made, rubric.score(assignment(), made, late_s=draw.choice([None, 1e5]))
 
 
@@ -106,10 +105,8 @@ def test_the_table_has_a_renderer_or_a_gradebook_for_each_platform() -> None:
     for name, row in rows.items():
         assert (row.gradebook is None) == (name in {*RENDERED, "github"})
         assert (name in products.PRODUCTS) == bool(row.release)
-    for name, limit_s in (
-        ("gradescope", job.CONTAINER.limit_s),
-        ("prairielearn", prairielearn_job.CONTAINER.limit_s),
-    ):
+    limits = {"gradescope": job.CONTAINER.limit_s, "prairielearn": prairielearn_job.CONTAINER.limit_s}
+    for name, limit_s in limits.items():
         assert limit_s < (rows[name].seconds or 0)
     assert rows["prairielearn"].bytes_back == MOST_BYTES["prairielearn"]
     assert rows["classroom50"].bytes_back == MOST_BYTES["classroom50"]
@@ -348,12 +345,11 @@ def test_suspicions_are_for_the_staff_and_no_flagged_part_is_on_the_leaderboard(
     assert "matmul" in json.dumps(found) and "matmul" not in seen_by_student(found)
     extra = visible(found)["Extra credit, part 3"]
     assert (extra["score"], extra["max_score"]) == (3.0, 0.0)
-    suspect = Flag("odd", "look", "review")
     right, other = part(*PARTS[2], ratio=0.8), part(*PARTS[3], ratio=0.5)
     rest = (part(*PARTS[4], "slow", ratio=2.0), part(*PARTS[5], "wrong"))
     both = shown(result((right, other, *rest)))["leaderboard"]
     assert [entry["name"].partition(":")[0] for entry in both] == ["part1", "part2"]
-    judged = result((right, replace(other, flags=(suspect,)), *rest))
+    judged = result((right, replace(other, flags=(Flag("odd", "look", "review"),)), *rest))
     assert shown(judged)["leaderboard"] == [{"name": "part1: time / reference", "value": 0.8, "order": "asc"}]
     assert not shown(replace(judged, flags=(Flag("whole", "file", "review"),))).get("leaderboard")
 

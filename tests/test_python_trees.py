@@ -121,8 +121,7 @@ class TestVerdicts:
 
 
 def reads(folder: Path, files: Mapping[str, str], *entries: str) -> devicebuild.PythonBuild:
-    main = put(folder, files) / next(iter(files))
-    made = devicebuild.python(main, entries, cache=folder / "cache")
+    made = devicebuild.python(put(folder, files) / next(iter(files)), entries, cache=folder / "cache")
     assert isinstance(made, devicebuild.PythonBuild), made.diagnostics
     return made
 

@@ -228,9 +228,8 @@ def test_the_aarch64_build_is_right(aarch64_program: Path, tmp_path: Path, shape
     header = np.array([shape[key] for key in ("B", "H", "N", "d", "Br", "Bc")], np.int32)
     source, result = tmp_path / "input", tmp_path / "output"
     source.write_bytes(b"".join(array.tobytes() for array in (header, *(inputs[name] for name in "QKV"))))
-    environment = {"OMP_NUM_THREADS": str(shape["threads"])}
     command = [shutil.which(EMULATOR), aarch64_program, source, result]
-    subprocess.run(command, check=True, env=environment, timeout=60)
+    subprocess.run(command, check=True, env={"OMP_NUM_THREADS": str(shape["threads"])}, timeout=60)
     outputs = np.frombuffer(result.read_bytes(), np.float32).reshape(5, *inputs["Q"].shape)
     expected = oracle.ORACLES["attention"].expected(inputs, shape)
     for kernel, output in zip(KERNELS, outputs[:4], strict=True):

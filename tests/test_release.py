@@ -474,9 +474,8 @@ def test_a_secret_is_found_wherever_it_is_put(kind: str, two: Release) -> None:
 
 @pytest.mark.parametrize("path", [*STAFFS, "labs/rows/kernels.py", "a.cpp", *GPU_STAFFS])
 def test_a_handout_with_a_staff_file_is_refused(path: str, two: Release) -> None:
-    refused(
-        "nothing was written", making.refuse, {path: File(b"")}, (two if path in GPU_STAFFS else MAIN).kit
-    )
+    kit = (two if path in GPU_STAFFS else MAIN).kit
+    refused("nothing was written", making.refuse, {path: File(b"")}, kit)
 
 
 def test_a_handout_has_no_staff_files_and_all_its_imports(two: Release, tmp_path: Path) -> None:
@@ -698,8 +697,7 @@ def test_both_files_are_annotated(two: Release, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(github, "publish", published)
     monkeypatch.setattr(devicebuild, "nvcc", lambda: "")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
-    gpt149 = importlib.import_module("gpt149")
     asked = ["gelu_cuda", "--config", two.kit.public, "--module", tmp_path, "--no-time", "--no-table"]
-    assert gpt149.run([*map(str, asked), "--github"]) == errors.EXIT_KIT
+    assert importlib.import_module("gpt149").run([*map(str, asked), "--github"]) == errors.EXIT_KIT
     sources = published.call_args.args[3]
     assert sources.path("kernels.cu") == "kernels.cu" and sources.texts["kernels.cu"] == CUDA

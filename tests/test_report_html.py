@@ -400,10 +400,9 @@ def test_a_wrong_part_fits_a_screen() -> None:
     diagnosis = Diagnosis("wrong", f"{message}Smallest that fails: python gpt149.py part1 -N 1")
     names = ("published ramp", "random", "ragged", "one row", "smaller than a tile", "one-hot values", "flat")
     cases = [CaseResult(name, {"N": 8}, False, 1.0, diagnosis, error_map=("9" * 8,) * 8) for name in names]
-    # The kernel prints the same text in the call of every input.
-    output = "".join(f"row {k}\n" for k in range(30)) * len(names)
     found = replace(part("part1", "naive", 10, "wrong"), cases=tuple(cases), diagnosis=diagnosis)
-    found = replace(found, output=output)
+    # The kernel prints the same text in the call of every input.
+    found = replace(found, output="".join(f"row {k}\n" for k in range(30)) * len(names))
     text = re.sub(r"\x1b\[[\d;]*m", "", shown(found, 0, is_terminal=True))
     lines = text.splitlines()
     assert len(lines) + len(["Running", "Correctness:"]) <= SCREEN_LINES, text

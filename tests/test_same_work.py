@@ -242,8 +242,7 @@ def test_an_unfused_kernel_as_part_3_is_flagged(name: str, judge: Judge) -> None
     part = replace(ASSIGNMENT.part("part3"), cases=ASSIGNMENT.part("part3").cases[:3])
     (result,) = judge(f"{top}\n{text}", (part,), replace(OPTIONS, shape={})).parts
     assert result.verdict == "pass"
-    found = {flag.code for flag in result.flags if flag.level == "review"}
-    assert found - {"one_thread"} == codes
+    assert {flag.code for flag in result.flags if flag.level == "review"} - {"one_thread"} == codes
 
 
 @pytest.mark.parametrize(

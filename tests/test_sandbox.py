@@ -254,8 +254,7 @@ class Compilers:
     def run(self, text: str, command: list[str], **seen: Any) -> tuple[int, str]:
         (self.folder / "module.cpp").write_text(text)
         seen |= {"sandbox": self.sandbox, "uid": self.uid, "cwd": self.folder, "timeout_s": 60}
-        env = {"PATH": os.environ["PATH"], "TMPDIR": str(self.folder)}
-        finished = run_limited(command, env=env, **seen)
+        finished = run_limited(command, env={"PATH": os.environ["PATH"], "TMPDIR": str(self.folder)}, **seen)
         return finished.returncode, finished.output.decode()
 
     def compiled(self, text: str, *flags: str) -> tuple[int, str]:
@@ -282,8 +281,7 @@ def test_a_compiler_may_be_a_script(room: Compilers) -> None:
         (own / "libgomp.spec").symlink_to(linked / "libgomp.spec")
         script, real = Path(folder, "g++"), f'"$(dirname {toolchain().compiler})/g++"'
         calls = {"g++": f"{folder}/inner", "inner": f"{folder}/third -B{own}/", "third": real}
-        scripts = {name: f'#!/bin/sh\nexec {call} "$@"\n' for name, call in calls.items()}
-        put(Path(folder), scripts, 0o755)
+        put(Path(folder), {name: f'#!/bin/sh\nexec {call} "$@"\n' for name, call in calls.items()}, 0o755)
         views = stages.views(replace(toolchain(), compiler=script))
         text = "#include <vector>\nint main() {}"
         for command, seen in (
@@ -422,8 +420,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert {tmp_path / ".venv", tmp_path / "elsewhere"} <= set(view.python_paths.__wrapped__())
     read = [tmp_path / name for name in ("usr", "bin", "sbin", ".venv")]
-    command = Sandbox("A", "bwrap").enclosed([], read=read, system=(), cwd="/")
-    options = list(itertools.pairwise(command))
+    options = list(itertools.pairwise(Sandbox("A", "bwrap").enclosed([], read=read, system=(), cwd="/")))
     assert ("--symlink", "usr/bin") in options
     assert ("--symlink", str(tmp_path / "usr" / "bin")) in options, "a link to a link, which is not seen"
     assert ("--ro-bind", str(tmp_path / ".venv")) in options

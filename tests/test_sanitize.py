@@ -146,9 +146,8 @@ def with_the_stand_in() -> Results:
     chosen = {"ASAN_OPTIONS": sanitize.ASAN_OPTIONS, "UBSAN_OPTIONS": sanitize.UBSAN_OPTIONS}
     options = {name: ":".join(f"{k}={v}" for k, v in each.items()) for name, each in chosen.items()}
     strict = replace(SANITIZED, flags=(*SANITIZED.flags, "-O0", "-g1", "-fsanitize=float-cast-overflow"))
-    program = build_program(EXPRESSIONS, strict)
     request = Request("expressions", [{"input": 0}], [np.zeros(1, np.float32)])
-    with ran(program, request, environment=options, memory_bytes=None) as run:
+    with ran(build_program(EXPRESSIONS, strict), request, environment=options, memory_bytes=None) as run:
         assert run.finished.returncode == 0, run.output[-3000:]
     assert "runtime error" not in run.output and "AddressSanitizer" not in run.output, run.output[-3000:]
     return lines(run.output)

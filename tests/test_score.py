@@ -137,9 +137,8 @@ def test_a_wrong_timed_call_counts_as_one_more_public_case() -> None:
     part = PUBLIC.part("part3")
     weight = sum(case.weight for case in part.cases)
     right = results(part, *names(part, hidden=False))
-    timed = CaseResult("timed call", {}, False, 1.0)
     points = 25 * 0.4 * weight / (weight + 1)
-    for cases in ((*right, timed), right):
+    for cases in ((*right, CaseResult("timed call", {}, False, 1.0)), right):
         assert points_of(part, "wrong", cases)[0] == pytest.approx(points, abs=0.006)
 
 
@@ -147,8 +146,7 @@ def test_a_pass_earns_all_points_and_a_right_kernel_never_less_than_a_wrong_one(
     for part in PUBLIC.parts:
         assert earned(part, "pass", *names(part, hidden=False)) == part.points
     for part in STAFF.parts:
-        is_timed = part.time and part.time.graded
-        slow = earned(part, "slow", time=timing(1e6)) if is_timed else part.points
+        slow = earned(part, "slow", time=timing(1e6)) if part.time and part.time.graded else part.points
         assert earned(part, "wrong", *(case.name for case in part.cases)) <= slow <= part.points
 
 

@@ -168,8 +168,7 @@ def test_simulated_traffic_equals_the_theory(kernel: str) -> None:
     rows, columns = 6, 4096
     for size_bytes in (4 << 10, 128 << 10):
         model = traffic.Model(size_bytes)
-        walk = ((kernel, rows, columns), model)
-        (found,) = helpers.simulated(traffic.SIMULATOR, [walk])
+        (found,) = helpers.simulated(traffic.SIMULATOR, [((kernel, rows, columns), model)])
         assert (found.loads, found.stores) == traffic.theory(kernel, rows, columns)
         expected = traffic.passes(kernel, columns, model)
         if expected is not None:

@@ -151,8 +151,7 @@ def test_figures_in_letters_show_points_where_they_are_and_every_number() -> Non
     assert [column for column, _ in marks] == pytest.approx([0, 28, 56], abs=3)
     assert rows[0] < rows[2] < rows[1]  # 30 above 20 above 10
     assert "other: here (4.000, 25.00)" in lines[-1]
-    bars = figure.text(BARS).splitlines()
-    lengths = [line.count(figure.BAR) for line in bars if figure.BAR in line]
+    lengths = [line.count(figure.BAR) for line in figure.text(BARS).splitlines() if figure.BAR in line]
     assert lengths[1] == pytest.approx(4 * lengths[0], abs=2)
     assert "12.50" in figure.text(MAP) and "none" in figure.text(MAP)
 

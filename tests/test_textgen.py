@@ -47,8 +47,7 @@ def test_corpus_counts_the_information_of_its_random_choices() -> None:
     dice.sample("abc", 2)
     assert dice.nats == pytest.approx(math.log(4 * 3 * 2))
     hits = sum(dice.chance(0.25) for _ in range(2000))
-    expected = math.log(24) - hits * math.log(0.25) - (2000 - hits) * math.log(0.75)
-    assert dice.nats == pytest.approx(expected)
+    assert dice.nats == pytest.approx(math.log(24) - hits * math.log(0.25) - (2000 - hits) * math.log(0.75))
     assert 400 < hits < 600
 
 
@@ -317,8 +316,7 @@ class Stage:
         with torch.inference_mode():
             for _ in range(new):
                 logits = self.plays.model(tokens, window)[:, -1, : len(self.plays.words)]
-                chosen = sampler.choose(logits, sampler.draw()).tokens
-                tokens = torch.cat((tokens, chosen[:, None]), dim=1)
+                tokens = torch.cat((tokens, sampler.choose(logits, sampler.draw()).tokens[:, None]), dim=1)
         return tokens
 
 

@@ -186,11 +186,10 @@ def test_the_selftest_refuses_a_starter(tmp_path: Path, master: str, monkeypatch
 def test_a_missed_bug_is_reported(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: Patch) -> None:
     """selftest judges two edits as bugs. The second changes no result, so the judge looks as if it missed a bug."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
-    course = replace(ASSIGNMENT, parts=parts)
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
     found = next(bug for bug in kernels.WRONG if bug.part == "part1")
     monkeypatch.setattr(kernels, "WRONG", (found, no_bug))
-    bench = selftest.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, kernels)
+    bench = selftest.TrialSetup(replace(ASSIGNMENT, parts=parts), sandbox.OPEN, zygote, tmp_path, kernels)
     made = {trial.name: trial.faults for trial in selftest.wrong_kernels(bench, master)}
     missed = "the verdict is pass, and must be wrong or crash"
     assert made == {f"part1: {found.name}": (), "part2: no bug at all": (missed,)}

@@ -295,10 +295,6 @@ def right(master: str) -> str:
     return keeping(master, "myNaiveAttention")
 
 
-def begun_with(source: str, statement: str) -> str:
-    return insert_at_start(source, "myNaiveAttention", statement)
-
-
 @pytest.mark.full
 @needs_watchfiles
 def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: Path, right: str) -> None:
@@ -308,7 +304,7 @@ def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: P
             one.wait(words)
             assert one.ended_by(signal.SIGINT) == code
         assert one.said[-1] == "0 verdicts\n"
-        source.write_text(begun_with(right, HANG))
+        source.write_text(insert_at_start(right, "myNaiveAttention", HANG))
 
 
 def test_ctrl_c_is_not_lost_while_numpy_is_imported() -> None:
@@ -334,8 +330,7 @@ except KeyboardInterrupt:
 @needs_watchfiles
 def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> None:
     source, report, page = tmp_path / "module.cpp", tmp_path / "result.json", tmp_path / "page.html"
-    options = ("-N", "16", "-H", "2", "-d", "8", "--json", str(report), "--html", str(page))
-    with session(source, *options) as one:
+    with session(source, "-N", "16", "-H", "2", "-d", "8", "--json", str(report), "--html", str(page)) as one:
         one.wait(NOT_THERE)
         text = one.save(right, "PASS 10 / 10")
         order = ("Correctness: right", "Time so far: ", "Time: ", "true peak", "PASS 10")
@@ -353,10 +348,10 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         assert "0.5 times" in " ".join(text.split()) and "Where it is wrong" in page.read_text()
         # The next save ends a kernel that hangs, and all its processes.
         since = len(one.said)
-        replace_file(source, begun_with(right, HANG))
+        replace_file(source, insert_at_start(right, "myNaiveAttention", HANG))
         one.wait("Running Part 1", since)
         one.until(lambda: bool(descendants(one.process.pid)), "no process hangs")
-        text = one.save(begun_with(right, "__builtin_trap();"), "CRASHED 0 / 10")
+        text = one.save(insert_at_start(right, "myNaiveAttention", "__builtin_trap();"), "CRASHED 0 / 10")
         assert "Saved again: this run was stopped." in text
         # The right file is judged again, because the page needs the pictures of the last verdict.
         assert "Correctness: right" in one.save(right, "PASS 10 / 10")

@@ -104,10 +104,8 @@ def appealed(acting: Class, monkeypatch: Patch) -> Iterator[list[PartResult]]:
 
     def judged(of: Assignment, source: Path, parts: Sequence[Part], *_: Any, **__: Any) -> SubmissionResult:
         found = [PartResult(part.id, part.title, "pass", part.points) for part in parts]
-        mine = "slow" in source.read_text()
-        found[-1] = turns.pop(0) if mine else replace(found[-1], time=timed(1.0))
-        about = ("module", "ab" * 32, of.id, *classrows.PLACE)
-        return SubmissionResult(*about, tuple(found), max_points=30.0)
+        found[-1] = turns.pop(0) if "slow" in source.read_text() else replace(found[-1], time=timed(1.0))
+        return SubmissionResult("module", "ab" * 32, of.id, *classrows.PLACE, tuple(found), max_points=30.0)
 
     monkeypatch.setattr(appeals, "evaluate", judged)
     monkeypatch.setattr(appeals.fingerprints, "of_kit", lambda: "1")
@@ -235,8 +233,7 @@ def test_the_page_for_a_student_hides_hidden_cases_and_an_error_is_shown_once(tm
     verdict.write(tmp_path / "page.html", classrows.assignment(), *about)
     for name in ("report.html", "page.html"):
         text = (tmp_path / name).read_text()
-        counts = text.count("was not declared"), text.count("As above")
-        assert counts == (1, len(classrows.PARTS) - 1), name
+        assert (text.count("was not declared"), text.count("As above")) == (1, len(classrows.PARTS) - 1), name
 
 
 def test_a_student_is_found_by_any_part_of_the_id_or_name() -> None:

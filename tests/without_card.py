@@ -11,7 +11,8 @@ import pytest
 from conftest import ROOT, results_alone, write
 from packaging.requirements import Requirement
 
-from grader.assignment import loading, records
+from grader.assignment import loading
+from grader.assignment.records import Assignment
 from grader.backends.gpu.card import finding
 from grader.core.results import PartResult
 
@@ -41,11 +42,7 @@ def by_interpreter(test: T) -> T:
 
 
 def judged(
-    folder: Path,
-    text: str,
-    parts: Sequence[str],
-    cases: Sequence[str] = (),
-    of: records.Assignment = ASSIGNMENT,
+    folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = (), of: Assignment = ASSIGNMENT
 ) -> dict[str, PartResult]:
     """Return the results of a file with this text, by part. `cases`: names of the cases to call (by default all)."""
     chosen = [

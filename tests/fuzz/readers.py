@@ -301,8 +301,7 @@ def compare_sources(data: bytes) -> None:
     for pair in found.pairs:
         assert 0 <= pair.likeness <= 1
     left, right = tokens(Source(text)), tokens(Source(text[len(text) // 3 :]))
-    shared = passages.regions(left, right, frozenset())
-    assert all(a.left[1] <= b.left[0] for a, b in pairwise(shared))
+    assert all(a.left[1] <= b.left[0] for a, b in pairwise(passages.regions(left, right, frozenset())))
 
 
 def read_result(path: Path) -> None:
@@ -333,9 +332,8 @@ SOURCE_WORDS = (
     b"/*", b"*/", b"//", b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#pragma omp ", b"#include ", b"{", b"}", b"::",
     b"std", b"1e+", b"for (int i = 0; i < N; i++) ", b"\x1b[31m", b"\x00", b"\xff",
 )  # fmt: skip
-TEXTS = (b";", b"a+b*c-d/e%f^", b"/*a", b'R"(/*a', b'"\\', b"1e+", b"a", b"void f() { g(1); }\n")
 SOURCE_PATTERNS: Patterns = {
-    **repeats(*TEXTS),
+    **repeats(b";", b"a+b*c-d/e%f^", b"/*a", b'R"(/*a', b'"\\', b"1e+", b"a", b"void f() { g(1); }\n"),
     **repeats(b"a ", head=b"#pragma "),
     "calls": lambda n: b"".join(b"f%d(" % k for k in range(n // 8)),
     "two loops": lambda n: b"for (;;) ; " * (n // 24) + b"if (x) " * (n // 16),
@@ -410,8 +408,7 @@ def framed(header: object, payload: bytes = b"") -> bytes:
 
 def deep(header: dict[str, object]) -> dict[str, object]:
     """Return the header. Except for "status", each value becomes a list, nested as deep as the JSON reader allows."""
-    nested = json.loads("[" * 800 + "0" + "]" * 800)
-    return {**dict.fromkeys(header, nested), "status": header["status"]}
+    return {**dict.fromkeys(header, json.loads("[" * 800 + "0" + "]" * 800)), "status": header["status"]}
 
 
 HEADERS = (GREETING, THROWN, deep(THROWN), deep(REPLY))

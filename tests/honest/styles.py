@@ -330,10 +330,9 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
 
     def fused(self) -> str:
         all_rows = "    std::vector<float> rows = formatTensor(temp);\n"
-        thread = "int thread = omp_get_thread_num();"
         outside, inside, at = {
             "index": ("", STARTERS_ROW, "ORow[{}]"),
-            "copied": (all_rows, thread, "rows[thread * N + {}]"),
+            "copied": (all_rows, "int thread = omp_get_thread_num();", "rows[thread * N + {}]"),
             "local": ("", "std::vector<float> ORow(N, 0.f);", "ORow[{}]"),
         }[self.style.row]
         weight = at.format("j")

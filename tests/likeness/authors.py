@@ -200,8 +200,7 @@ class Author:
     def part2(self) -> str:
         first = self.tiles(str(self.pick("ijk", "ijk", "ikj", "jik")), PRODUCT)
         _, softmax, _ = self.row("QK_t", "i", divided=True)
-        last = "O[i][k] = O[i][k] + QK_t[i][j] * V[j][k];"
-        second = self.tiles(str(self.pick("ikj", "ijk", "jik")), last)
+        second = self.tiles(str(self.pick("ikj", "ijk", "jik")), "O[i][k] = O[i][k] + QK_t[i][j] * V[j][k];")
         return self.heads(cleared("QK_t", "N * N") + first + self.rows(softmax) + second)
 
     def part3(self) -> str:

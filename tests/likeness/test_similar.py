@@ -132,8 +132,7 @@ def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:
     regions = found.regions(found.pairs[0])
     assert sum(region.tokens for region in regions) > 150
     for side in ("left", "right"):
-        spans = sorted(getattr(region, side) for region in regions)
-        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+        assert all(a[1] <= b[0] for a, b in pairwise(sorted(getattr(region, side) for region in regions)))
     one, other = (found.sources[name].text for name in "lr")
     texts = [(one[slice(*each.left)], other[slice(*each.right)]) for each in regions]
     assert not any("PYBIND11_MODULE" in left for left, _ in texts), "the starter's"
@@ -259,8 +258,7 @@ def test_a_large_group_is_listed_first_and_once(tmp_path: Path, master: str, sim
 
 
 def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command, monkeypatch: Patch) -> None:
-    years = {"2025": {"old": 1, "other": 2}, "2026": {"ada": 1, "bob": 3}}
-    for year, class_ in years.items():
+    for year, class_ in {"2025": {"old": 1, "other": 2}, "2026": {"ada": 1, "bob": 3}}.items():
         for name, seed in class_.items():
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
     printed = similar("2026", "--old", "2025")
@@ -303,8 +301,7 @@ def test_malformed_results_are_ignored(tmp_path: Path, master: str) -> None:
         put(tmp_path / name, {"result.json": text.encode(), "module.cpp": source})
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / "result.json")
-    outputs = agreement.read(tmp_path)
-    assert {name for name, found in outputs.items() if found} == {"ann", "bob"}
+    assert {name for name, found in agreement.read(tmp_path).items() if found} == {"ann", "bob"}
     assert agreement.not_written(tmp_path) == frozenset()
     assert likeness.main([str(tmp_path)]) == 0
 

@@ -37,11 +37,9 @@ from labs.attention import cases, kernels, oracle
 
 PART = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
-CACHEGRIND = ("--cache", "1K", "--cachegrind")
 Captured = pytest.CaptureFixture[str]
 RIGHT = [name for name in published.SOURCES if name != "race"]
 written = partial(write, name="mine.cpp")
-needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 
 
 def study(name: str, folder: Path, text: str, *arguments: str) -> int:
@@ -173,12 +171,12 @@ def test_a_line_that_needs_more_of_torch_is_named(line: str, tmp_path: Path) -> 
     refused(f"^{why}", build_program, written(tmp_path, text), PLAIN, of=Unsuitable)
 
 
-@needs_valgrind
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_cachegrind_names_the_call_that_it_cannot_run(tmp_path: Path) -> None:
     text = published.Written(body="    return QTensor.matmul(KTensor);").text
     place = f"mine.cpp:{line_of(text, 'matmul')} calls Tensor::matmul"
     why = re.escape(f"--cachegrind cannot run {tmp_path / 'mine.cpp'}: {place}")
-    refused(why, study, "cache", tmp_path, text, "-N", "8", "-d", "4", *CACHEGRIND)
+    refused(why, study, "cache", tmp_path, text, "-N", "8", "-d", "4", "--cache", "1K", "--cachegrind")
 
 
 #: Number of rows. A call then computes some milliseconds: about one for each of the eight threads.
@@ -215,8 +213,7 @@ def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> i
 
 @needs_delays
 def test_a_race_shows_on_one_core(master: str, start: Start, tmp_path: Path) -> None:
-    racy = keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")
-    with start(tmp_path, racy) as session:
+    with start(tmp_path, keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")) as session:
         # On the machine where this was written, nearly every call with delays is wrong, and hardly any without.
         assert right_answers(session, "part3", CALLS) < 3 * CALLS / 4
 

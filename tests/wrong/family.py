@@ -61,8 +61,7 @@ def judge(group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: b
     course = loading.load(places.PUBLIC_CONFIG)
     options = Options(shape=SHAPE, timing=False, profile=profile)
     result = evaluate(course, write(group, folder), parts_of(course, group), options, zygote=zygote)
-    parts = [replace(part, flags=result.flags) for part in result.parts]
-    return list(zip(group, parts, strict=True))
+    return list(zip(group, [replace(part, flags=result.flags) for part in result.parts], strict=True))
 
 
 @dataclass(frozen=True)
