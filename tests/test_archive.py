@@ -42,8 +42,7 @@ def read(content: bytes, scratch: Path, limits: ArchiveLimits = LIMITS) -> dict[
 
 
 def troubles(content: bytes, scratch: Path) -> list[str]:
-    archive = open_archive(io.BytesIO(content), LIMITS, scratch)
-    return [member.trouble for member in archive.members if member.trouble]
+    return [one.trouble for one in open_archive(io.BytesIO(content), LIMITS, scratch).members if one.trouble]
 
 
 class _Pipe(io.BytesIO):

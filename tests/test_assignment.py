@@ -80,8 +80,7 @@ def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint(tmp_path: Path) 
     staff, again, other = load(STAFF), load(STAFF), load(STAFF, seed=5)
     assert staff == again and other.seed == 5
     seeds = [case.seed for case in staff.part("part1").cases if case.hidden]
-    others = [case.seed for case in other.part("part1").cases if case.hidden]
-    assert len(set(seeds + others)) == 2 * len(seeds)
+    assert len({*seeds, *(case.seed for case in other.part("part1").cases if case.hidden)}) == 2 * len(seeds)
     assert len({load(CONFIG).fingerprint, staff.fingerprint, other.fingerprint}) == 3
     # The fingerprint depends on every file that an assignment was read from.
     base, top = tmp_path / "base.yaml", tmp_path / "staff" / "top.yaml"

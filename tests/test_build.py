@@ -389,8 +389,7 @@ print(made.ok, made.cached, made.object_path, flush=True)
 def compiling(source: Path, cache: Path) -> subprocess.Popen[str]:
     """Start a process that builds the source. It waits for a line of input before it starts the compiler."""
     arguments = [sys.executable, "-c", BUILD, str(source), str(cache)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen(arguments, cwd=ROOT, text=True, **pipes)
+    process = subprocess.Popen(arguments, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == "compiling\n"
     return process
 

@@ -246,16 +246,14 @@ def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: MadeUp) -> None:
     found = with_gpu(host, "NVIDIA X, 470.1, Prohibited, Disabled, 80000, 60000\n", "4711\n")
     assert [finding.level for finding in found] == ["ok", "warn", "fail", "warn", "warn", "warn"]
     assert "4711" in found[-1].what and all(finding.remedy for finding in found[1:])
-    lacking = with_gpu(made_up(which=programs("nvcc")))
-    assert [finding.what for finding in lacking[1:]] == ["nvcc is not on the PATH"]
+    assert [one.what for one in with_gpu(made_up(which=programs("nvcc")))[1:]] == ["nvcc is not on the PATH"]
     broken = list(tools.gpu_findings(replace(host, run=lambda command: Ran(9, "no devices were found"))))
     assert [finding.level for finding in broken] == ["warn"] and "no devices" in broken[0].what
 
 
 def test_a_student_sees_the_missing_tools(made_up: MadeUp) -> None:
     def findings(languages: tuple[str, ...], *missing: str, has_triton: bool = True) -> list[tuple[str, str]]:
-        facts = {"which": programs(*missing), "has_module": lambda name: has_triton}
-        host = made_up(run=lambda _: Ran(0, SMI), **facts)
+        host = made_up(run=lambda _: Ran(0, SMI), which=programs(*missing), has_module=lambda _: has_triton)
         return [(finding.level, finding.what) for finding in students._on_a_card(host, languages)]
 
     both = ("triton", "cuda")

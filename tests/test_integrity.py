@@ -251,8 +251,7 @@ def test_operators_that_compute_are_flagged_and_plain_tensor_access_calls_none()
         a[0].fill_(2).zero_()
         torch.allclose(a, b), torch.equal(a, b), (a - b).abs().max().item(), a.isnan().any().item()
         torch.stack([a, b]).flatten().unsqueeze(0).expand(3, -1).permute(1, 0).numel()
-        some = [torch.full((2,), 3.0), torch.arange(2.0), torch.empty(2).normal_(), torch.ones(2)]
-        torch.cat(some).tolist()
+        torch.cat([torch.full([2], 3.0), torch.arange(2.0), torch.empty(2).normal_(), torch.ones(2)]).tolist()
     assert integrity.operator_flags([row(event.key) for event in trace.key_averages()]) == ()
 
 
@@ -315,8 +314,7 @@ def test_outputs_have_a_digest_unless_different_bugs_give_them() -> None:
     # Result files of earlier versions have this digest for the same output.
     digest = "766b47b71a2cbb3699dbea49fb1211da6fc3f9fcb633f7ba7b3ed2075bfe69d6"
     assert digest_of(a) == digest_of(a.T.copy().T) == digest
-    others = [a.reshape(6, 4), a + 1e-6, a.astype(np.float64), -a]
-    assert len({digest_of(output) for output in [a, *others]}) == 5
+    assert len({digest_of(one) for one in [a, a.reshape(6, 4), a + 1e-6, a.astype(np.float64), -a]}) == 5
     for nothing in (np.nan, np.inf, 0.0):
         assert digest_of(np.full_like(a, nothing)) is None
         assert integrity.output_sha256(np.where(a < 2.25, nothing, a).astype(np.float32), a < 2.25) is None

@@ -57,13 +57,12 @@ def test_finish_puts_result_and_line_on_the_disk(tmp_path: Path, monkeypatch: py
 
 def test_the_ledger_is_read_back_and_the_last_record_counts(tmp_path: Path) -> None:
     assert ledger.read(tmp_path) == ledger.History()
-    entries = (ledger.Entry("ada", "Ada"), ledger.Entry("bob", "=1+1", ("b@x.org",), AT, True))
+    roster = (ledger.Entry("ada", "Ada"), ledger.Entry("bob", "=1+1", ("b@x.org",), AT, True))
     with ledger.hold(tmp_path / "new") as book:
-        book.open_run(some_run(), entries)
+        book.open_run(some_run(), roster)
         for points in (1.0, 2.0):
             book.finish(record("ada", points), {"points": points})
-    history = ledger.read(tmp_path / "new")
-    assert history == ledger.History((some_run(),), entries, {"ada": record("ada", 2.0)})
+    assert ledger.read(tmp_path / "new") == ledger.History((some_run(),), roster, {"ada": record("ada", 2.0)})
     assert json.loads((tmp_path / "new" / "ada" / ledger.RESULT).read_text()) == {"points": 2.0}
 
 
@@ -297,8 +296,7 @@ def test_a_wrong_new_case_removes_the_time_and_its_flags() -> None:
     assignment = load(SMALL)
     flags = (Flag("undecided"), Flag("odd", "look", "review"))
     old = result("pass", case("random"), flags=flags)
-    two = tuple(replace(old.parts[0], id=name) for name in ("part1", "part3"))
-    old = replace(old, parts=two, flags=flags)
+    old = replace(old, parts=tuple(replace(old.parts[0], id=one) for one in ("part1", "part3")), flags=flags)
     wrong = replace(old.parts[1], verdict="wrong", cases=(case("ragged", False),), time=None, flags=())
     right = replace(wrong, verdict="pass", cases=(case("ragged"),))
     left = Rest({"part3": ("ragged",)})

@@ -207,8 +207,7 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
     # A student exactly at the allowance fails with at most the promised probability.
     assert measure.LOOKS == (8, 12, 18, 24) and intervals.CONFIDENCE == 0.98
     assert 0.01 > false_fail_chance(measure.LOOKS, 0.98) == pytest.approx(0.0099, abs=5e-5)
-    every = range(8, 25)
-    assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "with a look after each round"
+    assert false_fail_chance(range(8, 25), 0.98) == pytest.approx(0.0195, abs=5e-5), "a look after each round"
 
 
 @pytest.mark.parametrize(("noise", "caught"), [(quiet, 0.99), (bursty, 0.75)])
@@ -276,8 +275,7 @@ def test_four_rounds_beyond_doubt_are_an_early_slow() -> None:
     slept = serial(1.0, 5.0)
     assert early_end(slept) == 4 and early_end(serial(1.0, 7.0)) == 2
     assert judge(slept[:4], CPU).flags == ("wall_ceiling",)
-    drifting = [Round((steady(100.0), steady(120.0)), one.student) for one in rounds_of([3.0] * 7)]
-    assert early_end(drifting) is None
+    assert early_end([Round((steady(100), steady(120)), one.student) for one in rounds_of([3.0] * 7)]) is None
 
 
 @pytest.mark.full

@@ -62,8 +62,7 @@ def test_a_kernel_sees_no_files_libraries_or_rights(host: NativeHost, probe: Pat
     assert len([line for line in lines if line.startswith("no ")]) > 90
     assert [line for line in lines if line.startswith("open")] == [f"open descriptor {fd}" for fd in range(6)]
     # The program itself and the library that Linux maps into every process may be seen.
-    libraries = {line for line in lines if line.startswith("library")}
-    assert libraries <= {"library ''", "library 'linux-vdso.so.1'"}
+    assert {row for row in lines if row.startswith("library")} <= {"library ''", "library 'linux-vdso.so.1'"}
     environment = {line for line in lines if line.startswith("environment")}
     names = {line.partition("=")[0] for line in environment}
     assert names <= {"environment OMP_NUM_THREADS", "environment GPT149_CACHE_FILES"}

@@ -153,8 +153,7 @@ def test_without_shared_memory_pipes_are_used(spawn: Spawn, monkeypatch: Patch) 
 
 
 def states(pid: int) -> set[str]:
-    threads = procfs.threads(pid, procfs.Excess())
-    stats = (procfs.text(f"/proc/{pid}/task/{thread}/stat") for thread in threads)
+    stats = (procfs.text(f"/proc/{pid}/task/{tid}/stat") for tid in procfs.threads(pid, procfs.Excess()))
     return {stat.rpartition(")")[2].split()[0] for stat in stats}
 
 

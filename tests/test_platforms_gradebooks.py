@@ -257,8 +257,7 @@ def test_cells_are_those_of_the_csv_module() -> None:
             with suppress(UsageError):
                 cells.parse(Path("t"), text)
             continue
-        found = [[each.text for each in row.cells] for row in cells.parse(Path("t"), text).rows]
-        assert found == wanted, text
+        assert [[one.text for one in row.cells] for row in cells.parse(Path("t"), text).rows] == wanted, text
 
 
 def test_moodle_addresses_are_case_sensitive_and_columns_are_not(graded: Path, export: Path) -> None:

@@ -227,8 +227,7 @@ def test_a_bundle_with_an_impossible_file_name_is_read_as_one_plain_file(name: s
 def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
     for name, number in (("ada", 1), ("bob", 2)):
         put(tmp_path / "class" / name, {**HELPER, "tiles.py": f"{TILES}\nMINE = {number}\n"})
-    found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
-    assert len({each.sha256 for each in found}) == 2
+    assert len({one.sha256 for one in submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")}) == 2
     texts = likeness.read_sources(tmp_path / "class", SOURCE, is_class_run=False)
     assert "MINE = 1" in texts["ada"].text and "MINE = 2" in texts["bob"].text
 

@@ -57,8 +57,7 @@ def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
     out = np.full((B, H, N, d), np.nan, np.float32)
     library = ctypes.CDLL(str(library_path()))
     library.gpt149_ref_set_threads(shape["threads"])
-    arrays = (*(inputs[name] for name in "QKV"), *stale, out)
-    pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+    pointers = [ctypes.c_void_p(one.ctypes.data) for one in (*(inputs[name] for name in "QKV"), *stale, out)]
     getattr(library, f"gpt149_ref_{kernel}")(*pointers[:-1], *map(ctypes.c_int, sizes), pointers[-1])
     return out
 
@@ -191,9 +190,8 @@ sys.exit(print(made.program) if made.ok else made.diagnostics)
 
 @pytest.fixture(scope="module")
 def aarch64_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tools = {"CXX": CROSS_COMPILER, "GPT149_CACHE": str(tmp_path_factory.mktemp("cache"))}
-    done = python("-c", NATIVE_BUILD, ROOT / "module.cpp", timeout_s=600, code=0, **tools)
-    return Path(done.stdout.strip())
+    env = {"CXX": CROSS_COMPILER, "GPT149_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    return Path(python("-c", NATIVE_BUILD, ROOT / "module.cpp", timeout_s=600, code=0, **env).stdout.strip())
 
 
 @emulated

@@ -143,8 +143,7 @@ def test_the_autograders_setup_script_succeeds(lab: str, tmp_path: Path) -> None
     programs = {"source/.venv/bin/python": python, "bin/apt-get": "#!/bin/sh\nexit 1\n"}
     programs |= dict.fromkeys(("source/.venv/bin/pip", "bin/python3"), "#!/bin/sh\n")
     put(tmp_path, programs, 0o755)
-    dropped = ("PYTHONPATH", "GPT149_CACHE")
-    environment = {name: text for name, text in os.environ.items() if name not in dropped}
+    environment = {k: text for k, text in os.environ.items() if k not in ("PYTHONPATH", "GPT149_CACHE")}
     environment |= {"TORCH": "", "TORCH_INDEX": "", "PATH": f"{played}{os.pathsep}{os.environ['PATH']}"}
     ended = subprocess.run(["bash", source / "setup.sh"], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

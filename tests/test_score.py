@@ -128,8 +128,7 @@ def test_a_race_that_is_right_by_luck_earns_no_points() -> None:
     cases = results(part, *(case.name for case in part.cases[1:]))
     assert points_of(part, "wrong", cases)[0] > 0
     race = Diagnosis("race", "another result")
-    unsteady = [case if case.ok else replace(case, diagnosis=race) for case in cases]
-    points, why = points_of(part, "wrong", unsteady)
+    points, why = points_of(part, "wrong", [one if one.ok else replace(one, diagnosis=race) for one in cases])
     assert points == 0 and "luck" in why
 
 

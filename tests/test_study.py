@@ -65,8 +65,7 @@ def test_fits_find_the_parameter_of_their_own_law() -> None:
         rounds = [[level * n**power for n in sizes] for level in (1.0, 3.0, 0.2)]
         assert sweep.exponents(sizes, rounds) == pytest.approx([power] * 3)
     for serial in (0.0, 0.05, 0.5, 1.0):
-        times = [3.0 / amdahl(serial, count) for count in counts]
-        assert serial_share(counts, times) == pytest.approx(serial)
+        assert serial_share(counts, [3.0 / amdahl(serial, n) for n in counts]) == pytest.approx(serial)
 
 
 def test_a_shared_machine_is_reported() -> None:

@@ -362,9 +362,8 @@ def test_the_missing_tool_is_stored_and_older_files_have_none(tmp_path: Path) ->
     path.write_text(json.dumps(values))
     assert result_json.read(path).parts[0].waits_for == ""
     prints = {"source": "1", "assignment": "2", "kit": "3", "settings": "4"}
-    known = {"submission_id": "a", "at": "", "seconds": {}, "attempt": 1}
-    old = {"kind": "result", "fingerprints": prints, **known}
-    (tmp_path / ledger.LEDGER).write_text(json.dumps(old) + "\n")
+    old = {"submission_id": "a", "at": "", "seconds": {}, "attempt": 1, "fingerprints": prints}
+    (tmp_path / ledger.LEDGER).write_text(json.dumps({"kind": "result", **old}) + "\n")
     assert ledger.read(tmp_path).records["a"].waits_for == ""
     nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
     assert "lacks a tool for them" in feedback.not_judged(nameless, ("part1",))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, keeping, put, python, write
+from conftest import ROOT, keeping, put, python, some, write
 from releases import third_party
 
 from grader.assignment.mutations import Mutation, edited
@@ -81,10 +81,7 @@ INDEX, INDEX_SWAPPED = (f"((x * sizeX + {a}) * sizeY + {b}) * sizeZ + b" for a, 
 SCALED = Mutation("scaled", "part1", ((", N, score)", ", N, score / std::sqrt((float)d))"),))
 SWAPPED = Mutation("swapped", "4Dread", ((INDEX, INDEX_SWAPPED),))
 TYPED = Mutation("typed", "part1", (("return fillTensor(OTensor, O);", "return OTensor.to(at::kBFloat16);"),))
-WITHOUT = [(REFUSES_TORCH, False)]
-WITHOUT += [
-    pytest.param(*each, marks=pytest.mark.full) for each in ((HIDES_TORCH, False), (REFUSES_TORCH, True))
-]
+WITHOUT = some([(REFUSES_TORCH, False), (HIDES_TORCH, False), (REFUSES_TORCH, True)], 3)
 COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt149.py', run_name='__main__')"
 NATIVE = ("inside/runner.cpp", "inside/plain/plain_tensor.h", "shim/gpt149_abi.h")
 
@@ -186,8 +183,7 @@ def test_relative_imports_are_resolved(tmp_path: Path) -> None:
     ):
         path = tmp_path / ("__init__.py" if module == "labs.x" else "a.py")
         path.write_text(statement)
-        found = [each.imported for each in imports.imports(module, path, known)]
-        assert found == imported, (module, statement)
+        assert [one.imported for one in imports.imports(module, path, known)] == imported, (module, statement)
 
 
 def test_imports_are_found_in_every_kind_of_block(tmp_path: Path) -> None:

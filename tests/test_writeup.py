@@ -88,15 +88,13 @@ def test_template_key_and_studies_have_the_same_questions_and_tables(tmp_path: P
     asked = answers(TEMPLATE)
     questions = writeups.read_key(writeups.WRITEUP_KEY)
     assert set(asked) - {question.answer for question in questions} == {"name", *writeup.OPTIONAL}
-    worth = {item.id: item.points for item in COURSE.manual}
-    assert sum(question.points for question in questions) == worth["writeup"]
+    assert sum(one.points for one in questions) == {item.id: item.points for item in COURSE.manual}["writeup"]
     assert all(f"### {question.title} (" in TEMPLATE for question in questions)
     assert set(tables(TEMPLATE)) <= {step.table for step in COURSE.lab.steps()}
     put(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
     for lab in map(labs.named, ("softmax", "operators")):
         text, questions = (lab / "writeup_template.md").read_text(), lab / "hidden" / "writeup_key.yaml"
-        asked = {question.answer for question in writeups.read_key(questions)}
-        assert asked == {*answers(text)} - {"name", "extra"}
+        assert {one.answer for one in writeups.read_key(questions)} == {*answers(text)} - {"name", "extra"}
         assert {step.table for step in labs.load(lab).steps()} == set(tables(text))
     why = "key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'"
     refused(why, writeups.read_key, tmp_path / "key.yaml")

@@ -327,8 +327,7 @@ def test_one_person_with_two_ids_is_listed_once(tmp_path: Path) -> None:
         for k, entry in enumerate(roster):
             book.finish(record(entry.submission_id, 1.0 + k / 2), None)
     (part,) = board_of([out], ASSIGNMENT).parts
-    found = [(place.student, place.ratio) for place in part.places]
-    assert found == [("doe", 1.0), ("other", 2.5), ("bare", 3.0)]
+    assert [(one.student, one.ratio) for one in part.places] == [("doe", 1.0), ("other", 2.5), ("bare", 3.0)]
 
 
 def test_only_right_and_unflagged_results_are_on_the_board(graded: Path) -> None:

@@ -12,8 +12,7 @@ Inputs = dict[str, Tensor]
 
 
 def make_inputs(distribution: str, shape: dict[str, int], seed: int) -> Inputs:
-    made = cases.make_inputs(distribution, shape, seed)
-    return {name: torch.from_numpy(value) for name, value in made.items()}
+    return {name: torch.from_numpy(x) for name, x in cases.make_inputs(distribution, shape, seed).items()}
 
 
 def arrays(x: Inputs) -> dict[str, Array]:

@@ -294,8 +294,7 @@ def compare_sources(data: bytes) -> None:
     """Compare sources as `similar` does for a class, and make the page with the regions of every pair."""
     text = data.decode(errors="replace")
     texts = {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}
-    sources = {name: Source(own, len(own) // 2) for name, own in texts.items()}
-    found = likeness.compare(sources, Source(STARTER))
+    found = likeness.compare({k: Source(own, len(own) // 2) for k, own in texts.items()}, Source(STARTER))
     page = "".join(agreement.page(found, found.pairs, (), likeness.notes(found)))
     assert "<script" not in page and not any(char in page for char in OBEYED)
     for pair in found.pairs:
