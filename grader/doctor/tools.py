@@ -285,7 +285,7 @@ def _card(card: dict[str, str]) -> Iterator[Finding]:
     if card["compute_mode"] != "Default":
         yield fail(
             f"the compute mode of the {name} is {card['compute_mode']}",
-            "the judge and its runners are several processes on one GPU, and this mode allows only one",
+            "the judge and its runners are several processes on one GPU, which this mode does not allow",
             f"{TOOL} -c DEFAULT (as root)",
         )
     if card["persistence_mode"] == "Disabled":

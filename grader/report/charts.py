@@ -380,7 +380,7 @@ def map_svg(picture: Picture) -> str:
     """Draw an error map. The style sheet's classes `e0` to `e6` give the colours. Lines separate the tiles."""
     wide = MAP_WIDTH - _MAP_LEFT - 6
     tall = max(LOWEST, min(HIGHEST, wide * picture.rows / picture.columns))
-    label = words.line(f"Where the output is wrong on {picture.case}", 120)
+    label = words.line(f"Where the output of case {picture.case} is wrong", 120)
     height = _n(tall + _TOP + _BELOW)
     parts = [
         f'<svg class="chart map" shape-rendering="crispEdges" viewBox="0 0 {MAP_WIDTH} {height}" role="img" '

@@ -68,7 +68,7 @@ def _parser() -> Parser:
     parse.path("--sheet", "make or update this table of points (manual.csv)")
     parse.path("--results", "results folder of the class: add a row for each student in it", "DIR")
     parse.path("--key", "file with the right answers (default: configs/hidden/writeup_key.yaml)")
-    parse.add_argument("--item", metavar="ID", default="writeup", help="column for the points (writeup)")
+    parse.add_argument("--item", metavar="ID", default="writeup", help="column of points (default: writeup)")
     return parse
 
 
