@@ -135,7 +135,7 @@ def run(arguments: list[str]) -> int:
                 "--watch and --html need a verdict, and --inference gives none: leave out one of them"
             )
         return demo.run(given, source_file, macros(given.defines))
-    # The evaluator is imported only now, so that --help and typing errors are answered at once.
+    # The evaluator is imported only now, so that --help and mistyped options are answered at once.
     return judge(given)
 
 

@@ -1,5 +1,5 @@
 // Flash attention as a student could write it: plain C++ without intrinsics and vector types, but vectorised by the
-// compiler. Compiled once for each level; the macro GPT149_PLAIN is the name of the table to define. A student's file
+// compiler. Compiled once for each SIMD level; the macro GPT149_PLAIN names the table of functions. A student's file
 // needs `#pragma GCC target("avx2,fma")` at its top for the same speed, because the course's flags stop at -mavx. This
 // file must define no weak symbols (see kernels.cpp).
 //

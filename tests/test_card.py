@@ -488,8 +488,8 @@ def test_the_reference_is_timed_while_no_student_process_runs(timed: Clock) -> N
     assert set(alive) == {(True, 0), (False, 1)}
 
 
-#: In the first row a call exceeds its limit, in the second its intended length. In the third, filling 10 sets takes
-#: longer than the slow kernel on one set: subtracting that time would leave nothing.
+#: Row 1: a call exceeds its limit. Row 2: it exceeds its intended length. Row 3: filling 10 sets takes longer than the
+#: slow kernel on one, so nothing would be left if the fill time were subtracted.
 @pytest.mark.parametrize("sets, fewer, fill_s", [(20, 1, 0.0), (8, 4, 0.0), (10, 3, 0.05)])
 def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: int, fill_s: float) -> None:
     timed.student_s, timed.fill_s = lambda rounds: 0.2, fill_s
@@ -729,7 +729,7 @@ def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
 
 
 def test_calls_that_a_builder_missed_are_made_again(monkeypatch: Patch) -> None:
-    """If a builder ends, each call that it missed gets a new builder. One new builder repeats all calls that raised."""
+    """If a builder crashes, each call that it missed gets a new one. All calls that raised share one new builder."""
     tried: list[list[str]] = []
 
     def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:

@@ -83,7 +83,7 @@ def outputs_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_step_of_a_workflow_obeys_the_kit_alone(tmp_path: Path, master: str) -> None:
-    """The checkout has hostile file names, and its kernel prints commands. The runner obeys only the kit's commands."""
+    """GitHub obeys only the kit's workflow commands, not those in file names or in a kernel's output."""
     forged = "::error file=x::forged\\n  ::set-output name=result::x\\n##[error]x\\n</pre>\\n"
     kernels = keeping(master, "myNaiveAttention", "myFusedAttention")
     text = insert_at_start(kernels, "myFusedAttention", f'printf("{forged}"); N -= 1;')

@@ -172,7 +172,7 @@ NO_KERNEL = {
     "one of torch's operators, replaced, then a copy": "R, L = [], torch.library.Library('aten', 'IMPL')\n"
     "def made(*_, **more):\n    return torch.from_numpy(R.pop()) if R else torch.empty(3)\n"
     "L.impl('linspace', made, 'CPU')\n§R.append(work(a, b))\ncopy(torch.linspace(0, 1, 3), c)",
-    # A few large numbers contain the whole result.
+    # The whole result is passed in another encoding.
     "planes of bits": f"{JOIN}r = work(a, b).view(np.uint32).ravel()\n"
     "planes = (r >> np.arange(32, dtype=np.uint32)[:, None] & 1).astype(np.uint8)\n"
     f"join{GRID}(torch.from_numpy(planes), c, c.numel(), B=64)",

@@ -62,7 +62,7 @@ class SampledRows:
 
 
 class Checks(Protocol):
-    """Functions of the judge for calls of one part: inputs, and checks of outputs."""
+    """The judge's interface for backends: a part's inputs, and checks of its calls."""
 
     part: Part
     shape: dict[str, int]

@@ -119,7 +119,7 @@ def make_kernels(
     on_step: Callable[[BuildStep], None],
     stack: ExitStack,
 ) -> Made:
-    """Build GPU kernels; `stack` ends the hosts of their runners."""
+    """Build GPU kernels. `stack` closes the DeviceHost that starts their runners."""
     from grader.backends.gpu.card.finding import architecture
 
     builds = make_for_device(

@@ -59,7 +59,7 @@ def compare(expected: Expected, actual: Array) -> Comparison:
 
 
 def error_map(wrong: Array) -> tuple[str, ...]:
-    """Return `CaseResult.error_map` for a bool array of any shape; () if nothing is wrong. One axis gives one row."""
+    """Return `CaseResult.error_map` for a bool array, one row for a 1-D array; () if nothing is wrong."""
     if not wrong.any():
         return ()
     planes = wrong.reshape(-1, *wrong.shape[-2:]) if wrong.ndim >= 2 else wrong.reshape(1, 1, -1)

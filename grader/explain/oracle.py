@@ -149,7 +149,7 @@ class Oracle(ABC):
         return matching_suspects(self.mistakes, seen, likely)
 
     def never_written(self, seen: Deviation) -> simple.Found | None:
-        """Return code and words if the inputs explain which elements were never written. None: report their place."""
+        """Return code and message if the inputs explain which elements were never written. None: report their place."""
         return None
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:

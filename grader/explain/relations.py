@@ -18,7 +18,7 @@ CLOSE = "The values are close"
 #: Message for an output of zeros, and its reason if the source text does not show another one.
 ALL_ZEROS = "The output is all zeros"
 NOT_STORED = "the part is not written yet, or its result is never stored in {}"
-#: Code and words for a relation that holds.
+#: Diagnosis code and message of a relation that holds.
 Found = tuple[str, str]
 Relation = Callable[[Deviation], "Found | None"]
 
@@ -36,14 +36,14 @@ def first_found(relations: tuple[Relation, ...], seen: Deviation) -> Found | Non
 
 
 def not_written(seen: Deviation) -> Found | None:
-    """Return code and words if all elements of the output are 0, else None."""
+    """Return code and message if all elements of the output are 0, else None."""
     if seen.actual.any():
         return None
     return "not_written", f"{ALL_ZEROS}: {NOT_STORED.format(seen.output)}."
 
 
 def partly_not_written(seen: Deviation) -> Found | None:
-    """Return code and words if all wrong elements are 0, else None."""
+    """Return code and message if all wrong elements are 0, else None."""
     if seen.actual[seen.wrong].any():
         return None
     return (
@@ -53,7 +53,7 @@ def partly_not_written(seen: Deviation) -> Found | None:
 
 
 def moved(seen: Deviation) -> Found | None:
-    """Return code and words if the output is shifted by one index or reversed along an ordered axis; else None."""
+    """Return code and message if the output is shifted by one index or reversed along an ordered axis; else None."""
     expected, actual, slack, wrong = seen.expected, seen.actual, seen.slack, seen.wrong
     for axis, of_axis in enumerate(seen.axes):
         name, size = of_axis.name, expected.shape[axis]
@@ -77,7 +77,7 @@ _MOST_LOOKED_UP, _SAMPLED = 256, 16
 
 
 def copied(seen: Deviation) -> Found | None:
-    """Return code and words if each wrong index along an axis holds another's right values, at one fixed distance.
+    """Return code and message if each wrong index along an axis holds another's right values, at one fixed distance.
 
     The code ends in "_copied", and the words name the place. Returns None for any other output.
     """
@@ -107,7 +107,7 @@ def copied(seen: Deviation) -> Found | None:
 
 
 def transposed(seen: Deviation) -> Found | None:
-    """Return code and words if the last two axes, both longer than 1, are exchanged in memory; else None."""
+    """Return code and message if the output is stored with its last two axes exchanged; else None."""
     if seen.expected.ndim < 2 or min(seen.expected.shape[-2:]) < 2:
         return None
     rows, columns = seen.expected.shape[-2:]
@@ -124,7 +124,7 @@ def transposed(seen: Deviation) -> Found | None:
 
 
 def constant_factor(seen: Deviation) -> Found | None:
-    """Return code and words if each element is the right value times one factor for all elements; else None."""
+    """Return code and message if each element is the right value times one factor for all elements; else None."""
     expected, actual = seen.expected, seen.actual
     if np.count_nonzero(expected) < 2:
         return None  # a single number is a multiple of any other
@@ -154,7 +154,7 @@ ZEROED = ", and check that it is set to zero for each row"
 
 
 def row_factors(words: str, seen: Deviation) -> Found | None:
-    """Return code and words if rows are multiples of the right rows, as if weights did not sum to 1; else None.
+    """Return code and message if rows are multiples of the right rows, as if weights did not sum to 1; else None.
 
     `words` are the message, with {low} and {high} in place of the smallest and the largest factor.
     """
@@ -185,7 +185,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 
 def imprecise(seen: Deviation) -> Found | None:
-    """Return code and words if errors are small or look like rounding (smaller type, few decimals); else None."""
+    """Return code and message if errors are small or look like rounding (smaller type, few decimals); else None."""
     error = abs(seen.actual - seen.expected)
     # Without a tolerance, the right result is exact (a count or a copy): an error is never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():

@@ -90,7 +90,7 @@ def repairs(
 
 
 def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit]:
-    """Return at most MOST_LINES of the edits, by line. Edits that may only hide the mistake are left out."""
+    """Return up to MOST_LINES edits by line: weak ones only if all are weak, replacements only in `facts` (if any)."""
     kept = [edit for edit in found.values() if not facts or edit.line in facts or not edit.old]
     kept = [edit for edit in kept if not edit.is_weak] or kept
     return {edit.line: edit for edit in kept[:MOST_LINES]}

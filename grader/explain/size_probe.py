@@ -107,7 +107,7 @@ class Prober:
         return self.ask(sizes).wrong is not None
 
     def ask(self, sizes: Mapping[str, int]) -> Seen:
-        """Return the result at these sizes, cached from earlier calls. Raises Ended."""
+        """Return the result at these sizes, from an earlier call if there was one. Raises Ended as `called` does."""
         key = tuple(sorted(sizes.items()))
         if key not in self.seen:
             shape = {**self.kernel.shape, **sizes}
@@ -172,7 +172,7 @@ def choose(kernel: Kernel) -> Case | None:
 
 
 def anchors(kernel: Kernel) -> list[dict[str, int]]:
-    """Return the sizes of the wrong public cases, the case with the smallest output first."""
+    """Return the probed sizes of wrong public cases with at most LARGEST outputs, smallest product of sizes first."""
     names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
     found = [
         {name: shape[name] for name in names}

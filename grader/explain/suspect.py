@@ -120,7 +120,7 @@ def matching_suspects(
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
-    """Return (True if the prediction agrees with nearly all wrong elements, True if also with the right elements)."""
+    """Return (True if nearly all wrong elements with a known prediction agree with it, True if also the right ones)."""
     known, wrong = ~np.isnan(predicted), seen.wrong
     if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
         return False, False

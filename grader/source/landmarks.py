@@ -343,7 +343,7 @@ class Body:
             if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
                 sums.add(added[1])
                 elements |= {(n, added[1])} if added[2] else set()
-        # A later line that adds such an element to another sum adds a complete value: it does not start a sum.
+        # These elements are complete sums: a later line that adds one to another sum does not start a sum.
         kept |= {n for n, _ in elements}
         scalars = sums - {name for _, name in elements}
         for n in self.lines():

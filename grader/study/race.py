@@ -96,8 +96,8 @@ def compare(
 
 @dataclass(frozen=True)
 class Run:
-    """Result of one call. `differs`: its bits differ from those of the first call. `wrong_at`: index of the first
-    element whose error exceeds the budget, or None."""
+    """Result of one call. `differs`: its output differs from that of the first call (by `==`). `wrong_at`: index of the
+    first element whose error exceeds the budget, or None."""
 
     threads: int
     differs: bool

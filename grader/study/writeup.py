@@ -303,7 +303,7 @@ def wanted_regions(path: Path) -> tuple[Region, ...]:
 
 
 def state_of(text: str, name: str, wanted: tuple[Region, ...]) -> State:
-    """Return the state of a write-up's `text`. A region that still has the text of `wanted`, the template, is empty.
+    """Return the state of a write-up's `text`. A region with the template's text (`wanted`) counts as empty.
 
     Raises UsageError with the file `name` and the line if the markers are broken.
     """

@@ -313,8 +313,8 @@ def gradients_of(
 ) -> dict[str, Expected]:
     """Return the `wanted` outputs: dQ (B, n, d) of the rows of `p`, and the rows' contribution to dK and dV (B, m, d).
 
-    `own`: True if the submission's own forward pass computed O and L. Then L has the error of a weighted mean of
-    scores. D = sum of dO O has the errors of the weights and values in O.
+    `own`: True if the submission's own forward pass computed O and L. Then the errors of that pass count,
+    too: in L, and in D, the sum of dO * O over d.
     """
     u, w, scale = unit(p.shape), weights_unit(p.shape), p.q.shape[2] ** -0.5
     is_single = p.shape.get("precision", 24) == 24

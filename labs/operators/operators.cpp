@@ -217,7 +217,7 @@ void linearBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
             for (int o = 0; o < O; o++) sum += gy[n * O + o] * w[i * O + o];
             gx[n * I + i] += sum;
         }
-    // The whole batch adds to each element of dW. So threads share the rows of dW, not the batch.
+    // The whole batch adds to each element of dW. So each thread takes some rows of dW.
 #pragma omp parallel for
     for (int i = 0; i < I; i++)
         for (int n = 0; n < N; n++) {
@@ -293,7 +293,7 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     for (int f = 0; f < F; f++)
         for (int n = 0; n < N; n++)
             for (int p = 0; p < places; p++) gb[f] += gy[(n * F + f) * places + p];
-    // Threads share the taps t, the numbers of a filter. So only one thread adds to each element of dW.
+    // Each thread takes some taps t (numbers of a filter), so only one thread adds to each element of dW.
 #pragma omp parallel for
     for (int t = 0; t < taps; t++) {
         const int c = t / (K * K), kh = t / K % K, kw = t % K;
@@ -314,7 +314,7 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
             }
         }
     }
-    // Several places add to the same element of an image of dX, so threads share the images.
+    // Several places add to the same element of an image of dX, so each thread takes whole images.
 #pragma omp parallel for
     for (int n = 0; n < N; n++) {
         std::vector<float> column(places);

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
-#: Distributions of X for which exp() is finite in float32, and all distributions of X.
+#: Distributions of X for the naive softmax (exp() is finite in float32), and all of them.
 _SMALL = ("random", "equal", "dominant", "masked")
 _ANY = (*_SMALL, "masked_far", "offset", "large", "increasing", "decreasing", "tail", "tail_last")
 

@@ -1,6 +1,6 @@
 """Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file.
 
-`python -m grader selftest --lab softmax` and tests/test_softmax.py judge all of them. Each kernel of WRONG names the
+`python -m grader selftest --lab softmax` judges all, tests/test_softmax.py all but SLOW. Each kernel of WRONG names the
 code of its expected diagnosis. Kernels of RIGHT are correct variants: they must pass, and be fast enough.
 """
 

@@ -71,7 +71,7 @@ def normalised(weights: Array) -> Array:
 
 
 def shifted(scene: Scene, shift: Array | float) -> Array:
-    """Return the softmax with `shift` subtracted, not the maximum. It is wrong only if exp() overflows or is 0."""
+    """Return the softmax with `shift` subtracted, not the maximum. Wrong only if exp() overflows or underflows."""
     return normalised(np.exp(scene.x - np.asarray(shift, np.float32)))
 
 

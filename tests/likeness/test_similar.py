@@ -158,7 +158,7 @@ def test_equal_wrong_outputs_on_two_hidden_inputs_make_a_group() -> None:
     (group,) = groups(anna=same, bert=same, carl=once)
     assert group.members == ("anna", "bert") and group.cases == ("h1", "h2") and group.hidden
     assert group.words == "<k_transposed>"
-    # Students do not form a group by right outputs, by a single input, or by outputs that were never written.
+    # Right outputs, equal outputs on one input only, and outputs that were never written make no group.
     for same in (result(h1=None), result(h1="aa"), result("not_written", h1="00", h2="01")):
         assert not groups(a=same, b=same), same
     public_alone, other = (result(h1=digest, x="aa", y="bb") for digest in ("p1", "q1"))

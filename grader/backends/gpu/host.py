@@ -170,7 +170,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
         start: Callable[..., Parent],
         timed: Collection[str],
     ) -> None:
-        """Prepare to start runners. `start` makes the zygote, as for `place`; `timed`: ids of the timed parts."""
+        """Prepare to start runners. `start` makes the zygote (`torch.zygote.Zygote`); `timed`: ids of timed parts."""
         self.timed = timed
         self.assignment, self.builds, self.shape = assignment, dict(builds), dict(shape)
         self.sandbox, self.start = sandbox, start
@@ -185,7 +185,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
 
     @functools.cached_property
     def place(self) -> Place:
-        """The zygote and the GPU. Raises KitError if runners in the sandbox cannot use the GPU."""
+        """The forker of GPU runners, and the GPU. Raises KitError if runners in the sandbox cannot use the GPU."""
         return place(self.sandbox, self.start)
 
     @functools.cached_property

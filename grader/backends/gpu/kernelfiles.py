@@ -483,7 +483,7 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
         root = _root(error)
         if not has_card and ((ASKS_FOR_CARD.search(text) and _is_of_card(root)) or _is_unsupported(root)):
             return text + NO_CARD
-        # The judge takes NO_CARD at the end for a missing GPU: the text of any other exception must end differently.
+        # For the judge, a text that ends in NO_CARD means a missing GPU: no other exception's text may end so.
         return f"{text}." if text.endswith(NO_CARD) else text
     except BaseException:
         return "it raised an exception whose text cannot be read"

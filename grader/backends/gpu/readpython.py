@@ -648,7 +648,7 @@ class Files:
         """Return the names that are to be reported for an entry, in the order of their first places."""
         statements = [(reader, each) for reader in self.readers.values() for each in reader.statements]
         found = self.walk([*statements, *self.start(entry, chosen, reached)], reached)
-        # Code that runs at import does not compute results, but could look for the recorder of traces.
+        # Code that runs at import computes no results, but could find the `Trace` of a call: only "reaches" counts.
         at_import = self.walk([(r, each) for r in self.readers.values() for each in r.at_import])
         found.update(
             {key: place for key, place in at_import.items() if key[0] == "reaches" and key not in found}

@@ -19,7 +19,7 @@ from grader.runner.session import Session
 
 @dataclass(frozen=True)
 class TorchBackend(CppCalls):
-    """Backend for one submission whose C++ is built into an object for a process with torch."""
+    """Backend for one C++ submission, built into an object that a process with torch loads."""
 
     kind = CPP_IN_TORCH
 

@@ -332,8 +332,8 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
 
 
 def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], whose: str) -> set[str]:
-    """Return the ids of parts without a grade in `scored`, a results.json. Raises Unproved if a part is missing, or
-    lacks a grade and is not in `may_be`. A part that lacks only its time must have passed its hidden cases."""
+    """Return the ids of the ungraded parts in `scored`, a results.json. Raises Unproved if a part is missing, or
+    ungraded but not in `may_be`. A part that is ungraded only for its time must have passed its hidden cases."""
     tests = {test["name"]: test for test in scored.get("tests", [])}
     opened = set()
     for part in (part for part in bench.assignment.parts if part.points > 0):
