@@ -58,6 +58,8 @@ _LOCAL = re.compile(
     r"|,\s*[&*]*(?=\w+\s*=[^=]))"
     r"([A-Za-z_]\w*)\s*(?=[=;({:\[])"
 )
+#: The name of a size.
+_SIZE = re.compile(r"[A-Z]|d")
 _FOR_HEAD = re.compile(r"\bfor\s*\(")
 #: A declaration of one number with a first value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
@@ -164,8 +166,10 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
     for rank, edit in found:
         begin, end, new = edit.places[0]
         if len(edit.places) == 1 and begin < end:
-            # One name may be wrong in all its uses of a line, as in `b = head / B, h = head % B`.
-            if WORD.fullmatch(code, begin, end) and new.isidentifier():
+            # One size may be wrong in all its uses of a line, as in `b = head / B, h = head % B`. With another step, a
+            # loop over tiles may hide its mistake.
+            is_head = _FOR_HEAD.search(row_before(code, begin)) is not None
+            if _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new) and not is_head:
                 alike.setdefault((code[begin:end], edit.line, new), []).append((rank, edit))
             for piece in _PIECE.finditer(code, code.rfind("\n", 0, begin) + 1, code.find("\n", end)):
                 if piece.start() <= begin and end <= piece.end():
@@ -178,8 +182,8 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
             places = tuple(place for _, edit in each for place in edit.places)
             where = f"in lines {' and '.join(lines)}" if len(lines) > 1 else f"{len(each)} times in this line"
             words = f"{first.new} in place of {first.old}, {where}"
-            are_sizes = all(re.fullmatch(r"[A-Z]|d", name) for name in (first.old, first.new))
-            yield rank + (-0.5 if are_sizes else 0.6), replace(first, places=places, words=words)
+            is_size = _SIZE.fullmatch(first.old) and _SIZE.fullmatch(first.new)
+            yield rank + (-0.5 if is_size else 0.6), replace(first, places=places, words=words)
 
 
 def _converts(code: str, one: Definition) -> bool:

@@ -136,7 +136,12 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             # A write to an array that nothing reads has the effect of no write.
             is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
             place = (*word.span(), new)
-            yield rank + 0.1 * k, Edit(line, shown + old, shown + new, (place,), is_weak=is_weak)
+            # A counter in place of a size may be right on all inputs that are tried.
+            is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
+            yield (
+                rank + 0.1 * k + is_unlikely,
+                Edit(line, shown + old, shown + new, (place,), is_weak=is_weak),
+            )
 
 
 def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> set[str]:
