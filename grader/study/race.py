@@ -7,7 +7,7 @@ with the kit's small OpenMP library (native/openmp_tsan.cpp), which reports to T
 synchronisation that OpenMP promises.
 
 This needs gcc, ThreadSanitizer, and a file that uses only those parts of torch and OpenMP that the kit replaces.
-Otherwise the function `compare` repeats the call on several numbers of threads, and compares the results bit by bit.
+Otherwise the function `compare` repeats the call on several numbers of threads, and compares the results with ==.
 That shows only races that happen in these runs; random delays make them more likely (`Session.call(delays=True)`).
 
 A correct kernel that divides its rows among threads gives the same bits on any number of threads. A kernel that sums
@@ -88,7 +88,7 @@ def compare(
         part=part,
         source=source,
         shape=binding.used_sizes(sizes, part),
-        method=f"{rounds} runs on each of {', '.join(map(str, COMPARED_THREADS))} threads, compared bit by bit",
+        method=f"{rounds} runs on each of {', '.join(map(str, COMPARED_THREADS))} threads, compared with ==",
         trouble=trouble,
         wall_s=time.monotonic() - started,
     )
