@@ -282,7 +282,8 @@ def test_points_titles_and_weights_decide_no_verdict(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(text)
     before = prints.of_parts(load(SMALL))
     assert prints.of_parts(load(tmp_path / "a.yaml")) == before
-    for old, new in (("d: 8, Br", "d: 9, Br"), ("call_s: 1,", "call_s: 2,")):
+    sized = (("d: 8, Br", "d: 9, Br"), ("call_s: 1,", "call_s: 2,"))
+    for old, new in (*sized, ("schema_version: 1", "schema_version: 1\npackages: [einops]")):
         (tmp_path / "b.yaml").write_text(text.replace(old, new))
         changed = prints.of_parts(load(tmp_path / "b.yaml"))
         assert all(changed[name].calling != before[name].calling for name in before)

@@ -224,7 +224,8 @@ def test_only_sources_that_affect_verdicts_are_in_the_kits_digest() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in fingerprints.deciding()}
     judging = "judge/timing/measure.py integrity/symbols.py sandbox/seccomp.py runner/runner.py "
     judging += " ".join(f"backends/native/{name}" for name in NATIVE)
-    assert {"labs/attention/suspects/blocks.py", "module_ref_stub/kernels.cpp"} <= names
+    compiled = {"grader/backends/gpu/card/kernels.cu", "labs/gpu/reference.cu", "module_ref_stub/kernels.cpp"}
+    assert {"labs/attention/suspects/blocks.py", *compiled} <= names
     assert {f"grader/{name}" for name in judging.split()} <= names
     assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "grader" / "runner").rglob("*.py")} <= names
     folders = (f"grader/{k}/" for k in ("report", "study", "doctor", "submission"))

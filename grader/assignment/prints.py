@@ -70,6 +70,7 @@ def _common(assignment: Assignment) -> str:
             asdict(assignment.limits),
             assignment.torch_runner,
             assignment.profiler_table,
+            assignment.packages,
             lab.name,
             outside,
         ]

@@ -29,9 +29,9 @@ NOT_DECIDING = (
     "grader.study",
     *(f"{labs.PACKAGE}.{name}.studies" for name in labs.known()),
 )
-#: Folders with C++ sources: headers compiled with a submission, the runners, and the reference.
-COMPILED = ("grader/backends/native/shim", "grader/backends/native/inside", "module_ref_stub")
-COMPILED_SUFFIXES = {".h", ".cpp", ".map"}
+#: Folders whose compiled sources decide verdicts: headers, the runners, kernels of the judge, and the reference.
+COMPILED = ("grader/backends", "module_ref_stub")
+COMPILED_SUFFIXES = {".h", ".cpp", ".map", ".cu", ".ptx"}
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,13 @@ def of_text(text: str) -> str:
 
 
 def deciding() -> list[Path]:
-    """Return the kit's files that can change a verdict: DECIDING, its imports except NOT_DECIDING, and C++ sources."""
+    """Return the kit's files that can change a verdict: DECIDING, its imports except NOT_DECIDING, and COMPILED."""
     known = imports.modules(ROOT)
     judging = imports.closure(ROOT, DECIDING, stop=NOT_DECIDING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]
-    for folder in COMPILED:
-        found += [path for path in (ROOT / folder).rglob("*") if path.suffix in COMPILED_SUFFIXES]
-    found += (ROOT / labs.PACKAGE).glob("*/reference.cpp")
-    return sorted(found)
+    sources = [path for folder in COMPILED for path in (ROOT / folder).rglob("*")]
+    sources += (ROOT / labs.PACKAGE).glob("*/reference.*")
+    return sorted([*found, *(path for path in sources if path.suffix in COMPILED_SUFFIXES)])
 
 
 @cache
