@@ -84,7 +84,7 @@ class OracleFacts:
 
 @dataclass(frozen=True)
 class Step:
-    """One of the studies that `study` runs: table's name, command, part (or ""), options in a full and a quick run."""
+    """One study of the command `study`: its table's name, command, part (or ""), options in a full and a quick run."""
 
     table: str
     command: str
@@ -146,15 +146,15 @@ class Lab(ABC):
     the lab's package (".studies.sweep"), and a description."""
 
     programs: ClassVar[Sequence[str]] = ()
-    """Source files, in the lab's folder, of the programs that its studies run. A handout holds these programs
-    compiled (`grader.study.helpers`), because they contain loops of the solution."""
+    """Source files, in the lab's folder, of programs that the lab's studies run. A handout holds only the compiled
+    programs (`grader.study.helpers`), because the sources contain loops of the solution."""
 
     staff: ClassVar[Sequence[str]] = ()
     """Further files and folders of the lab that no handout may hold: a release fails if its handout would hold one.
     Hidden cases, the reference's sources, `kernels.py` and `threats` need not be listed: no handout may hold them."""
 
     tests: ClassVar[tuple[str, ...]] = ()
-    """Names of tests for the command line, so that `--help` need not read YAML. Only the main lab has them."""
+    """Part names that the command line accepts, so that `--help` need not read YAML. Only the main lab has them."""
 
     has_demo: ClassVar[bool] = False
     """True if the student's command line has a demo that calls its kernels."""

@@ -1,7 +1,7 @@
 """Mutations: wrong kernels and correct variants, made from the course's solution by one named edit of one function.
 
-The edit changes the master, the source with the solution in marked regions, and states how often the text to replace
-must occur. If the master has this text more or less often, applying the edit raises an error.
+The edit changes the master: the source file with the solution in marked regions. The edit states how often the text to
+replace must occur. If the master has this text more or less often, applying the edit raises an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Mutation:
 
 
 def edited(source: str, mutation: Mutation, kernels: Any = None) -> str:
-    """Return the source with one mutation made.
+    """Return the source with one mutation applied.
 
     The edits are made only in the functions that `kernels.FUNCTIONS` names for the part. Without this table, they are
     made anywhere in the source. Raises ValueError if a text to replace does not occur as often as the edit states.
@@ -79,7 +79,7 @@ def pieces(source: str, names: Sequence[str], mutation: Mutation) -> dict[str, s
 def in_one_file(
     kernels: Any, assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Return (one source with all mutations `made` of a lab's master, one part for each mutation)."""
+    """Return (a lab's master with a function for each mutation in `made`, one part to judge for each mutation)."""
     own = getattr(kernels, "side_by_side", None)
     text = own(master, made) if own is not None else side_by_side(master, kernels.FUNCTIONS, made)
     return text, parts_of(assignment, made)
@@ -137,7 +137,7 @@ def without_starter(source: str) -> str:
 
 
 def mutated(text: str, mutation: Mutation) -> str:
-    """Return the text of one function with the mutation made. Raises ValueError if the mutation does not fit."""
+    """Return the text of one or more functions with the mutation applied. Raises ValueError if it does not fit."""
     if mutation.body is not None:
         text = _with_body(text, mutation)
     for old, new, *times in mutation.edits:

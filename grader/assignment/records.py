@@ -23,9 +23,9 @@ Returns = Literal["tensor", "number", "nothing", "outputs"]
 
 @dataclass(frozen=True)
 class Case:
-    """One input: `shape` holds the sizes that replace those of the run's shape.
+    """One input of a part. `shape` holds the sizes that replace the run's sizes.
 
-    `weight` is its share, relative to other cases, in the credit for a wrong part. `hidden`: students do not get it.
+    `weight` is its share, relative to other cases, in the credit for a wrong part. `hidden`: True if only staff see it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Output:
 
     dims: tuple[str, ...]
     dtype: str = "float32"
-    """An element type; "like" is the type of the case's `precision`."""
+    """An element type; "like" is the type that the case's size `precision` stands for."""
 
 
 #: Values of the YAML key `backend` besides "cpp", with the suffixes of their files. `backends.selection.MAKERS` has the
@@ -65,7 +65,7 @@ class AutogradForm:
 
     If `gradient` names an argument, the `backward` method of the returned tensor is called with this argument. The
     outputs are then the gradients of the tensors among the arguments. `name` is the class to call if a file has
-    several. `language` is the required language of the forward pass; "" allows both.
+    several. `language` is the language that the forward pass must be written in; "" allows both.
     """
 
     arguments: tuple[str, ...]
@@ -78,9 +78,9 @@ class AutogradForm:
 class DeviceCall:
     """Further properties of a part in another language than C++.
 
-    `dtypes` are the inputs' types; for others, the size `precision` gives the type. `ranges` are bounds of the uniform
-    numbers of a timed call. `returned` are the outputs that no argument names. `library_operators` are the torch
-    operators that the part may call; other operators that compute are flagged. ("any",) allows all except attention.
+    `dtypes` has types of inputs; the size `precision` gives the type of all others. `ranges` has the bounds of the
+    random numbers in a timed call's inputs. `returned` are the outputs that no argument names. `library_operators` are
+    the torch operators that the part may call; calls of others are flagged. ("any",) allows all except attention.
     """
 
     language: str
@@ -128,7 +128,7 @@ class Part:
     workspace_in_scope: bool = True
     """True if the profiler's figures include the call's workspaces."""
     stands_in: str | None = None
-    """Id of a part that calls this part's function. If the file does not export it, that part is judged instead."""
+    """Id of a part that calls this part's function, and is judged instead if the file does not export this function."""
     differs_from: tuple[str, ...] = ()
     """Ids of earlier parts that sum in another order; see `grader.judge.same_work`."""
     avoids_tensor: tuple[str, ...] = ()
@@ -219,8 +219,8 @@ class Assignment:
     def sources(self) -> tuple[str, ...]:
         """All files that are handed in, `source` first.
 
-        Parts in a second language have a file of their own. If this file is not handed in, its parts get the verdict
-        `missing`, and the other parts are judged.
+        The parts in each further language have a file of their own. If this file is not handed in, its parts get the
+        verdict `missing`, and the other parts are judged.
         """
         return (self.source, *self.beside(self.source))
 

@@ -234,7 +234,7 @@ def compose(data: bytes, path: Path) -> Node:
 
 
 class _Named(io.StringIO):
-    """A text stream with the name that libyaml's marks report as the file."""
+    """A text stream with a `name`, which libyaml reports as the file in the positions of nodes."""
 
     name = ""
 

@@ -31,7 +31,7 @@ Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
 def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
-    """Return a context that reserves no cores and yields None, to time a part if its judge is alone on the machine."""
+    """Return a context that reserves no cores and yields None: for a judge that shares the machine with no other."""
     return nullcontext()
 
 
@@ -70,7 +70,7 @@ class Options:
     watch_races: Callable[..., Watched] | None = None
     """Function that looks for data races in one call of a part (`grader.study.race.words_of`)."""
     command: str = ""
-    """Start of command lines in messages, which end with a part's name; "" for the command of this copy of the kit."""
+    """Command in messages, to which a part's name is appended; "" for the usual command of this copy of the kit."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Bench:
     helpers: dict[str, bool] = field(default_factory=dict)
     """Judged parts whose functions other parts may call, by id: True if the part is wrong or its call failed."""
     noted: set[str] = field(default_factory=set)
-    """Codes of the flags that are given for the first part only, because they concern all parts."""
+    """Codes of flags that concern all parts and were already added to one of them."""
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Time that the calls of each part may use and have used, by the part's id."""
 
@@ -119,7 +119,7 @@ class Bench:
 
     @property
     def command(self) -> str:
-        """Start of command lines in messages, which end with a part's name."""
+        """Command in messages, to which a part's name is appended."""
         return self.options.command or labs.command(self.assignment.lab_folder)
 
     def watched(self, part: Part) -> Watched | None:

@@ -42,7 +42,7 @@ calls. At most MOST_SHAKEN cases are repeated, in at most MOST_REPEATS calls, an
 
 #: Largest number of input elements of a right case that is used to refute suspects (known mistakes).
 MOST_REFUTING = 1 << 17
-#: Limit on the calls of one inquiry (further calls that show more about a wrong output, `Oracle.inquiry`), and codes of
+#: Limit on the calls of one inquiry (`Oracle.inquiry`: further calls, to learn more about a wrong output), and codes of
 #: diagnoses that need no inquiry.
 MOST_INQUIRED = 16
 NEEDS_NO_INQUIRY = frozenset(
@@ -66,7 +66,7 @@ class Runners:
 class Correctness:
     """Results of one part of a submission, compared with the oracle case by case.
 
-    With `look`, memory is measured as well, and one call is kept for the profiler (`grader.judge.case_order`).
+    `look`: True: also measure memory, and record one call to repeat under the profiler (`grader.judge.case_order`).
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Correctness:
             self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
-        """Judge a function that the file does not export (as in the starter) by another part, which calls it."""
+        """Judge a function that the file does not export (as in the starter) by judging another part that calls it."""
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()

@@ -1,14 +1,14 @@
-"""The evaluator: from a source file to a result. A student's own run, a class and Gradescope all use it.
+"""The evaluator: it judges one source file and returns the result. A student's own run, a class and Gradescope use it.
 
 Order of work for each part (`grader.judge.part`): check that the file exports its function; call it on every public
 case and compare the outputs with float64 values; time it in paired rounds, and check their outputs; compare its peak
 memory with the reference's. If requested, one call is also made under torch's profiler. A listener receives each
 finding at once, so that a terminal can show correctness long before the timing is done. This module does not print.
 
-Hidden cases are called last, after the public calls of all parts. The reason: a kernel can read the clock, so it could
-end a hidden call at a moment that encodes a hidden size. A later runner could return that number as a wrong public
-output, which the student sees. So no runner for public calls starts after a runner has seen a hidden case, except
-for parts that are judged again (`_undisturbed`). Parts without hidden cases are complete before the first hidden call.
+Hidden cases are called last, after the public calls of all parts. The reason: a kernel could end a hidden call at a
+time that encodes a hidden size. A runner that starts afterwards could read the clock, and return that size as a wrong
+public output, which the student sees. So no runner for public calls starts after a hidden call, except for parts that
+are judged again (`_undisturbed`). Parts without hidden cases are complete before the first hidden call.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class Deviated:
     """A wrong output. It is sent before Corrected, or after it for a hidden case or a timed output.
 
     `expected` (float64), `actual` and `wrong` (bool) have the output's shape. Listeners must not change them. `blocks`
-    come from `grader.explain.deviation.blocks`. `hidden`: students do not get this case. A `case` is sent again if its
-    call is repeated.
+    come from `grader.explain.deviation.blocks`. `hidden`: True if students do not get this case. If the call of a case
+    is repeated and is wrong again, a second event is sent.
     """
 
     part: Part

@@ -57,8 +57,7 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True if a diagnosis is not extended: for torch's own function, under sanitizers, or for a part that was
-    judged through another part."""
+    """Return True for torch's own function, under sanitizers, or after judging through another part."""
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)
 
@@ -119,7 +118,7 @@ def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Cor
 
 
 def _wrong_forward(results: Correctness) -> Part | None:
-    """Return the part with the forward pass that this backward pass calls, if it is wrong; else None."""
+    """Return the part whose forward pass this backward pass uses, if that part is wrong; else None."""
     part, bench = results.part, results.bench
     forward = results.backend.forward_of(part, bench.assignment.parts)
     if forward is None or results.marker.seen() is None:
@@ -168,16 +167,17 @@ to WAIT_S plus twice the limit on its CPU time."""
 
 
 class Edited:
-    """A build of a source with numbered edits (see `EditedBuild`). `bad` are the places that do not compile."""
+    """A build of a source with numbered edits (see `EditedBuild`). `bad`: (line, column) of the compiler's errors."""
 
     def __init__(self, marker: Marker, stack: ExitStack, bad: Collection[tuple[int, int]]) -> None:
         self.marker, self.stack, self.bad = marker, stack, bad
         self.session: Session | None = None
 
     def call(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = 1.0) -> CaseRun | None:
-        """Call the function with edit `number` on the inputs of a case; None if the runner fails or has no edit.
+        """Call the function with edit `number` on the inputs of a case.
 
-        `fresh`: use a new runner, because an earlier edit may have damaged memory. `cpu_s` limits the call's CPU time.
+        Return None if the runner fails or cannot select this edit. `fresh`: use a new runner, because an earlier edit
+        may have damaged memory. `cpu_s` limits the call's CPU time.
         """
         marker = self.marker
         if fresh and self.session is not None:
@@ -185,7 +185,7 @@ class Edited:
             self.session = None
         inputs = marker.inputs_of(case)
         first = binding.tensor_names(marker.part, inputs)[0]
-        # A tensor of one number has no room for the edit's number: the edit of the previous call stays active.
+        # The first tensor carries the edit's number. If it has only one element, the previous call's edit stays active.
         chosen = inputs.starting(first, (edited_source.MAGIC, number))
         if chosen is None and self.session is None and number:
             return None
@@ -249,7 +249,7 @@ class SecondBuild:
         return self.checked is not None
 
     def edited(self, part: Part, text: str) -> Edited | None:
-        """Build `text` in place of the student's file. Return None if the build failed without an error in a line."""
+        """Build `text` in place of the student's file. Return None if the build fails and no error names a line."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None

@@ -139,8 +139,8 @@ class Marker:
 
         Args:
             again: outputs of repeated calls with the same inputs.
-            earlier: diagnoses of other cases. `diagnose.settled` later chooses the causes that explain the most; None
-                to choose a cause for this case alone.
+            earlier: diagnoses of other cases; the caller later chooses the causes for all cases (`diagnose.settled`).
+                None: choose a cause for this case alone.
             shared: True if several threads worked.
         """
         sizes, wrong = self.sizes(run.shape), run.wrong
@@ -180,7 +180,7 @@ class Marker:
         *,
         explain: bool,
     ) -> Diagnosis | None:
-        """Return the diagnosis of output `name`; without `explain` only if it is unwritten. See `mark` for `shared`."""
+        """Return the diagnosis of the wrong output `name`; without `explain`, None unless it was never written."""
         from grader.explain import diagnose
 
         assert run.outputs is not None

@@ -1,8 +1,8 @@
 """Memory and profiler table of a part, compared with those of the reference in the same calls.
 
 The true peak comes from the judged calls, which decide the verdict. The profiler's table needs a process with torch, so
-one call of student and reference is repeated in such a process. This call's output does not decide a verdict. But a
-kernel that behaves differently under torch gets a flag for review.
+one call of student and reference is repeated in such a process. This call's output does not decide a verdict. If it
+differs from the judged output, the kernel gets a flag for review.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _large_call(
 
 
 def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Side) -> CaseRun:
-    """Repeat the judged call `mine` under the profiler, and return the repetition. A small call before it warms up.
+    """Repeat the judged call `mine` under the profiler after a small warm-up call, and return the repetition.
 
     `side`: "REFERENCE" or "STUDENT", the kernel to call. Raises KitError if the reference is wrong.
     """

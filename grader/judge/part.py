@@ -30,7 +30,7 @@ from grader.judge.regrade import BROKEN_OFF
 from grader.judge.timing import rounds
 from grader.runner.calls import Call
 
-#: Code in the source of a function that uses several threads.
+#: Pattern of code that starts threads.
 THREADS = r"#\s*pragma\s+omp\s+(?!simd)|std::thread|\bparallel_for\b"
 
 
@@ -59,7 +59,7 @@ class PartJudge:
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
-        """Replace the diagnosis by each step's result in turn. `in_cases`: also in the cases with this diagnosis."""
+        """Apply the steps to the diagnosis in turn. `in_cases`: True: change it also in the cases that have it."""
         for step in steps:
             if (diagnosis := self.diagnosis) is None:
                 return
@@ -103,7 +103,7 @@ class PartJudge:
         )
 
     def standing(self) -> Standing | None:
-        """Return the speed compared with known kernels; None if the part or these kernels have no valid time here."""
+        """Return the part's speed compared with known kernels; None if either has no valid time on this machine."""
         if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
             return None
         ladder = self.bench.assignment.lab.ladder()
@@ -251,7 +251,7 @@ class PartJudge:
         self.look_for_cheats()
 
     def profile(self, shown: Shown) -> None:
-        """Repeat one call under torch's profiler. Add its table, and the memory of student and reference."""
+        """Repeat one call under torch's profiler. Store its table, and the memory of student and reference."""
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # it imports torch while the object is built
         if self.backend.kind.is_students:
@@ -268,7 +268,7 @@ class PartJudge:
         self.flags += unlike
 
     def explain(self) -> None:
-        """Extend the diagnosis for the student."""
+        """Add to the diagnosis what further calls and the source show about the cause."""
         if self.diagnosis is None:
             return
         from grader.judge import explanation
@@ -312,7 +312,7 @@ class PartJudge:
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def look_for_races(self) -> None:
-        """Look for races in a right kernel with threads. Without timing, a student's own run only names the command."""
+        """Flag data races in a right kernel with threads. A student's own run without timing only names the command."""
         options, body, rule = self.bench.options, self.marker.body, self.part.time
         if self.verdict not in ("pass", "slow"):
             return

@@ -1,7 +1,7 @@
 """Regrading of a submission after a change of the assignment: only verdicts that are out of date are judged again.
 
 Digests of the assignment before and now (`grader.assignment.prints`) show the changes. The source, the kit and the
-settings must be unchanged. A part whose calls changed is judged as a whole; so is a right part with another timing.
+settings must be unchanged. A part whose calls changed is judged as a whole; so is a right part whose time rule changed.
 If cases were added, only these are called, and a right part keeps its time. A part that did not compile, crashed or was
 rejected keeps its verdict. But if a case was deleted that may have caused a crash, the part is judged again.
 """

@@ -43,14 +43,14 @@ agreed in up to 0.38. A copy that multiplies by a reciprocal in place of a divis
 NEAR_ULPS = 2
 """If all elements of two outputs differ by at most this many units in the last place, the sums count as the same."""
 LEAST_USED = 2
-"""A part's own arguments are those that the other part lacks. A function must use at least this many of them."""
+"""A part's own arguments are those that the other part lacks. A function must use this many of them, or all."""
 LEAST_TENSOR_BYTES = 2 << 20
 SUSPICIOUS_SHARE = 0.3
 """A kernel that holds this share of the avoided tensor (see HELD_SHARE) is also called at other sizes, which decide."""
 HELD_SHARE = 0.6
 """The avoided tensor counts as held if a kernel's memory exceeds the reference's by this share of the tensor's bytes.
-Honest kernels of parts 3 and 4 reached 0.26. With copies in double they reached 0.8, but only at the judged size: such
-copies grow like the inputs, but the avoided tensor grows like the square of the inputs.
+Honest kernels of parts 3 and 4 reached 0.26. With copies in double they reached 0.8, but only at the judged size. At
+twice N such copies are twice as large, and the avoided tensor (N x N) is four times as large.
 """
 FLOAT_BYTES = 4
 LIBRARIES = ("at::", "torch::", "std::")
@@ -59,7 +59,7 @@ TYPE_WORDS = frozenset({"int", "Tensor", "long", "float", "double", "bool", "siz
 
 
 def is_compared(assignment: Assignment, part: Part) -> bool:
-    """Return True if the part's outputs are compared with another part's, so that they must be kept."""
+    """Return True if the part's outputs must be stored, because they are compared with another part's outputs."""
     return bool(part.differs_from) or any(part.id in each.differs_from for each in assignment.parts)
 
 
@@ -262,8 +262,8 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
     """Flag a part whose function leaves its work to functions that an earlier part's function calls as well.
 
     Such a part has no loops of its own. Honest parts also share functions (reads and writes, the softmax of a row, the
-    product of two tiles), but call them in their own loops. If each part passes other constants or template arguments
-    to the shared function, it may do different work for each: only a note. A copied function counts as shared.
+    product of two tiles), but call them in their own loops. If the two parts pass different constants to a shared
+    function, it may do different work for each part: the flag is then a note. A copied function counts as shared.
     """
     part, source = marker.part, marker.source
     kind = kind_of(part)
@@ -282,7 +282,7 @@ def source_flags(marker: Marker) -> Iterator[Flag]:
         shared = [each.name for each in mine.values() if each.name in theirs and each.has_loop]
         shared += [each.name for each in own if each.shape in copies]
         working = {each.name: each for each in own if each.shape not in copies}
-        # Functions without their own loop that call shared functions: they count as shared, too.
+        # Functions that have no loop and call shared functions count as shared, too.
         leading = [
             name
             for name in mine
@@ -392,8 +392,8 @@ def _distinguishing(
 ) -> list[str]:
     """Return the cases on which different algorithms give different outputs.
 
-    On these, the references of both parts differ, and this part's reference changes with larger tiles. On other cases
-    (all keys in one tile, say) honest kernels may agree.
+    On these cases the outputs of the two parts' references differ, and this part's reference gives another output with
+    larger tiles. On other cases (all keys in one tile, say) honest kernels of both parts may agree.
     """
     found = []
     with marker.bench.reference(threads=marker.shape["threads"]) as session:

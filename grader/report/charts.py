@@ -20,7 +20,7 @@ Scale = Callable[[float], float]
 
 WIDTH = 360
 _LEFT, _RIGHT = 12, 348
-#: Range of time ratios on the axis of the small pictures of `interval`. The text beside them gives the exact numbers.
+#: Range of time ratios on the axis of the picture that `interval` draws. The text beside it gives the exact numbers.
 INTERVAL_RANGE = (0.5, 2.0)
 #: Maximum number of marks of slow students that are links in a chart. Further marks are drawn without a link.
 _MOST_LINKS = 60
@@ -28,7 +28,7 @@ _MOST_LINKS = 60
 
 @dataclass(frozen=True)
 class Dot:
-    """One student's value in a chart. `slow`: True if it is too slow. `anchor` is the id of the student's section."""
+    """One student's value in a chart. `slow`: True if the kernel is too slow. `anchor`: id of the student's section."""
 
     ratio: float
     slow: bool
@@ -437,7 +437,7 @@ def _lines(block: Block | None, length: int, path: Callable[[int], str]) -> list
     if block is None or not 0 < block.length < length or length / block.length > MOST_LINES:
         return []
     drawn = "".join(path(k) for k in range(block.length, length, block.length))
-    # Draw a wide light line below each thin line. So the thin line is visible on every colour.
+    # Draw a wide light line below each thin line, so that the thin line is visible on every colour.
     return [_path("under", drawn) + _path("block", drawn)]
 
 

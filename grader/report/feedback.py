@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RULE = "-" * 72
 LONG = 200
-"""A message of more characters or of several lines is printed once. Other parts with it say "as above"."""
+"""A message of more characters or of several lines is printed once. Other parts with the same one say "as above"."""
 
 
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
@@ -85,7 +85,7 @@ def html(assignment: Assignment, row: Row) -> str:
 
 
 def summary(assignment: Assignment, row: Row) -> list[str]:
-    """Return the first sentences: the number of passed parts and notes, or the reason for a missing verdict."""
+    """Return the first sentences: how many parts passed, and notes; or the reason for a missing verdict."""
     if row.trouble:
         kind = "" if row.result is not None else "There is no verdict on this submission. "
         return [f"{kind}{words.block(row.trouble, 1000)}"]

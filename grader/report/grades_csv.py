@@ -1,9 +1,9 @@
 """`grades.csv`: one row per student, for spreadsheets and for import elsewhere.
 
 `GradesCsv` lists the columns. Each item that people grade (extra credit, write-up) has one, too. Times are in the due
-date's zone. `flags` are flags for review, `pending` are ids without points yet, `trouble` is the reason for a missing
-verdict. extension_days and slip_days are left out if no student has such days. An empty cell is a missing number (not
-judged, not given yet), never 0.
+date's zone. `flags` are flags for review, `pending` are ids of parts and items without points so far, `trouble` is the
+reason for a missing verdict. extension_days and slip_days are left out if no student has such days. An empty cell is a
+missing number (not judged, not given yet), never 0.
 
 The encoding is UTF-8 with a byte order mark ("utf-8-sig" in Python). Without the mark, spreadsheets assume a local
 encoding. Text that a spreadsheet would take for a formula gets an apostrophe, even in the middle of a cell: many
@@ -40,7 +40,7 @@ _TO_QUOTE = re.compile(r"""[,;\t|"\r\n]""")
 
 
 def safe_text(text: str) -> str:
-    """Return the text as one line, with an apostrophe before each place that a spreadsheet takes for a formula.
+    """Return the text as one line, with an apostrophe before each piece that a spreadsheet may read as a formula.
 
     This also covers spreadsheets that split cells at a semicolon, tab or bar.
     """

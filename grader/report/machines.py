@@ -57,7 +57,7 @@ class Row:
 
 
 APART = 0.05
-"""A machine is apart if its time ratio's whole interval is beyond the median times or divided by 1 + this share."""
+"""A machine differs if its ratio's whole interval is above median * (1 + APART) or below median / (1 + APART)."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Spread:
 
 
 def compared(machines: Iterable[Machine]) -> tuple[dict[str, list[str]], list[Spread]]:
-    """Return ({machine's name: parts whose whole interval is more than APART from the median}, spread of each part)."""
+    """Return ({name of a machine: parts whose ratio differs from the median (see APART)}, spread of each part)."""
     fit = [row for row in machines if not row.refused]
     spreads = []
     for part_id in dict.fromkeys(part_id for row in fit for part_id in row.ratios):

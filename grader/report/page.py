@@ -88,7 +88,7 @@ def write(
 
 
 def _text(source: Path, sha256: str) -> str:
-    """Return the source's text, or "" if the file has changed or is gone: its digest is not `sha256`."""
+    """Return the source's text, or "" if the file cannot be read or has changed, so that its digest is not `sha256`."""
     try:
         text = source.read_bytes()
         return text.decode(errors="replace") if hashlib.sha256(whole(source)).hexdigest() == sha256 else ""

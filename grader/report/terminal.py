@@ -1,5 +1,5 @@
-"""Terminal output of a student's run: for each part the lines that the original course kit printed, and a block with
-the verdict; at the end a table of points.
+"""Terminal output of a student's run. For each part it has the lines that the original course kit printed, and a block
+with the verdict. A table of points follows at the end.
 
 A block gives the cause, the place, source lines and the next command first, then time and memory. The block of a wrong
 part should fit into SCREEN_LINES. The course kit's lines keep their wording, because students' scripts search for them.

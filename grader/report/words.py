@@ -179,7 +179,7 @@ def text(value: str, characters: int) -> str:
 
 
 def name(value: str, characters: int = 150) -> str:
-    """Return untrusted text as one line of at most `characters` (8 to 150), made harmless as by `text`."""
+    """Return untrusted text as one line of at most `characters` (8 to 150), cleaned as by `text`."""
     return _COMMAND.sub(_apart, line(value, max(8, min(150, characters))))
 
 

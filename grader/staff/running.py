@@ -1,11 +1,11 @@
 """Grading of a class: every submission gets a verdict, and a resumed run repeats no finished work.
 
 Theory of operation. The judge is one small process without torch. It finds the submissions and compares the
-fingerprints of each with those of its last record. New and outdated submissions go to an executor. A submission is
-finished once its result is in the ledger (`classroom.ledger`). If its worker died, it returns to the queue once; a
-second death is recorded as the kit's fault. A submission that was timed on an unsteady machine goes to the end of the
-queue, at most twice. The reports are written at the end and when the judge is interrupted. Even after a `kill -9` the
-ledger is enough to continue.
+fingerprints of each with those in its last record. New and outdated submissions go to an executor. A submission is
+finished once its result is in the ledger (`classroom.ledger`). If its worker dies, it returns to the queue once; if a
+second worker dies, the kit is recorded as the cause. A submission that was timed on an unsteady machine is judged
+again after all others, at most twice. The reports are written at the end and when the judge is interrupted. Even after
+a `kill -9` the ledger is enough to continue.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def refuse_places(out: Path, ids: Sequence[str]) -> None:
 def timed(
     wanted: RunOptions, history: History, assignment: Assignment, submissions: list[Submission], scratch: Path
 ) -> list[Submission]:
-    """Return the submissions. Take submission times from a table, the files or the commits, if `wanted` says so."""
+    """Return the submissions, with submission times from the table, the files or the commits if `wanted` names them."""
     source = planning.source_of_times(wanted, history)
     if source == FILE_TIMES:
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]

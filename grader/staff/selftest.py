@@ -1,8 +1,8 @@
 """Self-test of this machine: it judges kernels with known verdicts like the submissions of a class.
 
 Correct kernels must pass, wrong ones must fail, and only the slow one must get the verdict slow. Attacks on the judge
-must end as documented, in the sandbox that a run would choose now. Each group of kernels gets its own conclusion: a
-machine with unsteady times can still judge results.
+must end as documented, in the sandbox that a run would choose now. Each group of kernels gets its own conclusion,
+because a machine with unsteady times can still judge results.
 """
 
 from __future__ import annotations

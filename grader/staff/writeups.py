@@ -1,6 +1,6 @@
-"""Write-ups of a class: a text with each question, the right answer (key) and all answers, and a table of points.
+"""Write-ups of a class. Writes a text with each question, its right answer (key) and all answers, and a points table.
 
-The table gets a row for each write-up; only people enter points in it. `grader.study.writeup` parses a write-up and
+The table gets a row for each write-up, in which people enter the points. `grader.study.writeup` parses a write-up and
 lists its empty regions.
 """
 
@@ -80,8 +80,8 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
     """Update the table of points in `path`. Return lines that describe the changes.
 
     `remarks` maps ids to (name, remark). Only a comment that is empty or an earlier remark is replaced; all other
-    cells stay. With `results`, each student on that class's roster gets a row. A write-up whose id is not on the
-    roster gets no row; the returned lines name it.
+    cells stay. With `results`, a results folder, each student on its roster gets a row. A write-up whose id is not on
+    the roster gets no row; the returned lines name it.
 
     Raises UsageError for mistakes in the table, with file and line, and if no write-up's id is on the roster.
     """

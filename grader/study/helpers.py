@@ -34,7 +34,8 @@ LARGEST_BYTES = 1 << 32
 def program(source: Path) -> Path:
     """Return the path of a source's compiled program, or of the prebuilt program if a handout lacks the source.
 
-    Raises KitError if it cannot be compiled, the cache cannot be written, or nothing is prebuilt for this platform.
+    Raises KitError if the source does not compile, the cache cannot be written, or a handout lacks a program for this
+    platform.
     """
     name = source.stem
     if not source.is_file():
@@ -142,10 +143,9 @@ class Traffic(NamedTuple):
 
 
 def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[Traffic]:
-    """Run a simulator for each walk, given as (arguments, cache), in parallel. Return the traffic of each walk.
+    """Run a simulator for each of `walks`, in parallel. Return the traffic of each, in their order.
 
-    Raises KitError if the simulator cannot be built or run.
-    """
+    A walk is (arguments that name a kernel and its sizes, cache). Raises KitError if the simulator fails."""
     program(simulator)
 
     def count(walk: tuple[Sequence[object], CacheModel]) -> Traffic:

@@ -256,8 +256,8 @@ def one_round(
 ) -> tuple[dict[int, list[Sample]], dict[int, str]]:
     """Make one round: call all callers in turn, starting at the `number`-th, and then again in reverse order.
 
-    `once`: leave out the reverse order. Returns (samples of each caller in order, error message of each caller
-    that failed). A failed caller is not called again.
+    A caller makes one timed call of a variant. `once`: leave out the reverse order. Returns (samples of each caller in
+    order, error message of each caller that failed). A failed caller is not called again.
     """
     order = list(callers)
     start = number % max(1, len(order))
@@ -326,8 +326,8 @@ class Line:
 class Comparison:
     """Timed variants with their ratios to one of them, the base.
 
-    `confidence` is the confidence of all intervals, from 0 to 1. `fit`: False if the machine was unsteady, because the
-    base's two calls in a round differed too much.
+    `confidence` is the confidence of all intervals, from 0 to 1. `fit`: False if the base's two calls in a round
+    differed too much, because the machine was unsteady.
     """
 
     clock: Clock

@@ -48,7 +48,7 @@ class Settings:
 def parser(arguments: list[str], command: str, description: str, *, lists: tuple[str, ...] = ()) -> Parser:
     """Return the parser of `python gpt149.py COMMAND` with all common options. The caller adds its own.
 
-    The options of sizes named in `lists` take several values. The caller parses them with `numbers`.
+    The options for the sizes in `lists` take several values, such as "2,4,8". The caller parses them with `numbers`.
     """
     parse = Parser(prog=f"{STUDENT_PROGRAM} {command}", description=description)
     parse.path("--module", "the file to study, or its folder", "PATH")

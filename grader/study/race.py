@@ -162,7 +162,7 @@ def differences_text(runs: Sequence[Run]) -> str:
 THREADS, MOST_SHOWN = 4, 3
 TIMEOUT_S = 60.0
 START_THREAD = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
-"""Function of libstdc++ with which `std::thread` starts a thread."""
+"""Function of libstdc++ that `std::thread` calls to start a thread."""
 WRAPPED = ("_exit", "pthread_create", START_THREAD, "__tsan_func_entry", "__tsan_func_exit")
 #: Build with ThreadSanitizer. Without optimisation (-O0), the compiler keeps every access in its source line.
 KIT = Kit(
@@ -326,14 +326,14 @@ def _without_randomised_addresses() -> tuple[str, ...]:
 
 
 def _count(output: str, of: str) -> int | None:
-    """Return the number after the last text `of` in the output; None without such a number."""
+    """Return the number after the last occurrence of the text `of` in the output; None without such a number."""
     _, found, rest = output.rpartition(of)
     number = rest.split("\n", 1)[0]
     return whole(number) if found else None
 
 
 def _trouble(run: Ran) -> str:
-    """Return a text on a run's failure, which continues a sentence that starts with the function's name; else ""."""
+    """Return a text on a run's failure, to follow the function's name in a sentence; "" if the run did not fail."""
     finished = run.finished
     if finished.timed_out:
         return f"did not end within {TIMEOUT_S:.0f} s; no race was found until then"

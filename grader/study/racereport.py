@@ -51,7 +51,7 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of a race's two accesses, a write (`is_write`) or a read. `frames`: student's call stack, innermost first."""
+    """One of a race's two accesses. `is_write`: False for a read. `frames`: student's lines, innermost call first."""
 
     is_write: bool
     frames: tuple[Frame, ...]

@@ -1,4 +1,4 @@
-"""Study `threads`: speed-up of an OpenMP part for several numbers of threads, a fit of Amdahl's law, and OpenMP off.
+"""Study `threads`: speed-up of an OpenMP part for several numbers of threads and without OpenMP; fit of Amdahl's law.
 
 Amdahl's law. Let a share s of the work always run on one thread. Then t threads take T(t) / T(1) = s + (1 - s) / t.
 This is linear in s, so least squares give s in closed form (`serial_share`). The fit uses only thread counts up to the
@@ -198,7 +198,7 @@ def core_share(outcome: Outcome) -> float | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python gpt149.py threads PART ...`. Return exit code 1 if the part is wrong in some line, else 0."""
+    """Run `python gpt149.py threads PART ...`. Return exit code 1 if the part is wrong with some threads, else 0."""
     parse = options.parser(
         arguments,
         "threads",

@@ -78,7 +78,7 @@ def check(path: Path, export: str | None, template: Path) -> bool:
 
 
 def exported(path: Path, kind: str) -> str:
-    """Convert `path` to a file of the kind "html" or "pdf" beside it. Return a message on the new file.
+    """Convert `path` to a file with the suffix `kind`, "html" or "pdf", in the same folder. Return a message on it.
 
     If pandoc is missing, the message says so. Raises KitError if pandoc fails.
     """
@@ -258,7 +258,7 @@ OPTIONAL = ("extra",)
 
 @dataclass(frozen=True)
 class Place:
-    """A region, and the number of `words` that the write-up has in it; None if the write-up lacks its markers."""
+    """A region, and the number of `words` that the write-up has in it; None if the region's markers are missing."""
 
     kind: str
     name: str

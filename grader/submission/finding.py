@@ -1,7 +1,7 @@
 """Search for the submissions in a file, folder or archive. Each is copied into a small folder of its own.
 
-A path that the staff names is one submission if it holds the source itself. An archive is also one submission if it
-holds only a folder with the source, or only another archive. Anything else is a class.
+A path that the staff name is one submission if it is a source or directly holds one. An archive is also one submission
+if it holds only a folder with the source, or only another archive. Anything else is a class.
 
 A folder on disk that holds only one folder is a class of one. The submission's id is the inner folder's name, so the id
 stays the same when a second student hands in. Hidden files and the staff's tables and notes are skipped. A file of
@@ -238,7 +238,7 @@ def single(node: Node, trouble: str = "") -> Unit:
 
 
 def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> list[Unit]:
-    """Return a `Unit` for each submission under a path; [] if it holds none. `stack` closes an archive.
+    """Return a `Unit` for each submission under a path; [] if it holds none. `stack` closes the archive, if any.
 
     Raises UsageError for a folder that cannot be listed or an export whose metadata cannot be read.
     """

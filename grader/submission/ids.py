@@ -23,8 +23,8 @@ RESERVED = {"con", "prn", "aux", "nul", "lock"} | {f"{port}{k}" for port in ("co
 def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
     """Return an id for each (title, key). The title is readable; the unique key distinguishes equal titles.
 
-    An id is the title without characters that file names do not allow. If several titles would give the same id, even
-    with capitals ignored, each also gets a part of its key's digest. So no new student takes over another's id.
+    An id is the title without characters that file names do not allow. If several ids would be equal, or differ only in
+    capitals, each also gets a part of its key's digest. So no later hand-in takes over an earlier student's id.
     """
     plain = [safe_name(title) for title, _ in titled]
     ids = list(plain)
@@ -71,8 +71,8 @@ def no_such_submission(wanted: str, known: Collection[str]) -> str:
 def closest(wanted: str, known: Mapping[str, str]) -> str:
     """Return the submission id that `wanted` names. `known` maps ids to the students' names.
 
-    `wanted` is an id, or a text that occurs in the id or name of only one student, with any capitals. Raises UsageError
-    if it fits no student or several.
+    `wanted` is an id, or a text that occurs in the id or name of only one student; capitals are ignored. Raises
+    UsageError if it fits no student or several.
     """
     text = wanted.casefold()
     found = [name for name, title in known.items() if text and text in f"{name}\n{title}".casefold()]

@@ -68,8 +68,8 @@ class Node(Protocol):
 class DiskNode:
     """A node on disk.
 
-    `base` is the path that the staff named, with its links resolved. `steps` are the names on the way from there to
-    this node; a link among them is refused.
+    `base` is the path that the staff named, with its symbolic links resolved. `steps` is the path from `base` to this
+    node, split into names. A symbolic link in `steps` is refused.
     """
 
     base: Path
@@ -170,8 +170,8 @@ KIND_TEXTS: dict[Kind, str] = {
 class ArchiveNode:
     """A node in an archive.
 
-    `trouble` is the reason to refuse the node, or "". If an entry has a trouble, the folders around it get it, too. The
-    exception is a name that occurs twice: it makes only this entry unreadable.
+    `trouble` is the reason to refuse the node, or "". If an entry has a `trouble`, all folders around it get the same
+    `trouble`. The exception is a name that occurs twice: then only this entry gets it.
     """
 
     name: str
@@ -226,7 +226,7 @@ def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Arch
 
 
 def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
-    """Return the root of an archive's tree. If a member has a trouble, all folders on its path get it, too."""
+    """Return the root of an archive's tree. A member's `trouble` is passed on to all folders on its path."""
     root, count = ArchiveNode(""), 0
     for member in archive.members:
         line = [root]

@@ -25,8 +25,8 @@ _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
 class Names:
     """Names of the files to find in each submission.
 
-    In a search for other files, such as write-ups, `of_class` holds the names of the sources. They divide the class
-    into students, so that students and ids are the same as in a search for the sources.
+    In a search for other files, such as write-ups, `of_class` holds the names of the sources. They still decide which
+    files belong to one student, so that students and ids are the same as in a search for the sources.
     """
 
     source: str
@@ -40,7 +40,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Unit:
-    """The nodes of one submission: one node (`whole`), or several side by side (`nodes`).
+    """The nodes of one submission: one node (`whole`), or several files of one folder (`nodes`).
 
     `title` and `key` determine its id (`grader.submission.ids`). `marked_late`: True if Canvas marks it as late.
     `numbered`: True if numbers in file names count attempts. `trouble` is the reason why it cannot be graded, or "".
@@ -66,7 +66,7 @@ class Unit:
 class Chosen:
     """Files chosen from a submission.
 
-    `files` maps the assignment's file names to contents. `origin` is the place of the source, for people.
+    `files` maps the assignment's file names to contents. `origin` is the path of the chosen source, as text for people.
     `modified_at` is the modification time (UTC) of the file on disk, None inside an archive of a class.
     """
 

@@ -1,7 +1,7 @@
 """The verdict on time: the student compared with the reference in paired rounds, with a confidence interval.
 
 Theory of operation. A round is four calls: A B B A (A: reference, B: student), or, in every second round, B A A B. So a
-drift of the machine affects both alike. A round's ratio is the geometric mean of the two student times divided by the
+drift of the machine slows A and B alike. A round's ratio is the geometric mean of the two student times divided by the
 geometric mean of the two reference times. On CPU cores each round has two new processes (GPUs differ:
 `backends.gpu.timing`). A process may have an advantage for its whole life (its cores, its pages). With new processes
 this is noise between rounds, which the interval covers, not a bias of all rounds. "Slow" needs many rounds that agree.
@@ -259,7 +259,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
 
 
 def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
-    """Return True if the measurement is to stop: it is decided, or the rounds or the budget are used up."""
+    """Return True if the measurement can stop: the verdict is certain, or the rounds or the budget are used up."""
     n = len(rounds)
     if n >= (MAX_ROUNDS if policy.graded else EARLY_PASS_ROUNDS):
         return True
@@ -288,7 +288,7 @@ def can_be_slow(rounds: Sequence[Round], policy: TimePolicy) -> bool:
 
 
 def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
-    """Take rounds from `source` until they are enough, and judge them. Raises ValueError if `source` ends before."""
+    """Take rounds from `source` until `enough` is True, and judge them. Raises ValueError if `source` ends earlier."""
     rounds: list[Round] = []
     for one in source:
         rounds.append(one)

@@ -1,8 +1,8 @@
 """Timed rounds of one part: new inputs for each call, and a check of each output on rows that are drawn afterwards.
 
-A cheating kernel could recognise timed calls by their sizes, cores and number, and skip locks only there: without
-delays its data race would not show. So in a part with threads each of the first rounds has one more call, with delays,
-whose whole output is compared. It uses the runner, sizes and cores of the timed calls, at a random place among them.
+A cheating kernel could recognise timed calls by their sizes, cores and number, and skip its locks only in these calls.
+So in a part with threads, each of the first rounds has one more call, with delayed threads, to reveal a data race. Its
+whole output is compared. It has the runner, sizes and cores of the timed calls, and a random place among them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DELAYED_ROUNDS = 3
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Number of rows of each timed output that are compared with the oracle, for the student and for the reference."""
 PLACES = 3
-"""Number of places that a delayed call may have in a round: before, between or after the two timed calls."""
+"""Number of positions for a delayed call in a round: before, between or after the two timed calls."""
 
 WRONG_WHEN_TIMED = Diagnosis("wrong", "wrong in a timed call, though right in all earlier calls")
 
@@ -153,7 +153,7 @@ class TimedInputs:
         return derive(self.seed, "place", count) % PLACES
 
     def beside_delayed(self, session: Session, place: int, is_reference: bool) -> Iterator[Sample]:
-        """Make two timed calls and yield their samples. After `place` of these calls, make one with delayed threads."""
+        """Make two timed calls and yield their samples. After the first `place` of them, make a call with delays."""
         for number in range(PLACES):
             if number == place:
                 self.check_delayed(session, is_reference=is_reference)
@@ -223,7 +223,7 @@ class Pairs:
             if not by_wall or self.rounds >= DELAYED_ROUNDS or not mine.shares_work:
                 yield reference, student
                 return
-            # Both runners make the delayed call at the same place among their timed calls, so that it favours neither.
+            # Both runners make the delayed call after the same number of timed calls, so that it favours neither.
             place = self.calls.place(self.rounds)
             self.rounds += 1
             calls = [

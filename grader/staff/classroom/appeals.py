@@ -1,8 +1,8 @@
 """Appeals: one student's submission is judged again on this machine, in several rounds.
 
 Each round also judges the calibration file, a correct solution that shows if the machine is fit. An appeal writes a
-dated record and a page for the student into the student's folder. The recorded result changes only with --accept: the
-round with the median points replaces it, or, of two middle rounds, the one with more points.
+dated record and a page for the student into the student's folder. With --accept, the result of the round with the
+median points replaces the recorded result. Of two middle rounds, the round with more points is taken.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Round:
 @dataclass(frozen=True)
 class Appeal:
     """All rounds of one appeal. `chosen` is the index of the round with the median points; None if no round counts.
-    `accepted`: the chosen round replaces the recorded result. `threads` is the number of threads of a timed call, by
+    `accepted`: True if this round replaces the recorded result. `threads` is the number of threads of a timed call, by
     part. `calibration` names the calibration file, `kit` the version of the kit."""
 
     submission_id: str

@@ -1,10 +1,10 @@
 """Interface for grading submissions (`Executor`), and its implementation on this machine.
 
 `submit` queues a job; `results` yields events until all jobs have ended. A job ends in `Done` or `Failed`; the caller
-decides whether to retry. `LocalExecutor` keeps worker processes (`grader.staff.classroom.worker`), each with NumPy
-imported once, and gives each one job at a time. If a worker dies, its job fails and another worker is started. A worker
-that sends no message for too long is killed, and its job fails, too. Each kind of phase (building, timing, ...) has
-its own limit: a phase that normally takes seconds must not block the judge for an hour.
+decides whether to retry. `LocalExecutor` keeps worker processes (`grader.staff.classroom.worker`), which import NumPy
+only once, and gives each worker one job at a time. If a worker dies, its job fails and another worker is started. A
+worker that sends no message for too long is killed, and its job fails, too. Each kind of phase (building, timing, ...)
+has its own limit: a phase that normally takes seconds must not block the judge for an hour.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from grader.sandbox import patience_s
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 CALLS_OF_A_STEP = 200
-"""A phase may last as long as this number of calls at their time limit. It has one call for each case, or the warm-up
-calls and timed calls of up to 24 rounds. The time budget of a measurement usually ends it earlier."""
+"""A phase that calls the kernel may last as long as this number of calls at their time limit. The phase has one call
+for each case, or the calls of up to 24 timed rounds. A time budget usually ends these rounds earlier."""
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """Seconds added to each limit for a busy machine and for work other than calls."""

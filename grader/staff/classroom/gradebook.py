@@ -316,10 +316,9 @@ def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
 def extend(
     folder: Path, submission_id: str | None, extension: int | None, slip: int | None, reason: str | None
 ) -> int:
-    """Set one student's days beyond the due date and write the reports again. Without a student, list all days.
-
-    None keeps the value of `extension`, `slip` or `reason`; 0 takes days back. Raises UsageError without a number of
-    days, and for an assignment without a late rule.
+    """Set one student's days beyond the due date and write the reports again. If `submission_id` is None, only print
+    the days of all students. None keeps the value of `extension`, `slip` or `reason`; 0 takes days back. Raises
+    UsageError without a number of days, and for an assignment without a late rule.
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)

@@ -8,7 +8,7 @@ Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines:
 - `machine`: the test result of a machine of a cluster.
 - `report`: the totals in the reports that were written, and the table of points that people gave (points by hand).
 
-A submission is finished if it has a `result` line; the last such line is valid. The judge first renames the new
+A submission is finished if it has a `result` line; its last such line is valid. The judge first renames the new
 `result.json` into place, and then writes the line and syncs it to the disk. If the judge is killed in between, the
 submission is judged again. If it is killed while it writes the line, only this last line can be incomplete. Readers
 ignore an incomplete line, and the next writer removes it.
@@ -432,7 +432,7 @@ def _identity(lock: int) -> str:
 
 @contextlib.contextmanager
 def _claimed(scratch: Path) -> Iterator[None]:
-    """Lock the scratch folder while the context lasts. The lock shows other writers that its owner still runs."""
+    """Lock the scratch folder while the context lasts, to show other writers that the folder's owner still runs."""
     with plainfile.folder(scratch) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield

@@ -61,11 +61,11 @@ class Slot:
     timing locks the machine, and no other work runs. (Beside other work, calls of one GPU reference took 4 to 18 ms.)
 
     There are three kinds of lock files: `core-K`, `room` and `gate`. Workers lock `room` shared while they build or
-    check results. A timing that needs the machine locks the room exclusively. A worker must lock `gate` for a moment
-    before it can share the room. A timing that needs the machine keeps the gate from the start of its wait until it has
-    ended. So several such timings follow one another, and other work pauses only once for all of them. A worker must
-    share the room again before its next such timing. So other work waits for at most one timing per worker. A
-    worker also releases the room before it starts a runner (`give_way`), because checking one submission can take
+    check results. A timing that needs the machine locks `room` exclusively. A worker must lock `gate` for a moment
+    before it locks `room` shared. A timing that needs the machine locks `gate` from the start of its wait until its
+    end. So several such timings follow one another, and other work pauses only once for all of them. A worker must
+    lock `room` shared again before its next such timing. So other work waits for at most one timing per worker. A
+    worker also releases `room` before it starts a runner (`give_way`), because checking one submission can take
     minutes, and all timings would wait. The locks use flock: the kernel releases the locks of a killed process.
 
     `alone`: every timing locks the machine, one at a time, and other work may run between two timings. It is for
@@ -83,7 +83,7 @@ class Slot:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Lock the room shared while the context lasts, to build and to check results beside other workers."""
+        """Lock `room` shared while the context lasts, to build and to check results beside other workers."""
         self._enter()
         try:
             yield
@@ -149,7 +149,7 @@ class Slot:
             time.sleep(LOOK_S)
 
     def _enter(self) -> None:
-        """Lock the room shared. The gate is locked first, so a worker that waits for the whole room comes first."""
+        """Lock `room` shared. `gate` is locked first, so that a worker that waits for the machine comes first."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_SH)
@@ -212,8 +212,8 @@ def is_unfit(result: SubmissionResult) -> bool:
 
 
 def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Return the reason why a machine may not judge, or "". `result` is its result of the calibration submission.
-    `unfit`: its timings were too unsteady."""
+    """Return the reason why a machine may not judge, or "". `result` is the content of result.json for the calibration
+    submission, judged on this machine. `unfit`: True if its timings were too unsteady."""
     wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
     if wrong:
         return f"the calibration submission, which is right, did not pass: {', '.join(wrong[:PARTS_NAMED])}"

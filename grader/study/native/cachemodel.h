@@ -142,7 +142,7 @@ class Layout {
   Cache cache_{0, 1, 1};
 };
 
-// A kernel's name, and the function that repeats the kernel's memory accesses. Memory: matrices and sizes.
+// A kernel's name, and the function that repeats the kernel's memory accesses on the given matrices and sizes.
 template <class... Memory>
 struct Kernel {
   const char *name;

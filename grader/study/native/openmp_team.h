@@ -20,8 +20,8 @@ extern "C" void __tsan_release(void *);
 
 namespace {
 
-// A lock that is one int. The sanitizer would take the order of a pthread mutex for synchronisation of the program. A
-// lock that the program declares (omp_lock_t) may have room for one int only.
+// A lock that is one int, because a lock that the program declares (omp_lock_t) may have no more room. It is no pthread
+// mutex, because the sanitizer would take the mutex's order for synchronisation of the program.
 using Word = int;
 
 bool try_lock(Word *word) { return __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE) == 0; }
@@ -156,7 +156,7 @@ bool run_some_task(bool any) {
 template <class Condition>
 void work_until(const Condition &holds) {
   for (int idle = 0; !holds();) {
-    // A thread that is not waiting does not run the tasks in its queue: after a long wait, take them over.
+    // A busy thread does not run the tasks in its queue: after a long wait, this thread runs them.
     if (run_some_task(idle > 2000)) idle = 0;
     else {
       idle++;

@@ -23,7 +23,7 @@ void barrier() {
   Team *team = context.team;
   if (team->size == 1) return;
   const unsigned generation = team->generation.load();
-  // Two addresses alternate: a late thread must not see the release of a fast one that already is in the next barrier.
+  // Two addresses alternate: a late thread must not see the release of a fast thread that is at the next barrier.
   char *const order = team->order(generation);
   __tsan_release(order);
   if (team->arrived.fetch_add(1) + 1 == team->size) {
@@ -274,7 +274,7 @@ void GOMP_taskloop(void (*body)(void *), void *data, void (*copy)(void *, void *
   Waited *outer = context.group;
   if ((flags & kTaskLoopNoGroup) == 0) context.group = new Waited;
   for (long from = 0; from < trips; from += each) {
-    // In gcc's interface the first two numbers in a task's data are its bounds.
+    // In gcc's interface the first two numbers in a task's data are the bounds of its loop.
     long bounds[2] = {start + from * step, start + (from + each < trips ? from + each : trips) * step};
     std::memcpy(data, bounds, sizeof bounds);
     add_task(body, data, copy, size, alignment, false);

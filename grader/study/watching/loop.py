@@ -110,7 +110,7 @@ class History:
         return changed(self.last.text, text) + beside
 
     def add(self, one: Judged, saved_at: datetime | None = None) -> None:
-        """Add a verdict and its line. `saved_at` is the time of the save if an equal object was judged before."""
+        """Add a verdict and its line. `saved_at`: time of the save if an equal object was judged before, else None."""
         self.verdicts += 1
         change = self.change(one.text, one.others)
         if saved_at is None:
@@ -209,7 +209,7 @@ def _functions(text: str, lines: Sequence[int]) -> list[str]:
 
 
 class Screen(Terminal):
-    """Terminal output of a single run, with a comparison with the last good time after each time."""
+    """Terminal output as in a single run. Each time is followed by a comparison with the last good time."""
 
     def __init__(self, history: History, ladder: Ladder | None, graded: frozenset[str]) -> None:
         super().__init__(ladder=ladder, graded=graded)

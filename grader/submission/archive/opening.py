@@ -1,4 +1,4 @@
-"""Choice of the reader for an archive, by its content; and tar archives, plain or compressed.
+"""Choice of the reader for an archive by its content, and the reader of tar archives, plain or compressed.
 
 Formats of tar: POSIX ustar and pax, and GNU's long names. A tar consists of 512-byte blocks: for each file a header,
 then the content.
@@ -43,7 +43,7 @@ FOREIGN = (
     (b"<", "a web page"),
 )
 USUAL = "hand in a zip or a tar.gz"
-#: Limit on the memory to unpack a file of xz. `xz -9` needs 65 MiB, but a header may ask for 4 GiB.
+#: Limit on the memory to unpack an xz file. `xz -9` needs 65 MiB, but a header may ask for 4 GiB.
 XZ_MEMORY_BYTES = 128 << 20
 #: Limit on the streams in a file: parallel packers write one per block of 64 KiB or more. Empty streams cost time, too.
 MAX_STREAMS = 10_000
@@ -260,7 +260,7 @@ class TarArchive:
         while True:
             header = self._read(at, BLOCK_BYTES)
             if not any(header):
-                # Like `tar`, accept two ends of an archive: a block of zeros, or the file's end between two members.
+                # Like `tar`, accept both ends of an archive: a block of zeros, or the end of the file after a member.
                 return
             if not is_tar_header(header):
                 raise Unreadable(CUT_OFF if len(header) < BLOCK_BYTES else DAMAGED)

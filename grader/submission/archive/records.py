@@ -84,7 +84,7 @@ def split_name(raw: bytes, encoding: str) -> tuple[tuple[str, ...], str]:
     """Split a stored name. Return (its parts, the reason to refuse it or "").
 
     A backslash is a separator, too, because some programs for Windows write it. `.` and empty parts are dropped. Names
-    with `..`, a root or a drive letter are refused; their parts are kept, because they show whose entry it is.
+    with `..`, a root or a drive letter are refused. Their parts are returned too, to find the student's folder.
     """
     if len(raw) > MAX_NAME_BYTES:
         return _parts(raw[:64].decode(encoding, "replace")), f"holds a name of {len(raw)} bytes"

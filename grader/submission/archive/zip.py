@@ -41,7 +41,7 @@ class _Listing(NamedTuple):
     start: int
     size_bytes: int
     shift: int
-    """Offset to add to all others: the size of a program (a self-extractor) in front of the archive."""
+    """Bytes to add to all offsets in the archive: the size of a program (a self-extractor) in front of it."""
 
 
 def is_zip(head: bytes) -> bool:
@@ -95,8 +95,8 @@ class ZipArchive:
         return _Listing(start, size_bytes, start - offset)
 
     def _find_end64(self, end: int) -> tuple[int, int, int, int, int] | None:
-        """Return (disk, first disk, listing's size, listing's offset, own offset) of the zip64 end record; None without
-        one. It comes before the ordinary end record, at the offset `end`. Raises Unreadable for a damaged file."""
+        """Return (disk, first disk, listing's size, listing's offset, the record's offset) from the zip64 end record;
+        None without one. It precedes the ordinary end record, whose offset is `end`. Raises Unreadable if damaged."""
         if end < _LOCATOR64.size:
             return None
         self._file.seek(end - _LOCATOR64.size)
