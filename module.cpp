@@ -21,7 +21,7 @@
 #include <vector>
 
 // ----------------------------------------------------------------------------------------------------------
-// Given: between tensors and vectors
+// Given: copies between tensors and vectors
 // ----------------------------------------------------------------------------------------------------------
 
 // Returns a copy of a tensor's values in row-major order. Writing to this vector does not change the
@@ -85,7 +85,7 @@ inline void fourDimWrite(std::vector<float> &tensor, int &x, int &y, int &z, int
 
 // For each (b, h): store Q * transpose(K) in QK_t, replace each row of QK_t by its softmax, and store
 // QK_t * V in O.
-// Workspace: QK_t (N, N), zeros on entry, shared by all (b, h), one after the other.
+// Workspace: QK_t (N, N), zeros on entry. All (b, h) use it, one after the other.
 torch::Tensor myNaiveAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor,
                                torch::Tensor QK_tTensor, int B, int H, int N, int d) {
     torch::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
@@ -152,7 +152,7 @@ torch::Tensor myNaiveAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
 
 // Like part 1, but both matrix products are computed in tiles of TILE_SIZE x TILE_SIZE. N and d need not be
 // multiples of TILE_SIZE.
-// Workspace: QK_t (N, N), zeros on entry, shared by all (b, h), one after the other.
+// Workspace: QK_t (N, N), zeros on entry. All (b, h) use it, one after the other.
 torch::Tensor myUnfusedAttentionBlocked(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor,
                                         torch::Tensor QK_tTensor, int B, int H, int N, int d) {
     torch::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);

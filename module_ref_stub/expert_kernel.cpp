@@ -186,7 +186,7 @@ bool allWithin(const Vec (&x)[M], float limit) {
     return within;
 }
 
-// Returns true if all scores are at most kMostTop in size, so that `trustingBlock` may be used.
+// Returns true if the magnitudes of all maxima `top` are at most kMostTop, so that `trustingBlock` may be used.
 template <int M>
 bool allModerate(const Vec (&top)[M]) {
     Vec size[M];
@@ -286,7 +286,7 @@ __attribute__((noinline)) void writeOutputs(const Vec *O, int pitch, Vec sum, co
     }
 }
 
-// Scales Q: if `inPowers`, so that scores are arguments of weightOf, for `trustingBlock`; else not, for `carefulBlock`.
+// Prepares Q. If `inPowers`, scales it for `trustingBlock`; else reads it again, unscaled, for `carefulBlock`.
 template <int M>
 void useUnits(Tile<M> &tile, const Gpt149Head &head, int first, bool inPowers) {
     tile.inPowers = inPowers;
@@ -352,7 +352,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
 
 void tile(const Gpt149Head &head, int first, int count, float *scratch) {
     switch (count) {
-        case 1:  // All queries fit into one vector. Computing a second, empty one takes little time.
+        case 1:  // All queries fit into one vector. Computing a second, empty vector takes little time.
         case 2: return attendTile<2>(head, first, scratch);
         case 3: return attendTile<3>(head, first, scratch);
 #if defined(__AVX512F__)

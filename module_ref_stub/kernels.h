@@ -1,7 +1,7 @@
 // The table of kernels that kernels.cpp defines once for each instruction set level.
 //
-// All arrays are contiguous float32: Q, K, V, O (B, H, N, d). The others are the assignment's workspaces, with the
-// shapes of docs/handout.md. Every kernel writes all of O, and does not use earlier contents of a workspace.
+// All arrays are contiguous float32. Q, K, V and O are (B, H, N, d). Other arrays are the assignment's workspaces, with
+// the shapes of docs/handout.md. Every kernel writes all of O, and does not use earlier contents of a workspace.
 #pragma once
 
 #include <cstddef>

@@ -39,7 +39,7 @@ class Place:
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each docstring, also of attributes."""
+    """Yield line number and text of each docstring, also of attributes."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for each in body if isinstance(body, list) else ():
@@ -49,14 +49,14 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each comment on separate lines. Comments behind code are not searched."""
+    """Yield line number and text of each block of comment lines. Comments behind code are not searched."""
     for found in COMMENT.finditer(text):
         lines = [line.strip().lstrip("#: ") for line in found[0].strip().splitlines()]
         yield text.count("\n", 0, found.start()) + 1, " ".join(lines)
 
 
 def of_python(file: str, text: str) -> Iterator[Place]:
-    """Yield the findings of a Python file: vague verbs in all lines, the others in docstrings and comments."""
+    """Yield the findings of a Python file: vague verbs in any line, other findings in docstrings and comments."""
     documented = [*docstrings(ast.parse(text))]
     for line, said in documented:
         if said.split(maxsplit=1)[:1] and said.split(maxsplit=1)[0] in OPENINGS:

@@ -1,4 +1,4 @@
-"""The kit's main assignment: softmax(Q K^T) V in four steps, and two accessors of a 4-D tensor.
+"""The kit's main assignment: four kernels that compute softmax(Q K^T) V, and two accessors of a 4-D tensor.
 
 Q, K, V and O are (B, H, N, d): batches, heads, rows, columns.
 """
@@ -41,7 +41,7 @@ class _Attention(Lab):
     claim = "manual attention == pytorch attention"
     denial = "YOUR ATTENTION PRODUCED INCORRECT RESULTS"
     proof_sizes: ClassVar = {"N": 256}
-    #: These sizes have more rows than threads, several heads, and tiles that do not divide N.
+    #: Sizes for the search for data races: more rows than threads, several heads, and tiles that do not divide N.
     watched_sizes: ClassVar = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 
     studies: ClassVar = {

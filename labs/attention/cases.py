@@ -53,7 +53,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
 
 
 def _ramp(shape: Shape, draws: Draws) -> Inputs:
-    """The published ramp: in every head, numbers rise by the same small steps over rows and columns.
+    """Return the published ramp: in every head, numbers rise by the same small steps over rows and columns.
 
     These are the published assignment's inputs, with their weaknesses: all heads are equal, and for small N the softmax
     is nearly uniform.
@@ -66,13 +66,13 @@ def _ramp(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _random(shape: Shape, draws: Draws) -> Inputs:
-    """Independent uniform numbers in every batch and head, scores with a standard deviation of about 3."""
+    """Return independent uniform numbers for every batch and head. Scores have a standard deviation of about 3."""
     q, k = _random_qk(shape, draws, SCORE_SD)
     return {"Q": q, "K": k, "V": _random_values(shape, draws)}
 
 
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
-    """Random Q and K; each row of V is one-hot, so each output is a softmax weight or, if N > d, a sum of several."""
+    """Return random Q, K, and one-hot rows of V. So an output is a softmax weight or, if N > d, a sum of several."""
     q, k = _random_qk(shape, draws, SCORE_SD)
     # All columns have the same number of ones, or one more. Their order differs from head to head.
     column = _orders(shape, draws) % shape["d"]
@@ -82,7 +82,7 @@ def _onehot(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _constant_rows(shape: Shape, draws: Draws) -> Inputs:
-    """All keys of a head are equal, so that every row of the output is the mean of V's rows of that head.
+    """Return heads in which all keys are equal. So every row of the output is the mean of the head's rows of V.
 
     Scores are constant along a row but differ widely between rows. So a row that is not normalised is far off.
     """
@@ -94,14 +94,14 @@ def _constant_rows(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _permuted_keys(shape: Shape, draws: Draws) -> Inputs:
-    """Keys of smoothly rising weight, shuffled with their values: the order of the keys must not matter."""
+    """Return the inputs of `_rising`, with keys and values shuffled alike: the order of keys must not matter."""
     inputs = _rising(shape, draws)
     order = _orders(shape, draws)[..., None]
     return {"Q": inputs["Q"], **{name: np.take_along_axis(inputs[name], order, 2) for name in "KV"}}
 
 
 def _rising(shape: Shape, draws: Draws) -> Inputs:
-    """Scores rise from the first key to the last in half of the rows and fall in the others.
+    """Return inputs whose scores rise from the first key to the last in about half of the rows and fall in the others.
 
     Each block of keys then changes the running sums of a blocked softmax by orders of magnitude.
     """
@@ -118,7 +118,7 @@ def _rising(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _dominant(shape: Shape, draws: Draws) -> Inputs:
-    """In each row one key, drawn at random, has nearly all of the weight."""
+    """Return inputs in which one key of each row, drawn at random, has nearly all of the weight."""
     b, h, n, d = _sizes(shape)
     k = _normalized(_uniform((b, h, n, d), draws, 1.0))
     chosen = draws.below(n, (b, h, n, 1))
@@ -126,7 +126,7 @@ def _dominant(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _offset(shape: Shape, draws: Draws) -> Inputs:
-    """Random scores around a large offset per head, up to 40 above or below zero.
+    """Return inputs whose scores lie around a large offset for each head, up to 40 above or below zero.
 
     The offset does not change the right output, but float32 has fewer digits left for the differences of the scores.
     """
@@ -141,7 +141,7 @@ def _offset(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _indices(shape: Shape, draws: Draws) -> Inputs:
-    """Every index of a 4-D tensor, in random order, for the accessors.
+    """Return the accessors' inputs: a 4-D tensor, all of its indices in random order, and values to write.
 
     `tensor` float32 (B, H, N, d): the numbers 1 ... size shuffled, so that a value identifies the offset that was read.
     `index` int64 (M, 4): each row (x, y, z, b) has one index for each dimension of `tensor`. `values` float32 (M,):
@@ -151,7 +151,7 @@ def _indices(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _some_indices(shape: Shape, draws: Draws) -> Inputs:
-    """Half of the indices of a 4-D tensor, in random order: a write must leave the other elements alone."""
+    """Return the inputs of `_indices` with half of the indices: a write must leave all other elements alone."""
     return _index_table(shape, draws, keep=0.5)
 
 
@@ -183,7 +183,7 @@ def _orders(shape: Shape, draws: Draws) -> Array:
 
 
 def _squares(rows: Array) -> Array:
-    """Return the sum of the squares of each row, (..., 1): the same float32 numbers on any machine."""
+    """Return the sum of the squares of each row, (..., 1), as float32 numbers that are the same on any machine."""
     return np.square(rows, dtype=np.float64).sum(-1, keepdims=True).astype(np.float32)
 
 

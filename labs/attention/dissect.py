@@ -19,7 +19,7 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number of keys in the first two tries, and its limit in the last one. d is larger by 2, so that N and d differ.
+#: Number of keys in the first two calls, and the largest in the last call. d is larger by 2, so that N and d differ.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
@@ -41,7 +41,7 @@ POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes` has B, H, N, perhaps Br, Bc."""
+    """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes` has B, H, N; in part 4 Br, Bc."""
     for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
         if keys < 2:
             continue  # with one key, any weight is in the right proportion
@@ -351,9 +351,9 @@ RIGHT = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 
 
 def formulas(shape: Mapping[str, int]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Yield wrong formulas that people write, each as the mistake's code and words, and the formula's strides.
+    """Yield wrong offset formulas that students write, each as (diagnosis code, words, strides).
 
-    All are linear: the strides are the factors of x, y, z and b, and a constant.
+    `strides` has the factors of x, y, z and b in the formula, then its constant term.
     """
     W, X, Y, Z = (shape[name] for name in "BHNd")  # W is the length of the first dimension
     right = (X * Y * Z, Y * Z, Z, 1)
@@ -389,8 +389,8 @@ def diagnose_read(
     flat = inputs["tensor"].reshape(-1).astype(np.float64)
 
     def explains(offsets: Array, inside: Array) -> bool:
-        """Return True if the value at each offset in the tensor was read. These offsets must be at least a quarter of
-        all, and a wrong value must be among them."""
+        """Return True if each value read is the tensor's value at its offset. Only offsets `inside` the tensor count:
+        they must be at least a quarter of all, and one of their values must be wrong."""
         enough = inside.sum() >= max(1, len(offsets) // 4) and wrong[inside].any()
         return bool(enough and (flat[offsets[inside]] == actual[inside]).all())
 
@@ -419,7 +419,7 @@ def diagnose_write(
     both = flat_wrong & named
 
     def explains(offsets: Array, inside: Array) -> bool:
-        """Return True if writing the values at these offsets, in this order, gives the tensor."""
+        """Return True if writing the values at these offsets, in this order, gives the student's tensor."""
         replayed = before.copy()
         for offset, value in zip(offsets[inside].tolist(), inputs["values"][inside].tolist(), strict=True):
             replayed[offset] = value

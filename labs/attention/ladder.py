@@ -46,14 +46,14 @@ ROUNDS = 5
 CHECKED_ROWS = 24
 PEAK_THOUSANDS = 4000
 SHORTEST_SHARE = 0.2
-"""Each kernel must take at least this share longer than an empty call. A smaller difference is mostly noise."""
+"""A kernel's time must exceed an empty call's time by at least this share. A smaller difference is mostly noise."""
 
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Times of the rungs by name, and of the multiply-adds alone, at the peak speed of `cores` cores (1 if serial).
+    """Measured times: of each rung by name, and of the multiply-adds alone on `cores` cores (1 for a serial part).
 
-    All times are divided by the reference's time in the same round; the median over rounds is kept.
+    Each is the median over rounds of a time divided by the reference's time in the same round.
     """
 
     against_reference: Mapping[str, float]
@@ -251,7 +251,7 @@ def _answer(session: Session, request: Any) -> Any:
 
 
 def stand(ratio: float, known: Yardsticks) -> Standing:
-    """Compare a kernel, which takes `ratio` times as long as the part's reference, with the rungs."""
+    """Return the rank of a kernel that takes `ratio` times as long as the part's reference."""
     times = {rung: known.against_reference[rung] / ratio for rung in RUNGS}
     return Standing(**times, peak_percent=100 * known.peak_against_reference / ratio, cores=known.cores)
 

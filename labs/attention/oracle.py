@@ -262,7 +262,7 @@ class Attention(Oracle):
         return self.expected_rows(inputs, slice(None))
 
     def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Any, Expected]:
-        """Return an index of some rows, the same in every batch and head, and their expected values."""
+        """Return an index of random rows, the same in every batch and head, and their expected values."""
         chosen = draws.permutation(shape["N"], rows)
         return (slice(None), slice(None), chosen), self.expected_rows(inputs, chosen)
 
@@ -308,7 +308,7 @@ class Attention(Oracle):
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
 
-#: Limits for `_holds_exponentials`: it computes the first heads only, and only heads with at most this many scores.
+#: Limits for `_holds_exponentials`: on the number of heads, the first ones, and on the number of scores of a head.
 _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 
 

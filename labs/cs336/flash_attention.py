@@ -2,7 +2,7 @@
 
 q is (batch, queries, d); k and v are (batch, keys, d). With `is_causal`, query i uses only the keys 0 to i. There are
 as many queries as keys, a multiple of the tile's length. forward returns O and saves q, k, v, O and L. L is
-the log-sum-exp of each query's scaled scores, float32 (batch, queries). handout.md describes how it is judged.
+the log-sum-exp of each query's scaled scores, float32 (batch, queries). handout.md describes how the file is judged.
 """
 
 import math

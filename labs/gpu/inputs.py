@@ -66,7 +66,7 @@ def _random(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _wide(draws: Draws, rows: int, columns: int) -> Array:
-    """Return numbers of very different sizes, from 2^-12 to 2^6, positive and negative."""
+    """Return numbers of very different magnitudes, from 2^-12 to 2^6, positive and negative."""
     sizes = np.exp2(draws.uniform((rows, columns), -12.0, 6.0))
     return np.where(draws.uniform((rows, columns)) < 0.5, -sizes, sizes)
 

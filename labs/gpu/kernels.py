@@ -37,7 +37,7 @@ def _gelu(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, blocks, BLOCK
 
 @triton.jit
 def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
-    """Compute one row; each program computes one. The row stays in registers from the load to the store."""
+    """Compute the softmax of one row in each program. The row stays in registers from the load to the store."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < C
@@ -49,8 +49,8 @@ def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK:
 
 @triton.jit
 def _softmax_blocks(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
-    """Compute one row in two passes over its blocks; each program computes one row. In the first pass each lane has its
-    own maximum and sum. So a block needs no reduction, and no sum has more than ceil(C / BLOCK) terms."""
+    """Compute the softmax of one row in each program, in two passes over its blocks. In the first pass each lane has
+    its own maximum and sum. So a block needs no reduction, and no sum has more than ceil(C / BLOCK) terms."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     # Start at a finite number: if a lane has only seen -inf, the difference of two maxima is then 0 and not NaN.
@@ -76,8 +76,8 @@ def _matmul(
     a_ptr, b_ptr, out_ptr, a_row, a_column, b_row, b_column, out_row, out_column, M, N, K,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GROUP: tl.constexpr,
 ):
-    """Compute a tile of ROWS x COLUMNS numbers of the product; each program computes one. GROUP rows of tiles are
-    computed at about the same time. So columns of B that they share are still in the L2 cache."""
+    """Compute a tile of ROWS x COLUMNS numbers of the product in each program. GROUP rows of tiles are computed at
+    about the same time. So columns of B that these rows share are still in the L2 cache."""
     row_tiles, column_tiles = tl.cdiv(M, ROWS), tl.cdiv(N, COLUMNS)
     tile = tl.program_id(0)
     first = tile // (GROUP * column_tiles) * GROUP

@@ -1,7 +1,7 @@
 """Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file.
 
 Each kernel of WRONG names the codes of its expected diagnosis. Kernels of RIGHT are correct variants that must pass.
-SLOW is correct but takes longer. Other labs call such a module `kernels`; here kernels.py is the students'.
+SLOW is correct but takes longer. Other labs call such a module `kernels`; here kernels.py is the students' file.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Three kinds of rounding are allowed:
   of a score s may be 4 e (|s| + |m| + 4): s and its row's maximum m are scaled by log2(e), rounded, and subtracted.
 
 The code propagates these errors to first order, with absolute values. An error in a score is a relative error of its
-weight. Errors of weights give the errors of O, L, dQ, dK and dV. Only the square roots above are not worst cases.
+weight. Errors of weights give the errors of O, L, dQ, dK and dV. All terms are worst cases, except the square roots.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def gradients_of(
     """Return the `wanted` outputs: dQ (B, n, d) of the rows of `p`, and the rows' contribution to dK and dV (B, m, d).
 
     `own`: True if the submission's own forward pass computed O and L. Then the errors of that pass count,
-    too: in L, and in D, the sum of dO * O over d.
+    too: in L, and in D, the sum of dO * O over d. `upstream` is dO.
     """
     u, w, scale = unit(p.shape), weights_unit(p.shape), p.q.shape[2] ** -0.5
     is_single = p.shape.get("precision", 24) == 24

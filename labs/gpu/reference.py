@@ -1,4 +1,4 @@
-"""Reference kernels: plain versions of the students' functions. The students' times are compared with theirs.
+"""Reference kernels: plain versions of the students' functions. Students' times are compared with these kernels' times.
 
 The reference kernels have one loop for all tiles, a mask in every tile, and one size of blocks. A student can be faster
 with a second loop without a mask, with better blocks or with the GPU's copy engine. Students do not get this file.

@@ -22,7 +22,7 @@ BOUND = 2.0
 LARGE = 1000.0
 """Limit of logits of the kind `large`, whose exp() overflows a float by far."""
 LEVELS = 3
-"""Number of different values in inputs of the kind `tied`."""
+"""Inputs of the kind `tied` are floor(x) for x within +-LEVELS / 2: four different numbers."""
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
@@ -108,7 +108,7 @@ def _fitting(s: Shape) -> Shape:
 
 
 def _windows(s: Shape, height: str, width: str, window: int, step: int, pad: int) -> Shape:
-    """Return the number of places of a window, `down` and `across` an image. Raises UsageError if it does not fit."""
+    """Return how many places a window has, `down` and `across` an image. Raises UsageError if it does not fit."""
     for name in (height, width):
         if window > s[name] + 2 * pad:
             raise UsageError(f"a window of {window} does not fit into {s[name]} with a border of {pad}")
@@ -116,7 +116,7 @@ def _windows(s: Shape, height: str, width: str, window: int, step: int, pad: int
     return {"down": down, "across": across}
 
 
-#: Functions that check the sizes and return further ones.
+#: By OPERANDS: functions that check a case's sizes and return further sizes.
 _MORE_SIZES: Mapping[str, Callable[[Shape], Shape]] = {
     "operands": _fitting,
     "images": lambda s: _windows(s, "height", "width", s["kernel"], s["stride"], s["pad"]),

@@ -88,8 +88,8 @@ Matrix plain(const float *at, long columns) { return {at, columns, 1}; }
 Matrix transposed(const float *at, long columns) { return {at, 1, columns}; }
 
 // Copies `count` lines of `length` numbers each, so that the k-th numbers of all lines become neighbours. If there are
-// fewer than `width` lines, zeros stand for the others. `across` is the step between lines, `along` the step within a
-// line.
+// fewer than `width` lines, zeros replace the missing ones. `across` is the step between lines, `along` the step within
+// a line.
 void pack(const float *from, long across, long along, long count, long width, long length, float *to) {
     if (across == 1 && count == width) {
         for (long k = 0; k < length; k++) std::memcpy(to + k * width, from + k * along, width * sizeof(float));
@@ -100,8 +100,8 @@ void pack(const float *from, long across, long along, long count, long width, lo
         for (long k = 0; k < length; k++) to[k * width + line] = from[line * across + k * along];
 }
 
-// Stores the product of two packed panels in a tile of C (rows, columns), or adds it with `add`. C is part of a matrix
-// with `step` columns; at its edge a tile may be smaller.
+// Stores the product of two packed panels in a tile of C (rows, columns). `add`: true to add it to the tile instead. C
+// is part of a matrix with `step` columns; at its edge a tile may be smaller.
 void tile(const float *a, const float *b, long depth, float *c, long step, long rows, long columns, bool add) {
     Vector sums[kTileRows][2] = {};
     for (long k = 0; k < depth; k++) {
@@ -128,8 +128,8 @@ void tile(const float *a, const float *b, long depth, float *c, long step, long 
         for (long j = 0; j < columns; j++) c[i * step + j] = (add ? c[i * step + j] : 0) + kept[i][j];
 }
 
-// Stores the product of A (m, k) and B (k, n) in C (m, n), row-major, or adds it with `add`. Threads share the blocks of
-// C, so that one thread writes each element. If it is called in a parallel region, one thread does all of the work.
+// Stores the product of A (m, k) and B (k, n) in C (m, n), row-major. `add`: true to add it to C instead. Threads share
+// the blocks of C, so that one thread writes each element. A call in a parallel region uses only one thread.
 void multiply(Matrix a, Matrix b, float *c, long m, long n, long k, bool add) {
     const long panels = blocks(n, kTileColumns);
     float *packedB = roomOfB.of(kDepth * panels * kTileColumns);

@@ -1,8 +1,8 @@
 """Expected results of each operator in float64, the tolerance (error budget) of each, and known mistakes.
 
-An operator that is linear in each operand is a sum of products. A float32 kernel adds n of them. Its error is at most n
-rounding errors, each relative to the sum of the magnitudes, in any order (Higham 2002). If the errors have random
-signs, they add up only to a multiple of sqrt(n) of them (Higham and Mary 2019).
+An operator that is linear in each operand is a sum of products. If a float32 kernel adds n products, in any order, its
+error is at most n rounding errors, each relative to the sum of the products' magnitudes (Higham 2002). If the errors
+have random signs, their sum is only a multiple of sqrt(n) rounding errors (Higham and Mary 2019).
 
 Each rounding error is relative to the partial sum. Most of the numbers are random, and the order of additions does not
 depend on them. So a partial sum exceeds the whole sum at most by a few times the root of the sum of the terms' squares.

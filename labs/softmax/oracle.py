@@ -74,7 +74,7 @@ def merged(inputs: Inputs) -> dict[str, Array]:
 
 
 def all_zero(seen: Deviation) -> Found | None:
-    """Explain an output that is 0 everywhere, by causes that are typical of this lab; None for another output."""
+    """Return code and message for an output that is 0 everywhere; None for any other output."""
     if seen.actual.any():
         return None
     return (

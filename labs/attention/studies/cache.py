@@ -247,7 +247,7 @@ def main(arguments: list[str]) -> int:
 
 
 def caches(text: str | None, ways: str) -> tuple[Model, ...]:
-    """Return the caches of `--cache` (default: LADDER and this machine's own). Raises UsageError for other values."""
+    """Return the caches of `--cache` (default: LADDER and this machine's own). Raises UsageError for invalid values."""
     found = facts.describe()
     own = {cache.size_bytes for cache in found.caches if cache.size_bytes <= max(LADDER)}
     return helpers.cache_models(text, ways, found.line_bytes, sorted({*LADDER, *own}))

@@ -34,9 +34,9 @@ class End:
     #: Codes of flags. The part must have at least one of them.
     flags: tuple[str, ...] = ()
     any_flag: bool = False
-    #: Texts that must not be in the part's result, as JSON.
+    #: Texts that must not occur in the JSON text of the part's result.
     silent: tuple[str, ...] = ()
-    #: Text that must be in the part's result, as JSON.
+    #: Text that must occur in the JSON text of the part's result.
     says: str = ""
 
 

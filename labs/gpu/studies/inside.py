@@ -114,9 +114,9 @@ def by_hand(x: Any) -> Any:
 
 
 def profile(file: str, trace: str) -> dict[str, Any]:
-    """Time five versions of GELU. Write a trace of each version that runs to a file whose path begins with `trace`.
+    """Time five versions of GELU. For each version that runs, write a trace to a file whose path begins with `trace`.
 
-    Return {"ways": by version {"ms": of a call, "kernels": [[name, number of launches, total us]]} or an error text}.
+    Return {"ways": {version: error text, or {"ms": time, "kernels": [[name, number of launches, total us], ...]}}}.
     """
     import torch
     import torch.nn.functional as F
@@ -234,7 +234,7 @@ Calls = tuple[dict[str, Callable[[], object]], Callable[[Any], Callable[[], obje
 
 
 def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
-    """Return functions that call PyTorch's versions of a part, by name, and a function that makes one from a kernel."""
+    """Return (calls of PyTorch's versions of a part by name, function that turns a kernel into such a call)."""
     import torch
     import torch.nn.functional as F
 

@@ -26,7 +26,7 @@ def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
 
 
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
-    """Register mistakes of O = `combine`(A, B), such as returning `other`(A, B). Messages call them by their names."""
+    """Register mistakes of O = `combine`(A, B), such as `other`(A, B). The names are for the suspects of both."""
 
     def wrong_axis(s: Situation) -> Array | None:
         b = _other_axis(s.inputs["B"], s.sizes["R"], s.sizes["C"])
@@ -56,7 +56,7 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
     """Register mistakes of dB. `terms` returns (R, C): for each use of an element of B, the number to add to dB."""
 
     def cut(s: Situation, at: slice) -> Array | None:
-        """Return the uses at one place of the axes of B that are shared; None if no axis is."""
+        """Return the terms, cut to the index `at` along each broadcast axis of B; None if B has no such axis."""
         one_row, one_column = s.sizes["RB"] < s.sizes["R"], s.sizes["CB"] < s.sizes["C"]
         used = terms(s)[at if one_row else slice(None), at if one_column else slice(None)]
         return used if one_row or one_column else None

@@ -18,8 +18,8 @@ class Mistakes(list[Suspect]):
     ) -> None:
         """Add a suspect for each row of name, code, words, and a function that predicts the output called `output`.
 
-        With "", this is the returned tensor. `adds`: True if the function predicts the numbers that are added to the
-        gradient `output`.
+        If `output` is "", this is the returned tensor. `adds`: True if the function predicts the numbers that are added
+        to the gradient `output`.
         """
         for name, code, words, predict in rows:
 
@@ -102,8 +102,8 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
 def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
     """Add mistakes in which a gradient is stored as if its rows had another length than `length`.
 
-    Gradients that go to the same place are added up. `others` maps the letter of each wrong length, as the message
-    writes it, to the name of this size.
+    Gradients that are stored at the same index are added up. `others` maps the letter of each wrong length, as the
+    message writes it, to the name of this size.
     """
     for letter, other in others.items():
 

@@ -66,7 +66,7 @@ CROSS_ENTROPY = Mistakes()
 
 
 def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
-    """Return the mean of -logs at `shift` places after each label's; None for one class, or if a place is outside."""
+    """Return the mean of -logs, read `shift` elements after each label's; None for one class or an index outside."""
     labels = s.inputs["labels"] + shift
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:
@@ -141,7 +141,7 @@ def _shifted(s: Situation) -> Array:
 
 
 def _hot(s: Situation, shift: int = 0) -> Array:
-    """Return (batch, classes): 1 at `shift` places after each label's place in memory, else 0."""
+    """Return (batch, classes): 1 in memory `shift` elements after each label's element, else 0."""
     batch, classes = s.sizes["batch"], s.sizes["classes"]
     hot = np.zeros(batch * classes)
     places = np.arange(batch) * classes + s.inputs["labels"] + shift

@@ -27,7 +27,7 @@ Context = Any
 
 @dataclass(frozen=True)
 class Signature:
-    """Names of an operator's tensors. `inputs` go to the forward function, and `again` those of them that the backward
+    """Names of an operator's tensors. `inputs` are the forward function's inputs, `again` the ones that the backward
     function needs as well. `upstream` is the gradient of the result, another input of backward; "" for a loss."""
 
     inputs: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Comparison of the first training steps with the oracle, call by call.
 
 `Watch` receives every call (`operations.Made`) in order. The part's oracle computes the result again in float64 from
-the same inputs, and gives its tolerance, the error budget of float32 (`labs.operators.oracle`). If a result exceeds the
-budget, this function is wrong, not an earlier one, because the inputs were the same. The first such result is a
+the same inputs, and gives its tolerance, the error budget of float32 (`labs.operators.oracle`). If an error exceeds the
+budget, the called function is wrong, not an earlier one, because the inputs were the same. The first such result is a
 deviation, reported with step, layer and tensor. `Watch` also compares the losses of both networks, which start from the
 same weights and get the same batches.
 """
@@ -48,8 +48,8 @@ SAME_FACTOR = 1e-3
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first result beyond its budget. `tensors` names all wrong tensors of this call. The other fields describe the
-    first of them. `wrong` of `total` elements exceed their budgets, by a factor of at most `worst`. If all elements
+    """The first result with an error above its budget. `tensors` names this call's wrong tensors; other fields describe
+    the first of them. `wrong` of `total` elements exceed their budgets, by a factor of at most `worst`. If all elements
     are the same multiple of the right ones, `factor` is this multiple."""
 
     step: int

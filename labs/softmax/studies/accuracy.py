@@ -148,8 +148,8 @@ def halves(x: Array, seed: int) -> dict[str, Array]:
 
 
 def units_off(actual: Array, right: Array, scale: Array | None = None) -> float:
-    """Return the largest error in units in the last place of `scale`, by default of the right result. Where `scale` is
-    below SMALLEST it is ignored. Infinite if a result is NaN or infinite."""
+    """Return the largest error in units in the last place of `scale`, by default of the right result. Elements whose
+    `scale` is below SMALLEST are ignored. Infinite if a result is NaN or infinite."""
     if not np.isfinite(actual).all():
         return float("inf")
     scale = abs(right) if scale is None else scale

@@ -172,7 +172,7 @@ SUMS: list[Suspect] = [
 
 
 def in_lanes(weights: Array, lanes: int) -> Array:
-    """Return the sum of each row like a vectorised float32 loop: add up one sum for each SIMD lane, then these sums."""
+    """Return each row's sum as a vectorised float32 loop computes it: a sum for each SIMD lane, then their sum."""
     count = -(-weights.shape[1] // lanes) * lanes
     padded = np.zeros((len(weights), count), np.float32)
     padded[:, : weights.shape[1]] = weights
@@ -291,7 +291,7 @@ WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
-    """Return mistakes that leave out the last of `columns` columns. Block widths that leave out the same give one.
+    """Return suspects that leave out the last of `columns` columns, one for all block widths that leave out the same.
 
     `has_maximum`: True if the part computes a maximum, which may leave out columns, too.
     """
