@@ -94,7 +94,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _entry(path: Path, name: str, entry: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
-    """Return type, shape, and first and last byte offset of one tensor. Raises UsageError for an invalid entry."""
+    """Return type, shape, begin and end (byte offsets) of one tensor. Raises UsageError for an invalid entry."""
 
     def whole(values: Any) -> bool:
         return isinstance(values, list) and all(type(k) is int and 0 <= k < 1 << 48 for k in values)
@@ -295,7 +295,7 @@ def _tied(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_gpt2(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return GPT-2's tensors with nanoGPT's names. Linear maps, which are transposed in GPT-2's file, are turned."""
+    """Return GPT-2's tensors with nanoGPT's names. GPT-2's file stores linear maps transposed: transpose them back."""
     renamed = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix("transformer.")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
 ROUNDS = 3
 SLOWEST_TOKEN_S = 0.3
-"""If a part needs more seconds per token, it is not measured with longer contexts: each takes four times as long."""
+"""A part that needs more seconds per token is not measured with longer contexts: the next takes four times as long."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from textgen.generate import Tally
 
 MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 2048}
-"""Length of a text in tokens, including the prompt, by the published kit's names."""
+"""Length of a text in tokens, including the prompt, by the name of the model in the published kit."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_CHUNK = 7
 """Number of keys in a chunk, the fastest that was measured. Shorter chunks need more copies of the newest key, longer

@@ -117,7 +117,7 @@ class Run:
         self.tally = Tally(prompt.shape[1], prompt)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Give tokens (B, T) to both decoders and compare. Return B next tokens. Raises Broken if a call fails."""
+        """Decode tokens (B, T) with both decoders, and compare. Return B next tokens. Raises Broken if a call fails."""
         tally, draw = self.tally, self.sampler.draw()
         started, kernel_before = time.perf_counter(), self.kernel.wall_s
         try:

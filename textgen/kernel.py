@@ -208,7 +208,7 @@ class StudentKernel:
     def _masked(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return the attention of a whole prompt, by one call. n additional channels of Q and K make the causal mask.
 
-        In these, key j has a 1 in channel j. Row i of Q has -10000 in the channels of the keys that it must not see.
+        There, row j of K has a 1 in channel j. Row i of Q has -10000 in channel j for each key j that it must not see.
         """
         B, H, n, d = q.shape
         seen = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - self.window)

@@ -30,7 +30,7 @@ TILE = 8
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Options of the command line, before checks that need the model. `trust`: continue even if the kernel is wrong."""
+    """Options of the command line, before checks that need the model. `trust`: True to continue after a fault."""
 
     prompts: tuple[str, ...]
     length: int

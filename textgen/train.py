@@ -64,7 +64,7 @@ class Material:
 
 
 def gather(recipe: Training, file: Path | None) -> Material:
-    """Generate the corpora for training and for testing (held out), or read both from the user's file.
+    """Return the training and held-out data, generated or, if `file` is given, read from this file.
 
     The last twentieth of the file is held out. Raises UsageError if the file is too short."""
     if file is None:

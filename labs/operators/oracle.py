@@ -1,6 +1,6 @@
 """Expected results of each operator in float64, the tolerance (error budget) of each, and known mistakes.
 
-An operator that is linear in each operand is a sum of products. If a float32 kernel adds n products, in any order, its
+An operator that is linear in each operand is a sum of products. A float32 kernel adds n products. In any order, its
 error is at most n rounding errors, each relative to the sum of the products' magnitudes (Higham 2002). If the errors
 have random signs, their sum is only a multiple of sqrt(n) rounding errors (Higham and Mary 2019).
 
