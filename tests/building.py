@@ -24,7 +24,7 @@ from grader.study import race
 from grader.study.standalone import Kit
 
 Sizes = tuple[int, ...]
-#: Each set of flags needs a precompiled header: 6 to 30 s. Tests that do not depend on flags use the kit's own flags.
+#: A precompiled header for a set of flags takes 6 to 30 s. Tests that do not depend on flags use the kit's own flags.
 PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
 SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))
 HEAD = "#include <torch/extension.h>\n"
@@ -124,6 +124,6 @@ class Both:
         return self.host.spawn(self.program, threads=threads, **options)
 
     def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[session.Session]:
-        """Yield a session of each kind of runner: with torch, then native. Each starts when the caller takes it."""
+        """Yield sessions of two runners: with torch, then native. A runner starts when the caller takes its session."""
         yield self.zygote.spawn("student", self.object_path, threads=threads, **options)
         yield self.native(threads=threads, **options)

@@ -261,7 +261,7 @@ def test_faults_of_a_file_are_reported_part_by_part(judge: Judge) -> None:
         assert said in diagnosis.message
 
 
-#: Does nvcc work (a command of the shell), the source, and what is found: (compiled, what it waits for).
+#: Rows: a shell command that fails if nvcc does not work, the source, and the result: (compiled, missing tool).
 COMPILED = [("true", "good", (True, "")), ("true", "bad", (False, ""))]
 COMPILED += [("false", source, (False, devicebuild.NVCC)) for source in ("good", "bad")]
 
@@ -703,7 +703,7 @@ def test_a_builder_compiles_all_at_once_then_measures(monkeypatch: Patch, builds
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
-    """`_call_all` returns the calls that a builder did not make because it ended, and the calls that raised."""
+    """`_call_all` returns two lists: calls that a builder did not make because it ended, and calls that raised."""
     asked: list[tuple[str, float | None]] = []
 
     def command(header: dict[str, str], timeout_s: float | None = None) -> Call:
@@ -729,7 +729,7 @@ def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
 
 
 def test_calls_that_a_builder_missed_are_made_again(monkeypatch: Patch) -> None:
-    """If a builder crashes, each call that it missed gets a new one. All calls that raised share one new builder."""
+    """If a builder crashes, each call that it did not make gets a new builder. All calls that raised share one."""
     tried: list[list[str]] = []
 
     def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:

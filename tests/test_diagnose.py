@@ -273,7 +273,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
-    """Return attention with the scores of the last head in every head. `of_batch`: True for each batch's own last."""
+    """Return attention with the scores of the last head in every head. `of_batch`: True for the last of its batch."""
     last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
     return attend(x, last.expand_as(scores(x)))
 

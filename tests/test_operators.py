@@ -275,7 +275,7 @@ def test_every_part_has_a_limit() -> None:
 
 
 def made_up(binds_ms: float) -> Ladder:
-    """Return invented times of four rounds. The limits are 2 ms for the operations, `binds_ms` for moving the bytes."""
+    """Return a ladder with invented times of four rounds. Limits: operations 2 ms, moving the bytes `binds_ms`."""
     limit = Limit(sources.Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
     hand_made = Rung(REFERENCE, (40.0, 44.0, 48.0, 52.0)), Rung(YOURS, (10.0, 11.0, 12.0, 13.0))
     without_torch = Rung(PYTORCH, trouble="not here: this Python has no torch")

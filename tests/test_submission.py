@@ -360,7 +360,7 @@ for content in (
 
 
 def test_metadata_of_no_export_s_shape_is_reported_and_not_recursed_into() -> None:
-    """Read in a separate process, because a stack overflow would end the tests."""
+    """The metadata is read in a separate process, because a stack overflow would end the tests."""
     lines = python("-c", STRANGE, code=0).stdout.splitlines()
     assert len(lines) == 7 and all(line.startswith("metadata") for line in lines)
 

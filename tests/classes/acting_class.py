@@ -1,4 +1,4 @@
-"""A class graded by a fake evaluator (`acting_worker.py`); all else is real. Also makes ledger entries and locks."""
+"""Helpers that grade a class by a fake evaluator (`acting_worker.py`; all else is real), and make ledger entries."""
 
 import csv
 import io

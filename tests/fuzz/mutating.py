@@ -1,4 +1,4 @@
-"""Readers under test, mutated and hostile inputs, and the reading of these. A fault raises an AssertionError."""
+"""Helpers that make mutated and hostile inputs for a reader under test. A fault in reading raises AssertionError."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def mutated(reader: Reader, count: int) -> Iterator[bytes]:
 
 
 def fuzz(reader: Reader, count: int) -> list[bool]:
-    """Read mutated inputs; return whether each was refused. Raises AssertionError for another error or slow reading."""
+    """Read mutated inputs. Return a list: True for each refused input. Other errors raise AssertionError."""
     inputs = enumerate(mutated(reader, count // reader.cost))
     return [_read(reader, data, f"input {number} of seed {SEED}").refused for number, data in inputs]
 

@@ -172,7 +172,7 @@ class Author:
     def row(self, matrix: str, name: str, fused: bool = False, divided: bool | None = None) -> list[str]:
         """Return code for scores, softmax and output of a row.
 
-        `divided`: True to divide weights by their sum, not O. `fused`: True if one loop computes scores and weights.
+        `divided`: True to divide weights by their sum, not O. `fused`: True for one loop for scores and weights.
         """
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")

@@ -48,7 +48,7 @@ static void add_rows(const float *weights, float sum, const float *V, float *o, 
         for (int k = 0; k < d; k++) o[k] += weights[j] / sum * V[j * d + k];
 }
 
-// Computes one row of O. `row` has room for its N scores.
+// Computes one row of O. `row` is workspace for its N scores.
 static void attend(const float *Q, const float *K, const float *V, float *O, float *row, int i, int N, int d) {
     float sum = 0.0f;
     for (int j = 0; j < N; j++) {
