@@ -1,7 +1,7 @@
 """gpt149's evaluator. A student's own run, a class, Gradescope and a cluster use the same judge.
 
-Data goes one way: submission -> build -> run -> judge -> score -> report. Importing this package imports nothing
-heavy; NumPy is imported only by the packages that compute with it, and `torch` by runners and the demo.
+Data flows in one direction: submission -> build -> run -> judge -> score -> report. Importing this package loads
+neither NumPy nor torch. Only packages that compute import NumPy, and only runners and the demo import torch.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The command line of the staff: `python -m grader COMMAND`. A command's modules are imported when it is called."""
+"""The command line of the staff: `python -m grader COMMAND`. Each command imports its modules when it runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from grader.core.places import GRADER_COMMAND
 def has_room(module: str) -> bool:
     """Return True if this copy of the kit has the module; a handout lacks the staff's modules.
 
-    Only this file's folder is searched, because another copy of the kit may be installed.
+    Only this copy of the kit is searched, because another copy may be installed.
     """
     folder = Path(__file__).resolve().parent.joinpath(*module.split(".")[1:-1])
     return PathFinder.find_spec(module, [str(folder)]) is not None
 
 
 CLASSROOM = "grader.staff.running"
-#: Commands that parse their own arguments. By name: the module with `main(arguments) -> exit code`, and a description.
+#: Commands that parse their own arguments: {name: (module with `main(arguments) -> exit code`, description)}.
 FORWARDED = {
     "board": ("grader.staff.board", "leaderboard of the right submissions, by part"),
     "similar": ("grader.staff.similarity.likeness", "pairs of submissions that are alike"),
@@ -53,7 +53,7 @@ FORWARDED = {
         "make and test the students' handout and the autograder for a platform",
     ),
 }
-#: Exports of gradebooks that `report` fills: option, platform, and the platform's name for the export.
+#: Gradebook exports that `report` fills: (option, platform, the platform's name for this export).
 EXPORTS = (("canvas", "Canvas", "gradebook export"), ("moodle", "Moodle", "offline grading worksheet"))
 
 
@@ -172,7 +172,7 @@ def _class_commands(commands: Any) -> None:
 
 
 def _one_command(commands: Any) -> Parser:
-    """Add the command `one` to `commands` and return its parser. In a handout it judges like `gpt149.py all`."""
+    """Add the command `one` to `commands` and return its parser. In a handout, `one` judges like `gpt149.py all`."""
     one: Parser = commands.add_parser("one", help="judge one submission, and show its result")
     one.path("path", "a source file, a folder or a zip of one", "PATH")
     one.path("--json", "also write the result as JSON")
@@ -289,7 +289,7 @@ def run_one(given: argparse.Namespace) -> int:
         rest = [word for word in ("--github", "--no-time") if getattr(given, word[2:].replace("-", "_"))]
         for name in ("json", "config", "seed"):
             rest += [f"--{name}", str(value)] if (value := getattr(given, name)) is not None else []
-        # Import by name: `core.imports`, which lists the modules of a release, must find no import of gpt149 here.
+        # Import by name, so that `core.imports`, which lists the modules of a release, finds no import of gpt149 here.
         students = importlib.import_module("gpt149")
         return int(students.run(["all", "--no-table", "--module", str(given.path), *rest]))
     from grader.staff.classroom import solo

@@ -1,4 +1,4 @@
-"""Points for verdicts, by the assignment's rubric alone. Pure: the same arguments give the same score.
+"""Points for verdicts, computed from the assignment's rubric alone. The same arguments always give the same score.
 
 A part that passes earns its points. For slow parts the rubric has fixed points, or time bands (each has a largest ratio
 and a share of the points). The first band that includes the part's ratio is used. This ratio is the lower bound of the
@@ -8,9 +8,9 @@ points:
     points x case_credit x (weight of the right cases / weight of all cases)
 
 The fraction is computed for the public and for the hidden cases, and the smaller one is used. So a kernel that is right
-only on published inputs earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. Otherwise students
-could learn secret sizes from it, with kernels that are wrong on purpose. If there is only one public (or hidden)
-case, its fraction is computed as if a second case of the same weight were right.
+only on published inputs earns nothing. The hidden fraction is rounded down to 0, 1/2 or 1. Otherwise students could
+learn secret sizes from it, with kernels that are wrong on purpose. If there is only one public (or hidden) case, the
+fraction is computed as if a second case of the same weight were right.
 
 Crashes, hangs and missing functions earn nothing. A kernel whose result changed from call to call earns nothing either,
 because its right results are luck. Points are rounded to hundredths.
@@ -30,9 +30,9 @@ from grader.core.results import CaseResult, Diagnosis, PartResult, Score, ScoreL
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
-"""Weight of an imaginary wrong public case. It is added if all cases are right, but a repeated (timed) call is not."""
+"""Weight of an imaginary wrong public case, added if all cases are right but a repeated (timed) call is wrong."""
 HIDDEN_STEPS = 2
-"""The hidden fraction is rounded down to a multiple of 1/2, so that a grade shows little about hidden cases."""
+"""The fraction for hidden cases is rounded down to a multiple of 1/2, so that a grade reveals little about them."""
 UNSTEADY = frozenset({"race", "unsteady"})
 """Diagnosis codes of kernels that return different results for the same inputs (`grader.explain.diagnose`)."""
 REASONS = {
@@ -122,7 +122,7 @@ def score(
 
     Args:
         manual: points given by people, by the id of the item. An entry for a part's id replaces the part's points.
-        late_s: seconds after the due date; None if unknown, which costs nothing.
+        late_s: seconds after the due date; None if unknown: then no points are deducted.
     """
     manual = manual or {}
     results = {part.id: part for part in result.parts}
@@ -200,7 +200,7 @@ def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
 def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
     """Return how many seconds the submission is late, 0 if it is in time; None without a due date.
 
-    If `submitted_at` has no time zone, it is taken to be in the due date's zone.
+    If `submitted_at` has no time zone, the due date's zone is assumed.
     """
     if assignment.late is None or assignment.late.due is None:
         return None

@@ -133,7 +133,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for a call of a part's function; `reference`: of its reference. `inputs`: arrays by name."""
+    """Return the request for a call of a part's function, or of its `reference` if True. `inputs`: arrays by name."""
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)

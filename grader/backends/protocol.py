@@ -121,13 +121,13 @@ class Backend(ABC):
 
     @abstractmethod
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> Session:
-        """Start a runner with the student's file (`reference`: the reference). It may die while it loads that file.
+        """Start a runner with the student's file (`reference`: True for the reference). It may die while loading.
 
         Raises Faulty if the student's file cannot be started, KitError if the reference cannot.
         """
 
     def request(self, part: Part, inputs: CaseInputs, *, reference: bool = False) -> Request:
-        """Return the request for a call of a part's function (`reference`: of the reference's function)."""
+        """Return the request for a call of a part's function (`reference`: True for the reference's function)."""
         return binding.request(part, inputs.shape, inputs, reference=reference)
 
     def unbound(self, part: Part, session: Session) -> Diagnosis | None:
@@ -142,7 +142,7 @@ class Backend(ABC):
         return None
 
     def forward_of(self, part: Part, parts: Iterable[Part]) -> Part | None:
-        """Return the part with the forward pass of the class whose backward pass `part` is; None for other parts."""
+        """Return the part that is the forward pass to `part`, if `part` is the backward pass of a class; else None."""
         return None
 
     def function_in(self, part: Part, source: str) -> Body | None:
@@ -168,7 +168,7 @@ class Backend(ABC):
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
         """Return flags for a GPU part whose calls use a library in place of a kernel.
 
-        `play`: also replay the calls' traces (their launches of kernels) on other inputs.
+        `play`: True to replay the calls' traces (their launches of kernels) on other inputs, too.
         """
         return ()
 

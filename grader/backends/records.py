@@ -25,10 +25,10 @@ class BuildOptions:
     """Options of a build.
 
     `flags` follow the published flags, and so override them. `defines` are macros, as `-D NAME=VALUE`. `cache` is the
-    folder of the cache, None for the user's own. `timeout_s` limits the processor time of all compilers together. A
-    larger object than `object_bytes` is refused. In the `sandbox`, compilers see only a copy of the source, the headers
-    and a folder for their output. The kit's headers are precompiled outside of the sandbox. `sanitize`: build with
-    AddressSanitizer, UBSan and checked vectors. `on_step` is called when a step begins.
+    folder of the cache, None for the user's cache. `timeout_s` limits the processor time of all compilers together. An
+    object larger than `largest_bytes` is refused. In the `sandbox`, compilers see only a copy of the source, the
+    headers and a folder for their output. The kit's headers are precompiled outside of the sandbox. `sanitize`: True to
+    build with AddressSanitizer, UBSan and checked vectors. `on_step` is called when a step begins.
     """
 
     flags: Sequence[str] = ()

@@ -57,8 +57,8 @@ class BuildSettings(Protocol):
 class Made:
     """Builds of one file. `judged` is the build that is judged; `native` is True if it is a native program.
 
-    `with_torch` builds the object for a process with torch, once. `flags` are about the file as a whole. `other` judges
-    the parts in a file that is not C++.
+    `with_torch` returns the object for a process with torch, built at the first call. `flags` are about the file as a
+    whole. `other` is the backend of a file that is not C++, else None.
     """
 
     judged: Build

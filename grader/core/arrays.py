@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-#: Environment variables that set the number of threads of OpenBLAS, MKL and Accelerate. NumPy uses one of these.
+#: Environment variables for the number of threads of OpenBLAS, MKL and Accelerate, one of which NumPy uses.
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -62,7 +62,7 @@ def _uninterrupted() -> Iterator[None]:
 with _environment(dict.fromkeys(_THREADS, "1")), _uninterrupted():
     import numpy as np
 
-    # Newer NumPy imports this module on first use only: load it here, with the settings above.
+    # Newer versions of NumPy import numpy.random on its first use only: load it here, with the settings above.
     import numpy.random
 
 # Freeing this array, which is never touched, raises the size up to which glibc keeps freed memory. Otherwise each large
@@ -106,5 +106,5 @@ def array_bytes(array: Array) -> memoryview:
 
 
 def first_of(mask: Array) -> tuple[int, ...]:
-    """Return the indices of the first True in a bool array. The array must hold at least one."""
+    """Return the indices of the first True in a bool array. The array must hold at least one True."""
     return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))

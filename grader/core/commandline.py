@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Action of --version: print version and commit. Looking up the commit takes time, so --help does not need it."""
+    """Action of --version: print version and commit. The commit is looked up only here, because this takes time."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from grader.core import version
@@ -59,7 +59,7 @@ def add_version(parse: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class SizeOption:
-    """An option that sets one size of a run: flag `-N` for the size named N, with its description for the help."""
+    """An option that sets one size of a run: its flag ("-N"), the name of the size ("N") and the help text `what`."""
 
     flag: str
     name: str
@@ -72,7 +72,7 @@ LARGEST_SIZE = 1 << 20
 def add_sizes(
     parse: argparse.ArgumentParser, options: Iterable[SizeOption], lists: Collection[str] = ()
 ) -> None:
-    """Add an option for each size to the parser. The options of sizes in `lists` take several values ("2,4,8")."""
+    """Add an option for each size to the parser. Sizes named in `lists` take several values ("2,4,8")."""
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
     for option in options:
         dest, values, what = f"size_{option.name}", "n", option.what
@@ -140,7 +140,7 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
 
 
 def positive_number(text: str, flag: str, high: float, *, zero: bool = False) -> float:
-    """Return `text` as a number above 0 and up to `high`. With `zero`, 0 is allowed too.
+    """Return `text` as a number above 0 and up to `high`. `zero`: True if 0 is allowed, too.
 
     Raises UsageError, which names `flag`, for any other text.
     """
@@ -166,7 +166,7 @@ def assignment_file(given: Path | None) -> Path:
 
 
 def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exist: bool = True) -> Path:
-    """Return the file to judge: the given one, or `name` in the given folder.
+    """Return the file to judge: the path `given`, or the file `name` in it if it is a folder.
 
     Without a given path, `name` is looked for in the working directory, in the folder `beside` and in the kit's folder.
     Raises UsageError if `must_exist` is set and the file does not exist.
@@ -203,8 +203,8 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
         print(f"\n{name}: interrupted", file=sys.stderr)
         code = EXIT_INTERRUPTED
     except OSError as error:
-        # The reader of a pipe has ended (| head), or the disk is full. Nobody saw the verdict, so do not return its
-        # exit code.
+        # The reader of a pipe has ended (| head), or the disk is full. Nobody saw the verdict, so do not return the
+        # verdict's exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             print(f"{name}: {error}", file=sys.stderr)

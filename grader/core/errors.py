@@ -1,6 +1,6 @@
 """Exceptions for wrong usage and for failures of the kit, and the exit codes of every command line.
 
-A kernel that is wrong, slow or crashes raises neither: it gets a verdict.
+A kernel that is wrong, slow or crashes causes neither exception: it gets a verdict.
 """
 
 from __future__ import annotations

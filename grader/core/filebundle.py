@@ -1,8 +1,8 @@
 """Bundles: the Python files of one hand-in, joined into one file that is stored, sent and compared as a whole.
 
-In a bundle, a line with a file's size and name precedes its content. Names are relative to the folder handed in.
-The main file is first. `Bundle` finds modules in a bundle as Python finds them in folders. This module imports nothing
-of the kit, because processes with student code use it as well.
+In a bundle, each file's content follows a line with its name and size. Names are paths relative to the folder that was
+handed in. The main file is first. `Bundle` finds modules in a bundle as Python finds them in folders. This module
+imports nothing of the kit, because processes with student code use it as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 HEAD = re.compile(rb"# ---- ((?:\w[\w-]*/)*\w[\w-]*\.py) \((\d{1,8}) bytes\)\n")
 INIT = "__init__.py"
-#: Files in which a hand-in of the course CS336 names the classes to judge. Relative to the folder that was handed in.
+#: Paths of files in which a hand-in of the course CS336 names the classes to judge, relative to the hand-in's folder.
 ADAPTERS = ("tests/adapters.py", "adapters.py")
 MOST_FILES = 100
 #: Modules that are never looked for in a hand-in: Python's own, and these libraries.
@@ -44,7 +44,7 @@ def split(data: bytes) -> dict[str, bytes]:
 
 
 def first_lines(data: bytes) -> Iterator[tuple[int, str]]:
-    """Yield (number of its first line in the bundle, name) for each file of a bundle; nothing for other data."""
+    """Yield (number of the file's first line in the bundle, file's name) for each file; nothing for other data."""
     line = 1
     for name, content in split(data).items():
         yield line + 1, name

@@ -2,8 +2,8 @@
 
 Names, sources, messages and output come from students. Printed unchanged, such text can set a terminal's title, erase
 lines or fake a line of the kit. So text is cleaned where it is printed, not where it is made: `guard_standard_streams`
-puts a `HarmlessStream` in front of stdout and stderr. It replaces every character that a terminal takes as a command.
-The kit's own colours and progress line are named sequences (CONTROLS), which only `control` writes.
+puts a `HarmlessStream` in front of stdout and stderr. The stream replaces every character that is a command to a
+terminal. The kit's own colours and progress line are named sequences (CONTROLS), which only `control` writes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TextIO, cast
 
 MARK = "?"
 """Replacement for each harmful character: one column wide, in every encoding."""
-#: Characters that stay: line ends, tabs, and invisible marks that names in Arabic, Hebrew, Persian or Hindi need.
+#: Characters that are not replaced: line ends, tabs, and invisible marks of Arabic, Hebrew, Persian and Hindi names.
 KEPT = "\n\t\u200c\u200d\u200e\u200f"
 #: Control, format (direction of text, invisible letters) and lone surrogate characters; line and paragraph separators.
 _HARMFUL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -66,7 +66,7 @@ def harmless(text: str, mark: str = MARK) -> str:
 
 def one_line(text: str, most: int = 80, clean: Callable[[str], str] = harmless) -> str:
     """Return untrusted text, cleaned by `clean`, as one line of at most `most` characters. "…" marks a cut."""
-    # Cleaning a long text would take long: cut it first, with room for characters that disappear.
+    # Cleaning a long text is slow: cut it first, but keep more than `most` characters, as cleaning removes some.
     kept = " ".join(clean(text[: 4 * most]).split())
     if len(kept) <= most and len(text) <= 4 * most:
         return kept
@@ -131,7 +131,7 @@ def control(stream: TextIO, name: str) -> None:
 
 def guard_standard_streams() -> None:
     """From now on, replace harmful characters in all that this process prints to stdout and stderr."""
-    # A student's text may hold characters that the terminal's encoding lacks: escape them, or printing would fail.
+    # Printing fails for characters that the terminal's encoding lacks, and a student's text may hold some: escape them.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

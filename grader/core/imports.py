@@ -39,8 +39,8 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
-    """Yield the imports of the kit's modules in one module, whose dotted name is `name`. Imports of missing modules are
-    yielded, too, so that they can be reported."""
+    """Yield the imports of kit modules in the module `name` at `path`, also of kit modules that do not exist. `known`
+    has the dotted names of all that exist."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node, late, typing in _walk(tree, False, False):
@@ -49,9 +49,9 @@ def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
 
 
 def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> set[str]:
-    """Return the wanted modules, all modules that they import directly or indirectly, and the packages around these.
+    """Return the wanted modules, all that they import directly or indirectly, and the packages that contain these.
 
-    Imports for type checkers only are left out. Nothing is followed from modules and packages in `stop`.
+    Imports for type checkers only are left out. Imports in the modules and packages named in `stop` are not followed.
     """
     known = modules(root)
     reached: set[str] = set()
@@ -69,7 +69,7 @@ def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> se
 
 
 def missing(root: Path, within: Iterable[str]) -> list[Import]:
-    """List the imports in the modules `within` that no module under `root` provides, except for type checkers."""
+    """Return the imports of missing kit modules in the modules `within`, except imports for type checkers."""
     known = modules(root)
     return [
         found
@@ -102,8 +102,8 @@ _BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
 def _named(node: ast.Import | ast.ImportFrom, package: str, known: Collection[str]) -> Iterator[str]:
     """Yield the names of the kit's modules that an `import` or `from … import` statement imports.
 
-    `package` holds the importing module, `known` all names of the kit's modules. For `from parent import name`,
-    `parent` is yielded, and `parent.name` if it is in `known`.
+    `package` is the package of the importing module, `known` has the names of all kit modules. For `from parent import
+    name`, `parent` is yielded, and `parent.name` if it is in `known`.
     """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if _ours(alias.name))

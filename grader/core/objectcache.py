@@ -23,7 +23,7 @@ from grader.core.errors import KitError, explained
 
 MAX_BYTES = 2 << 30
 MAX_ENTRIES = 200
-#: An entry used this recently is kept: a build may have chosen it for a runner that has not loaded it yet.
+#: Entries used in the last MIN_AGE_S seconds are not removed: a runner may be about to load them.
 MIN_AGE_S = 3600.0
 
 

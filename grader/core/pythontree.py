@@ -98,7 +98,7 @@ def _root(folder: str, read: Read) -> str:
 
 
 def _packages(name: str) -> Iterator[str]:
-    """Yield the `__init__.py` of each folder around a file."""
+    """Yield the path of `__init__.py` in each folder that contains the file `name`."""
     folders = name.split("/")[:-1]
     for count in range(1, len(folders) + 1):
         yield "/".join([*folders[:count], INIT])

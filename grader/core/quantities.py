@@ -1,4 +1,4 @@
-"""Text for sizes in bytes and for lists of names, and whole numbers from untrusted text.
+"""Formatting of sizes and of lists of names, and parsing of whole numbers in untrusted text.
 
 Some modules write sizes in other ways on purpose. For example, the profiler's table copies the format of torch
 (`grader.report.terminal`), and sizes of caches are written as on a command line, "32K" (`grader.study.helpers`).

@@ -42,7 +42,7 @@ class Flag:
     """Remark on a part for a person. `code` is a stable name for programs, `message` one line for people.
 
     `level`: "note" is a fact about the judging (an undecided measurement). "review" is a suspicion, which changes
-    points only by a TimeRule (`parallel`, `races`). "rejected" is a proved cheat, with the verdict "rejected".
+    points only if a TimeRule says so (`parallel`, `races`). "rejected" is a proved cheat, with the verdict "rejected".
     """
 
     code: str
@@ -56,7 +56,7 @@ class CaseResult:
 
     `max_error` is the largest |actual - expected|; None if the output was not compared.
 
-    `hidden`: students do not get the case, and learn at most that one of their hidden cases failed.
+    `hidden`: True if students do not get the case. They learn at most that one of the hidden cases failed.
     `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
 
     `error_map` shows where one 2-D slice of the output is wrong: the slice with the most wrong elements. The
@@ -92,10 +92,10 @@ class CardClock:
 class Timing:
     """Timing of a part: student and reference were called in turn. `..._ms` tuples hold one value per call, in order.
 
-    `ratio` is student time / reference time. `ratio_interval` holds the true ratio with probability `ratio_confidence`:
-    0.98, or less if the measurement ended early. `clock` names the clock that decided. `flags` may hold
-    "undecided". `self_ratio` compares the reference with itself in the same rounds: 1.0 on a quiet machine. `fit` is
-    True if `self_ratio` is within bounds. Otherwise `verdict` is always "pass", with the flag "machine_unfit".
+    `ratio` is student time / reference time. `ratio_interval` contains the true ratio with probability
+    `ratio_confidence`: 0.98, or less if the measurement ended early. `clock` names the clock that decided. `flags` may
+    hold "undecided". `self_ratio` compares the reference with itself in the same rounds: about 1.0 on a quiet machine.
+    `fit` is True if `self_ratio` is within bounds. Otherwise `verdict` is always "pass", with the flag "machine_unfit".
     """
 
     reference_ms: float
@@ -147,7 +147,7 @@ class ProfileRow:
 class Standing:
     """Speed of a student's kernel, compared with known kernels on this machine.
 
-    Each of the first six fields is the student's speed / the speed of the known kernel of that name, with equally many
+    Each of the first six fields is the student's speed / the speed of the known kernel of that name, on as many
     threads. `peak_percent` is the student's speed in % of the peak speed of `cores` cores (in multiply-adds).
     """
 

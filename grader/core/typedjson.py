@@ -1,4 +1,4 @@
-"""Reader of JSON that the kit wrote and others may have changed: within limits, into records of known types.
+"""Reader of JSON that the kit wrote and others may have changed. Has size limits; converts to records of known types.
 
 `parse` limits the depth of nesting and the length of numbers. Python's own recursion limit is not used, because it
 counts the callers of `parse`, too. `record` converts the values to a dataclass, field by field. Both raise only

@@ -1,6 +1,6 @@
 """Weaknesses of this machine: containment, timings, missing tools, and the remedy for each.
 
-The model was the environment check of the program `isolate`. Nothing is changed: the owner applies the remedies.
+The model was the environment check of the sandbox `isolate`. Nothing is changed: the machine's owner applies remedies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Finding, ...]:
     """Return the findings on a machine, by default this one. Takes a few seconds.
 
-    On a simulated machine `host`, no sandbox is tried and nothing is timed. `steadiness`: time the reference, too.
+    On a simulated machine `host`, no sandbox is tried and nothing is timed. `steadiness`: True to time the reference.
     """
     return tuple(finding for _, found in sections(host, steadiness=steadiness) for finding in found)
 
@@ -30,7 +30,7 @@ def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Find
 def sections(
     host: Host | None, *, steadiness: bool, config: Path = PUBLIC_CONFIG
 ) -> Iterator[tuple[str, Iterable[Finding]]]:
-    """Yield (heading, its findings), computed on demand. `steadiness`: time the reference against itself."""
+    """Yield (heading, its findings), computed on demand. `steadiness`: True to time the reference against itself."""
     from grader.doctor import containment, timing, tools
 
     here = host or Host(threads=_threads(config))

@@ -34,7 +34,7 @@ PROGRAM = f"{STUDENT_PROGRAM} doctor"
 COMMANDS = "compile_commands.json"
 #: Name of the copy of gcc's omp.h, which the header OMP beside it includes.
 GCC_OMP = "gcc_omp.h"
-#: An omp.h that hides the attribute __malloc__ with arguments, which clang does not know.
+#: Text of an omp.h that hides the attribute __malloc__ with arguments, which clang does not know.
 OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'
 #: Warnings for an editor.
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")

@@ -1,9 +1,9 @@
 """Checks for causes of unsteady times, and for too little memory or disk space.
 
-Each submission is timed beside the reference, and the reference beside itself. So most of these causes make verdicts
-less certain ("undecided", "unfit"), not unfair. They are reported because an owner can remove them. Randomised
-addresses are not reported: the sandbox relies on them. They add noise, which the interval covers because each round
-has new processes.
+Each submission is timed in turn with the reference, and the reference in turn with itself. So most of these causes make
+verdicts less certain ("undecided", "unfit"), not unfair. They are reported because an owner can remove them. Randomised
+addresses are not reported: the sandbox relies on them. They add noise, which the interval covers because each round has
+new processes.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LARGEST_BYTES = 64 << 20
-"""Size in bytes of the largest object that is read. A submission's limit is lower (`torch.torchbuild`)."""
+"""Size in bytes of the largest object that is read. Builds have a limit of their own (`BuildOptions.object_bytes`)."""
 LONGEST_NAME = 4096
 """Most bytes of a symbol's name that are kept. The longest names of torch have 600."""
 MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20

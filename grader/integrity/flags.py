@@ -213,7 +213,7 @@ def output_sha256(output: Array, wrong: Array) -> str | None:
     values = output[wrong]
     if np.unique(values[np.isfinite(values)]).size < LEAST_VALUES:
         return None
-    # "torch.": outputs were torch's tensors once, and digests must stay comparable with those of old results.
+    # "torch." keeps digests comparable with those of old results, whose outputs were torch tensors.
     digest = hashlib.sha256(f"{tuple(output.shape)} torch.{output.dtype.name} ".encode())
     digest.update(array_bytes(np.ascontiguousarray(output)))
     return digest.hexdigest()

@@ -43,7 +43,7 @@ _INNER = """
 INNER_OPERATORS = frozenset(_INNER.split())
 """Operators that plain operators call, so that the profiler shows them."""
 
-#: Namespaces and classes of torch that compute, or that call operators other than by the usual functions.
+#: Namespaces and classes of torch and its libraries that compute, or that call operators in unusual ways.
 _COMPUTING = re.compile(
     r"at::(?:native|cpu|vml|redispatch|meta|compositeimplicitautograd|compositeexplicitautograd(?:nonfunctional)?|linalg|sparse)::"
     r"|c10::(?:Dispatcher|OperatorHandle|impl::OperatorEntry)\b"
@@ -131,7 +131,7 @@ def is_plain_operator(name: str) -> bool:
     while name:
         if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in INNER_OPERATORS:
             return True
-        # The overload's name follows an underscore and may hold underscores itself: try each.
+        # The overload's name follows an underscore and may itself hold underscores: try a cut at each underscore.
         name = name.rpartition("_")[0]
     return False
 

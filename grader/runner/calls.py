@@ -32,8 +32,8 @@ class Call:
 
     `status`: "ok", "exception" (the function threw; see `message`), "crash" (see `signal_name`, `exit_code` or
     `message`), "timeout", or "protocol" (the reply was malformed). `output` is a contiguous NumPy array in the judge's
-    memory. It is None without a returned tensor or vector, or if this is too large or of a type that NumPy lacks.
-    `changed_inputs` are the indices of inputs that the call changed; known only if the reply has the inputs (`echoes`).
+    memory. It is None if no tensor or vector was returned, or one that is too large or of a type that NumPy lacks.
+    `changed_inputs` are the indices of inputs that the call changed; () unless the reply has `echoes`.
     """
 
     status: Literal["ok", "exception", "crash", "timeout", "protocol"]
@@ -64,7 +64,7 @@ class Call:
     trace: str = ""
     """Torch operators and kernel launches of a call on a GPU, recorded by its runner (`gpu.tracing`)."""
     idle_s: float | None = None
-    """Wall seconds in which no thread ran or waited for a core; None if unknown or without stops between calls."""
+    """Wall seconds in which no thread ran or waited for a core; None if unknown, or if the runner is never stopped."""
     own_s: float | None = None
     """Wall seconds without the time lost to other programs; None unless `idle_s` is known (`Watch.waits`)."""
 
@@ -73,7 +73,7 @@ class Call:
 class Request:
     """One call: the function, its arguments in order, and the inputs (NumPy arrays) that arguments refer to.
 
-    An argument is {"input": k}, {"zeros": [n, ...]} (a workspace), {"value": x} or, in a table, {"column": k}.
+    An argument is {"input": k}, {"zeros": [n, ...]} (a workspace), {"value": x} or, if `op` is "table", {"column": k}.
     """
 
     function: str
@@ -94,7 +94,7 @@ class Request:
 
     def payload(self) -> list[memoryview]:
         """Return the bytes of the inputs, which follow the header."""
-        # Imported here: NumPy then loads while the zygote imports torch, and processes that make no calls skip it.
+        # Imported here: processes without calls skip NumPy, and others load it while the runner's parent loads torch.
         from grader.core.arrays import array_bytes, np
 
         return [array_bytes(np.asarray(array, order="C")) for array in self.inputs]
@@ -143,7 +143,7 @@ def native_header(header: Mapping[str, Any]) -> bytes:
 
 
 def offered(header: Mapping[str, Any]) -> dict[str, str]:
-    """Return the functions that a runner's greeting lists, with the codes of their signatures.
+    """Return {name: signature's code} for the functions that a runner's greeting (its second frame) lists.
 
     Names and codes longer than LONGEST_SIGNATURE are left out. Raises RunnerDied if the greeting is malformed.
     """
@@ -169,7 +169,7 @@ def understood(
     *,
     echo: bool = False,
 ) -> Call:
-    """Turn a reply into a Call. `echo`: the reply should include the inputs.
+    """Turn a reply into a Call. `echo`: True if the reply should include the inputs.
 
     Raises RunnerDied if the reply does not fit the request: tensors are missing, or a table has another size.
     """
@@ -202,7 +202,7 @@ def understood(
     if is_table and (output is None or (dtype, shape) != ("float64", request.output_shape)):
         raise RunnerDied(nonsense="reply header")
     echoes = _split_echoes(payload, used, request.inputs)
-    # The last input of a table, its rows, does not come back.
+    # The last input of a table holds its rows; the reply does not include it.
     if (is_table or echo) and len(echoes) < len(request.inputs) - is_table:
         raise RunnerDied(nonsense="reply")
     changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))

@@ -1,6 +1,6 @@
 """The judge's reader of a runner's replies (frames), with limits on their sizes and checks of their form.
 
-A native runner gets its inputs and returns its output through payload memory. Headers use the pipes.
+A native runner gets its inputs and returns its output through shared memory (payload memory), headers through pipes.
 
 Theory of operation. The payload memory is a file without a name (memfd_create) that the judge and one runner have open.
 Both read and write it with system calls and do not map it. So the runner's filter can refuse to map files, and a runner
@@ -9,8 +9,8 @@ out, between bare programs). A pipe takes longer (0.60 ms): it allocates each pa
 inputs.
 
 The memory holds only this runner's inputs and output, so the runner may write to it at any time. The judge copies an
-output once, before its clock stops, and uses that copy only. Later writes have no effect. The judge does not stop the
-runner before the copy: a thread could go on computing until the stop reaches it, and would gain that time.
+output once, before its clock stops, and uses that copy only. Later writes have no effect. The judge copies before it
+stops the runner. Otherwise a thread could go on computing until the stop reaches it, and would gain that time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ IN_MEMORY = 1 << 63
 
 
 class RunnerDied(Exception):
-    """Raised if no proper reply came: the runner closed its pipe, ran out of time, sent nonsense or filled the disk.
+    """Raised if no valid reply came: the runner closed its pipe, ran out of time, sent nonsense or filled the disk.
 
-    `timed_out`: time ran out; `waited`: this was the wall-clock limit, not the CPU limit. `nonsense` names the
-    malformed message, `excess` the exceeded limit. Only `grader.runner.session` catches this exception.
+    `timed_out`: True if time ran out. `waited`: True if this was the wall-clock limit, not the CPU limit. `nonsense`
+    names the malformed message, `excess` the exceeded limit. Only `grader.runner.session` catches this exception.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Payloads:
         return None
 
     def put(self, inputs: list[memoryview]) -> bool:
-        """Write a request's payload, and zeros over the rest of the last output. Return False if memory ran out.
+        """Write a request's payload, then zeros over the rest of the previous output. Return False if memory ran out.
 
         Without the zeros, a runner that writes nothing could pass off an earlier output as a new one.
         """
@@ -118,7 +118,7 @@ class Incoming:
     def read_some(self, fd: int) -> None:
         """Read the available bytes. Raises RunnerDied at the end of the pipe or if the frame is malformed."""
         with contextlib.suppress(BlockingIOError):
-            # Lengths, header and payload usually arrive together: three reads. The caller must check the clock then.
+            # Three reads: lengths, header and payload usually arrive together. The caller then checks the clock.
             for _ in range(3):
                 if self.complete:
                     break

@@ -1,11 +1,11 @@
 """Pinning of the threads of a timed OpenMP call to cores, by the same rule for student and reference.
 
 Without pinning, Linux places the threads of a short parallel region badly. Each thread wakes the next one, mostly on
-the core where either ran last, so several threads share a core. An idle core takes over a thread only later, when the
-region is already over. The placement stays the same from call to call, so a process may be slow or fast for its whole
-life. Equal kernels of 2 to 3 ms with 8 threads on 2 cores took 2.4 to 10.2 ms (medians of one process each). With each
-thread pinned to one core, they took 2.1 to 4.0 ms in the same minutes. Stopping the runner between calls is not the
-cause: without stops the placement is as bad.
+the core where one of the two ran last, so several threads share a core. An idle core takes over a thread only later,
+when the region is already over. The placement stays the same from call to call, so a process may be slow or fast for
+its whole life. Equal kernels of 2 to 3 ms with 8 threads on 2 cores took 2.4 to 10.2 ms (medians of one process each).
+With each thread pinned to one core, they took 2.1 to 4.0 ms, measured in the same minutes. Stopping the runner between
+calls is not the cause: without stops the placement is as bad.
 
 Only working threads are pinned, because torch keeps idle threads in every process. Nothing is pinned if calls start new
 threads, because all new threads would inherit the core of the thread that starts them.
@@ -34,7 +34,8 @@ SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
 longer call is repeated only while the first touch of new memory takes a good part of its time."""
 FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
 """FAULT_S: seconds for the first touch of a page (3.5 ms for 8 MiB). A long call is not repeated if first touches take
-at most FRESH_SHARE of its time. Nor is it if they take more than STEADY_SHARE of their time in the call before."""
+at most FRESH_SHARE of its time. Nor is it repeated if they take more than STEADY_SHARE of their time in the call
+before."""
 
 
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:

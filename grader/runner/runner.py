@@ -1,9 +1,9 @@
 """Runner with torch: an untrusted process that loads one shared object and answers calls over a pipe.
 
 Theory of operation. A runner is forked from a process that has imported torch (`torch.forkserver`), with pipe ends from
-the judge. The runner limits and locks itself before this code runs. It loads the object, then answers each request with
-one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. The judge believes only the output's bytes
-in a reply. So this file needs no defence against the code that it loads, and can be small.
+the judge. The runner sets its limits and its sandbox before this code runs. It loads the object, then answers each
+request with one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. The judge believes only the
+output's bytes in a reply. So this file needs no defence against the code that it loads, and can be small.
 
 A message in either direction is a frame: header length (u32) and payload length (u64), little endian, a JSON
 header, the payload. The runner sends two frames first: "ready", then the functions of the object. Requests:
@@ -54,7 +54,7 @@ def read_exactly(fd: int, *views: memoryview) -> bool:
 
 
 def write_all(fd: int, *parts: bytes | memoryview) -> None:
-    """Write all parts, by one system call if the pipe has room: each call would wake the reader."""
+    """Write all parts, by one system call if they fit into the pipe, because each call wakes the reader."""
     missing = [memoryview(part) for part in parts if part]
     while missing:
         drop(missing, os.writev(fd, missing))
@@ -133,7 +133,7 @@ class AbiResult(ctypes.Structure):
 
 
 class CallFailed(Exception):
-    """Raised if the function threw a C++ exception, with its text, or takes another number of arguments."""
+    """Raised if the function threw a C++ exception (the message is its text) or takes another number of arguments."""
 
 
 class StudentObject:
@@ -242,7 +242,7 @@ class RawLibrary:
 
 
 class TorchFunction:
-    """Public functions of torch by dotted name, so that PyTorch is measured like a student's code (part 0)."""
+    """Calls of public torch functions, given by dotted names: part 0 measures PyTorch like a student's code."""
 
     functions: tuple[()] = ()
 
@@ -283,8 +283,8 @@ class Delays:
     """
 
     INTERVAL_S = 200e-6
-    #: The signal's handler is the C library's usleep, as Python code cannot run in the middle of a thread. Its argument
-    #: is the signal's number, so it sleeps 27 us; Linux adds 50 us or more to wake it up.
+    #: The signal's handler is the C library's usleep, because Python code cannot interrupt a C thread. A handler's
+    #: argument is the signal's number, so usleep sleeps 27 us. Linux adds 50 us or more to wake the thread.
     SIGNAL = 27  # SIGPROF
     CLOCK_MONOTONIC, SIGEV_SIGNAL = 1, 0
 

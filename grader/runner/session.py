@@ -39,7 +39,7 @@ OUTPUT_LIMIT_BYTES = 64 << 10
 LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
-#: Signals that a process causes by its own fault. Any other signal counts as sent by another process.
+#: Signals that a process causes by its own fault. Any other signal is taken to come from another process.
 OWN_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGXCPU", "SIGXFSZ"})
 #: Interval at which the size of the runner's working directory is checked during a long call.
 SCRATCH_LOOK_S = 0.25
@@ -95,19 +95,19 @@ def how_it_ended(status: int) -> Call:
 class Session(ABC):
     """The judge's end of one runner with one loaded object.
 
-    After a crash or time-out no further call is possible: `death` describes it."""
+    After a crash or time-out no further call is possible: `death` describes the crash or time-out."""
 
     call_timeout_s: float
     call_cpu_s: float | None = None
     """Limit on a call's CPU seconds. With it, the wall-clock limit only ends calls that wait."""
     budget: Budget | None = None
-    """Limit on the time of all calls of a part, in several runners."""
+    """Limit on the time of all calls of a part, which may use several runners."""
     before_timeout: Callable[[int], None] | None = None
     """Function that is called with the runner's process id after a time-out, before the runner is killed."""
     death: Call | None = None
     load_error: str | None = None
     functions: Mapping[str, str] = MappingProxyType({})
-    """Codes of the signatures of the object's functions, by function name."""
+    """{name: signature's code} of the functions in the loaded object."""
     pid = 0
     """Process id of the runner; 0 if it has no process of its own."""
 
@@ -128,7 +128,7 @@ class Session(ABC):
 
     @property
     def printed(self) -> str:
-        """Return the object's output so far, stdout and stderr: the first 64 KiB, harmful characters replaced."""
+        """Return the text printed so far (stdout and stderr): its first 64 KiB, harmful characters replaced."""
         return ""
 
     @property
@@ -150,9 +150,10 @@ class Session(ABC):
     ) -> Call:
         """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
 
-        `echo_inputs` requests the inputs' values after the call. `delays` interrupts threads at random moments, so that
-        a data race shows; the call's time then means nothing. `measure_peak` fills in the Call's memory.
-        `profile_label` names a scope of torch's profiler, which includes the workspace with `workspace_in_scope`.
+        `echo_inputs`: True to get the inputs' values after the call. `delays`: True to interrupt threads at random
+        moments, so that a data race shows; the call's time then means nothing. `measure_peak`: True to fill in the
+        Call's `peak_bytes` and `held_bytes`. `profile_label` names the call's scope in torch's profiler;
+        `workspace_in_scope`: True to count the workspace there.
         """
 
     @abstractmethod
@@ -181,7 +182,7 @@ class PipeSession(Session):
         Args:
             reap: function that kills the runner and returns a Call that describes its end.
             pipes: the judge's ends of the pipes: requests, replies, printed text.
-            freeze: stop the runner between calls, which is only needed if time is judged.
+            freeze: True to stop the runner between calls, which is only needed if time is judged.
             memory: payload memory that the runner shares. The session closes it.
             prepares: True for a runner that reports "ready" before it loads the object.
             encoded: function that encodes a request's header for this kind of runner.
@@ -556,7 +557,7 @@ def has_ended(pid: int) -> bool:
 
 
 def _wait_for_exit(pid: int) -> None:
-    """Wait up to 1 s for the end of a process that closed its pipe: an earlier SIGKILL would replace its status."""
+    """Wait up to 1 s for the end of a process that closed its pipe: SIGKILL before its end would replace its status."""
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)
@@ -566,8 +567,8 @@ def stop_threads(pid: int) -> None:
     """Send SIGSTOP to a process and to each of its threads. Raises ProcessLookupError if the process is gone.
 
     A signal to the process reaches its first thread, and the others stop only when that thread gets a core. On a busy
-    machine, threads that spin at the end of a parallel region went on for milliseconds. A running thread receives its
-    own signal at once, and then stops all others. SIGCONT cancels the signals that are still pending.
+    machine, threads that spin at the end of a parallel region ran on for milliseconds. A running thread receives a
+    signal of its own at once, and then stops all others. SIGCONT cancels the signals that are still pending.
     """
     os.kill(pid, signal.SIGSTOP)
     number = _TGKILL.get(platform.machine())

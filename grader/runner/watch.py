@@ -22,7 +22,7 @@ TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
 """CPU seconds that a runner may use between the stop signal and its stop: the larger one of LATE_CPU_S and
-LATE_CPU_SHARE of the call's CPU time. It may need them to free memory. Measured: 0.02 to 0.15 ms in the median."""
+LATE_CPU_SHARE of the call's CPU time. A stop may need them to free memory. Measured: 0.02 to 0.15 ms in the median."""
 _CLOCK_MONOTONIC_COARSE = 6
 TICK_S = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if sys.platform == "linux" else 0.0
 """Seconds by which another process's CPU clock may lag for each running thread. Linux updates it at the scheduler's
@@ -67,10 +67,10 @@ class Watch:
         cpu_clock_s: Callable[[int], float | None],
         own_code: Collection[str] | None = None,
     ) -> None:
-        """Read the code that the runner may have mapped.
+        """Record which files the runner may have mapped as code.
 
-        `cpus` are the runner's cores, None for all of the judge's. `own_code` are the files of a native runner's
-        program, None for a forked runner: its code is that of its zygote.
+        `cpus` are the runner's cores, None if it may use all of the judge's cores. `own_code` are the files of a native
+        runner's program. It is None for a forked runner, which may have mapped the same files as its zygote.
         """
         self._pid, self._cpu_clock_s = pid, cpu_clock_s
         self._cpus = frozenset(cpus if cpus is not None else machine.usable_cpus())
@@ -110,8 +110,8 @@ class Watch:
         """Return (idle seconds, own seconds) of the last call; None for both if the system does not report them.
 
         Idle seconds are those in which no thread ran or waited for a core. Own seconds are the time that the call would
-        have taken without other programs: idle seconds + cpu_s / min(n, k). Here n threads ran or waited on average, on
-        k cores. Waits of threads that ended in the call are not known, so both figures are too large then.
+        have taken without other programs: idle seconds + cpu_s / min(n, k). Here n is the average number of threads
+        that ran or waited, k the number of cores. Both are too large if threads have ended, whose waits are unknown.
         """
         if cpu_s is None or not self._queued or wall_s <= 0:
             return None, None
@@ -204,7 +204,7 @@ def _parent(pid: int) -> int:
 
 
 def _torchs_code(pid: int) -> frozenset[str] | None:
-    """Return the files that a zygote has mapped as code; None if it is another process or hides them."""
+    """Return the files that a zygote has mapped as code; None if the process is not a zygote or hides them."""
     found = _code_of(pid, Excess())
     return found if any(TORCH_LIBRARY in path for path in found) else None
 

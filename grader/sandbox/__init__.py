@@ -6,7 +6,7 @@ sandbox confines untrusted code to its own process, in layers. Each tier (A to D
     limits      memory, CPU and wall time, file sizes, processes (setrlimit and the judge's clock)        A B C D
     filter      seccomp: no other processes, no signals to other processes, no network                    A B C
     uid         a user id that no other process has, if the judge is root                                 A B C
-    files       Landlock: only the system's libraries, Python and its own object; one writable folder     A B
+    files       Landlock: only the system's libraries, Python and the built object; one writable folder   A B
     namespaces  bubblewrap: only those files exist, other processes and the network are invisible         A
 
 The judge starts a compiler through `run_limited`: in its own session, with its output read from a pipe up to a limit.

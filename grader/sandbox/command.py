@@ -24,7 +24,7 @@ from grader.sandbox.lock import ENTERED, EXIT_FAILED
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox
 
 PATIENCE, LEAST_PATIENCE_S = 8, 60.0
-"""Limit on wall time: this multiple of the processor time, but at least 60 s, as other programs share the cores."""
+"""Limit on wall time: this multiple of the processor time, at least 60 s: other programs use the cores, too."""
 CHECK_S = 1.0
 
 
@@ -72,8 +72,8 @@ def run_limited(
 ) -> Finished:
     """Run a command under limits and return its output. Its whole process group is killed before this returns.
 
-    In a `sandbox` it may only write to `cwd`, and sees `read` besides `system` (None: the system and Python). `uid` is
-    its user, if the sandbox gives it one. `timeout_s` is processor time; several commands may share a TimeLimit.
+    In a `sandbox` the command may write only to `cwd`, and sees the paths `read` and `system` (None: the system and
+    Python). `uid` is its user id in tiers with own uids. `timeout_s` is processor time; commands may share a TimeLimit.
 
     Raises FileNotFoundError if the program does not exist (without a sandbox). Raises KitError if the sandbox does not
     start, or if the machine is so busy that the wall-clock limit (`patience_s`) ends the command first.
@@ -83,7 +83,7 @@ def run_limited(
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-        # macOS refuses RLIMIT_AS; only the wall limit applies there.
+        # macOS refuses RLIMIT_AS: memory is not limited there.
         if memory_bytes is not None:
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))

@@ -20,7 +20,7 @@ OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory. `pid`: process whose deleted files, if still open, are included; None for none."""
+    """A runner's working directory. `pid`: process whose deleted but open files are counted, too."""
 
     folder: Path
     limits: Limits

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
-#: Limits on threads: of a runner's own uid; of a shared uid, beyond its threads so far, as other programs start some.
+#: Limits on threads: in all for a uid that only one runner has; in addition to the present ones for a shared uid.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 
 

@@ -71,7 +71,7 @@ def enter(lock: dict[str, Any]) -> None:
 
 
 def check(result: int, what: str) -> int:
-    """Raise OSError if a lock could not be put on: the process must then not run the student's code."""
+    """Return `result`. Raises OSError if it is negative: a lock failed, so the student's code must not run."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -96,7 +96,7 @@ def landlock_version() -> int:
 
 
 def file_ruleset(files: dict[str, Any]) -> int:
-    """Return a Landlock ruleset that allows only files below the paths in `files`: "read", "run" and "write"."""
+    """Return a descriptor: a Landlock ruleset that allows to "read", "run" and "write" only below paths in `files`."""
     version = landlock_version()
     rights = LANDLOCK_FILE_RIGHTS.get(version, LANDLOCK_FILE_RIGHTS[5])
     # Version 4 and later can also refuse TCP; version 6 also signals and abstract sockets to processes outside.

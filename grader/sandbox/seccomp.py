@@ -81,7 +81,7 @@ CARD_ALLOWED = "bind 49 200, listen 50 201"
 SECCOMP = "seccomp 317 277"
 #: Calls that a native runner (inside/runner.cpp) may make: to read and write its open descriptors, and to compute. None
 #: of them opens a file. The C library also tries to read the number of cores in /sys, its own path in /proc and the
-#: terminal's properties. These calls fail with EPERM, and it works without them.
+#: terminal's properties. These calls fail with EPERM, and the library works without them.
 NATIVE_ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, close 3 57, fstat 5 80, munmap 11 215, mprotect 10 226,
 mremap 25 216, brk 12 214, futex 202 98, rseq 334 293, set_robust_list 273 99,
@@ -128,7 +128,7 @@ KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: Byte offsets in struct seccomp_data. Arguments have 64 bits, the low half first on x86-64 and aarch64.
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
-#: Refused executable mappings, by tests of mmap's arguments: writable ones, those without a file, payload memory.
+#: Tests of mmap's arguments for refused executable mappings: writable ones, those without a file, payload memory.
 WRITABLE_CODE = ((2, _ANY_BIT, PROT_WRITE), (3, _ANY_BIT, MAP_ANONYMOUS), (4, _EQUAL, PAYLOADS_FD))
 #: mmap with MAP_HUGETLB is refused: Linux does not count these pages as the process's memory. Large pages by madvise
 #: are counted.
@@ -173,9 +173,9 @@ def numbers(table: str, machine: Machine) -> dict[str, int]:
 def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     """Return the filter of a runner with torch; None for an unsupported instruction set.
 
-    The filter allows threads but no processes, and signals only to the runner itself. With `card` (a GPU) any ioctl is
-    allowed as well, because a GPU's driver is controlled by ioctls. Landlock limits the device files that can be opened
-    for them.
+    The filter allows threads but no processes, and signals only to the runner itself. `card`: True for a runner on a
+    GPU. It may make any ioctl, because ioctls control a GPU's driver. Landlock limits the device files that can be
+    opened for them.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -212,9 +212,9 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     (inside/launch.cpp) installs the filter and then starts the runner by execveat. As a sixth argument, which Linux
     ignores, it passes a random number. Code in the runner cannot guess the number, so it cannot call execveat.
 
-    With `opens_libraries` the program may open files to read and map them, as a dynamic program, or one with
-    sanitizers, does at its start. Memory that the program can write never becomes executable. So it may map a library's
-    file as code, but not for writing, and it may not map the payload memory as code.
+    `opens_libraries`: True for a dynamic program or one with sanitizers. It may open files to read and map them, which
+    it does at its start. Memory that the program can write never becomes executable. So it may map a library's file as
+    code, but not for writing, and it may not map the payload memory as code.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -262,7 +262,7 @@ def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
     """Return the filter of a compiler; None for an unsupported instruction set.
 
     The filter allows programs and children, but no network, no access to other processes' memory, and no new session or
-    namespace. With `card` it also allows the calls of CUDA's driver.
+    namespace. `card`: True to allow the calls of CUDA's driver, too.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:

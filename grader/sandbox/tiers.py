@@ -50,7 +50,7 @@ def _seen(path: Path, read: Collection[Path]) -> list[str]:
 Tier = Literal["A", "B", "C", "D"]
 TIERS: tuple[Tier, ...] = ("A", "B", "C", "D")
 LOCK = Path(lock.__file__)
-#: Folder in which a process in tier A sees the judge's files.
+#: Folder in which a process in tier A sees the files of the judge that it needs.
 INSIDE = "/run/gpt149"
 PROBE_TIMEOUT_S = 20.0
 #: User ids for runners: BLOCKS blocks of BLOCK ids. On usual systems they are above the ids of people, below the ids of
@@ -106,7 +106,7 @@ class Sandbox:
     def runner_lock(
         self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
     ) -> dict[str, Any] | None:
-        """Return the lock of a runner, for `sandbox.lock.enter`; None in tier D. With `card` it may use a GPU."""
+        """Return the lock of a runner, for `sandbox.lock.enter`; None in tier D. `card`: True if it may use a GPU."""
         if not self.locks:
             return None
         files = {
@@ -131,7 +131,7 @@ class Sandbox:
     ) -> dict[str, Any]:
         """Return the lock of a compiler. The compiler may run all programs that it may read, such as its own parts.
 
-        `system` replaces the system's and Python's folders. With `card` it may use a GPU.
+        `system` replaces the system's and Python's folders. `card`: True if the compiler may use a GPU.
         """
         run = [*(_readable() if system is None else system), *read]
         files = {"read": [*view.DEVICES], "run": run, "write": [*write, "/dev/null"]}

@@ -25,7 +25,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SYSTEM_TABLES = tuple(
     f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
 )
-#: Where the loader finds the files that it opens before a dynamic program starts.
+#: Paths at which the loader finds the files that it opens before a dynamic program starts.
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _FACTS = "/sys/devices/system/cpu /sys/devices/system/node /proc/cpuinfo /proc/meminfo /proc/stat"

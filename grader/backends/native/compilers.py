@@ -81,7 +81,7 @@ class Stage:
 
 @dataclass
 class Compilers:
-    """Runner of the compilers for one source. `cpu_s` sums up their CPU time, `waits_for` names a missing program.
+    """Compiler runs for one source. `cpu_s` sums up their CPU time, `waits_for` names a missing program.
 
     `visible` are the paths that compilers see in the sandbox, besides the system's paths and their build folder (Room).
     """
@@ -106,7 +106,7 @@ class Compilers:
         room: compiling.Room | None = None,
         stage: Stage | None = None,
     ) -> Finished:
-        """Run a compiler. If it reads a student's text, it needs a `room` (its build folder) and runs in the sandbox.
+        """Run a compiler. One that reads a student's text needs a `room` (its build folder) and runs in the sandbox.
 
         In the sandbox it can read the paths of its `stage`; without a stage, the system's paths and `visible`.
         """
@@ -234,9 +234,9 @@ def run_limited_compiler(
     variables: Mapping[str, str] | None = None,
     **how: Any,
 ) -> Finished:
-    """Run a compiler in the folder `place`, with the usual limits and these further environment variables.
+    """Run a compiler in the folder `place` with the usual limits. `variables` are added to its environment.
 
-    `how` are further keywords of `run_limited`; without them, it runs without a sandbox.
+    `how` are further keywords of `run_limited`; by default it runs without a sandbox.
     """
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return run_limited(

@@ -26,7 +26,7 @@ from grader.core.errors import UsageError, explained
 TOOL = "ispc"
 SOURCE, HEADER, OBJECT = "module.ispc", "module_ispc.h", "module_ispc.o"
 WHERE_FROM = "https://ispc.github.io"
-#: Largest file that is checked for being empty. A larger file counts as not empty; submissions are smaller.
+#: Largest file that is checked for being empty. A larger file is taken to be not empty; submissions are smaller.
 LONGEST_EMPTY_BYTES = 1 << 20
 VERSION_TIMEOUT_S, PROBE_TIMEOUT_S = 20.0, 60.0
 NOT_SPACE = re.compile(rb"\S")
@@ -177,7 +177,7 @@ def compiler() -> Compiler | None:
 
 @functools.lru_cache(maxsize=4)
 def _compiler_at(path: str, modified_ns: int, size_bytes: int) -> Compiler | None:
-    """Return the `ispc` at `path`; None if it does not run. Cached until its time or size changes."""
+    """Return the `ispc` at `path`; None if it does not run. Cached until its modification time or size changes."""
     version = version_of(machine.answer([path, "--version"], VERSION_TIMEOUT_S))
     if not version:
         return None

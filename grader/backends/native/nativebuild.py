@@ -1,10 +1,10 @@
 """Build of a student's module.cpp into a native runner: a program without Python and torch.
 
 Theory of operation. The unchanged file is compiled with the published flags and the stand-in for torch's tensors
-(`native.standin`). Its header is precompiled once for each set of flags. The object is linked with the stand-in's
-object, the runner (inside/runner.cpp), the C++ library and OpenMP into one static program. If the machine's compiler
-cannot do that, these libraries stay shared. Front end, assembler and linker are separate processes, and each sees only
-the files that it needs (`native.stages`). The kit's own objects are cached.
+(`native.standin`). The stand-in's header is precompiled once for each set of flags. The object is linked with the
+stand-in's object, the runner (inside/runner.cpp), the C++ library and OpenMP into one static program. If the machine's
+compiler cannot do that, these libraries stay shared. Front end, assembler and linker are separate processes, and each
+sees only the files that it needs (`native.stages`). The kit's own objects are cached.
 
 The reference is a program of the same kind with its own kernels (inside/reference.cpp): it has the same runner,
 libraries and linker flags.

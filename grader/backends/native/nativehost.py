@@ -147,9 +147,9 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
     ) -> PipeSession:
         """Start a program of `native.nativebuild` and wait for its greeting.
 
-        The runner may die before its greeting (`Session.death`). `freeze` stops it between calls, which is needed to
-        judge time. The runner gets the variables in `environment` and the number of OpenMP threads. Raises
-        ProgramRefused if Linux refuses the program, KitError if no process can be started.
+        The runner may die before its greeting (`Session.death`). `freeze`: True to stop it between calls, to judge
+        time. It gets the variables in `environment` and the number of OpenMP threads. Raises ProgramRefused if Linux
+        refuses the program, KitError if no process can be started.
         """
         limits = limits or Limits()
         if not program.exists():
@@ -221,7 +221,7 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)
 
     def _roots(self) -> list[str]:
-        """Return the launcher's argument for an empty root folder; [] if the judge or the program cannot have one."""
+        """Return the launcher's argument for an empty root folder; [] if it may not be set, or files are needed."""
         may = self.sandbox.bwrap is not None or (self.sandbox.locks and os.geteuid() == 0)
         return [f"root={self._root}"] if may and self._is_static else []
 

@@ -184,7 +184,7 @@ SUBSCRIPT = re.compile(
 BEGINS = re.compile(
     r"^gpt149: subscript -?\d|ERROR: AddressSanitizer: |^[^\s:]+:\d+:\d+: runtime error: ", re.MULTILINE
 )
-#: AddressSanitizer's report before its stack. Other threads may print lines of UBSan there, after memory is damaged.
+#: AddressSanitizer's report down to its stack. Other threads may print UBSan's lines there if memory is damaged.
 STARTED = re.compile(r"ERROR: AddressSanitizer: [^\n]*\n(?:(?![ \t]*#\d)[^\n]*\n){0,12}")
 
 

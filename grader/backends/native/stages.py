@@ -57,7 +57,7 @@ class Views:
 
 
 def views(tools: Toolchain) -> Views:
-    """Return the files that each stage needs, by asking the compiler. Without a sandbox (not Linux): only headers."""
+    """Ask the compiler for the files that each stage needs. Outside of Linux (no sandbox), return only headers."""
     driver = str(tools.compiler)
     headers = tuple(_existing(_header_folders(driver)))
     if sys.platform != "linux":

@@ -316,7 +316,7 @@ def _absent(error: str) -> str | None:
 def _undeclared(error: str, line: int, source: str) -> str | None:
     """Return an undeclared name without qualifier if it belongs to Python or torch; else None.
 
-    A name counts as torch's if it is called in a file with `using namespace at` or `torch`.
+    A name is taken to be torch's if it is called in a file with `using namespace at` or `torch`.
     """
     found = UNDECLARED.search(error)
     if found is None:

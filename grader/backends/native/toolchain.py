@@ -113,8 +113,8 @@ def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
 def linker_flags(system: str, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
     """Return the flags for linking an object for a process with torch. `shim` is the folder of exports.map.
 
-    An undefined function is an error of the linker, which names it. `allow_undefined`: it is only a warning (on macOS
-    not even that), as real pybind11 needs: the interpreter provides Python's functions.
+    By default, the linker reports each undefined function as an error. `allow_undefined`: True for a warning (on macOS
+    not even that). Real pybind11 needs this, because the interpreter provides Python's functions.
     """
     if system == "Darwin":
         undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()

@@ -26,7 +26,7 @@ _WARNINGS = (
     "type-limits"
 )
 FLAGS = tuple(f"-W{name}" for name in _WARNINGS.split())
-#: Optimisation with which the compiler follows values through a function, as some warnings need.
+#: Optimisation with which the compiler follows values through a function. Some warnings need this.
 OPTIMISED = ("-O1",)
 TIMEOUT_S = 20.0
 MOST_SHOWN, MOST_OUTPUT = 3, 1 << 18

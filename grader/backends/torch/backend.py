@@ -24,7 +24,7 @@ class TorchBackend(CppCalls):
     kind = CPP_IN_TORCH
 
     built: Callable[[], Build]
-    """Function that builds the object, once."""
+    """Function that returns the object's build, made at the first call."""
     zygote: Zygote
     lab: Lab
 

@@ -122,7 +122,7 @@ def spawn(control: socket.socket, request: dict[str, Any], files: dict[str, Any]
         pid = -1
     if pid == 0:
         try:
-            # The runner itself sends: the judge gets the sender's process id as seen outside of the namespace.
+            # The runner itself sends this: the judge gets the sender's process id as seen outside of the namespace.
             answer(control, {"pid": os.getpid()})
             control.close()
             become_runner(request, files, *fds)

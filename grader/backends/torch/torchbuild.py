@@ -130,7 +130,7 @@ def precompile() -> None:
 
 @dataclass(frozen=True)
 class TorchRecipe(Source):
-    """All inputs on which the content of an object depends. `sanitize`: build it with sanitizers."""
+    """All inputs on which the content of an object depends. `sanitize`: True to build it with sanitizers."""
 
     sanitize: bool
     torch: TorchFiles

@@ -2,7 +2,7 @@
 
 The zygote is a Python process with torch imported (`torch.forkserver`), in a sandbox if there is one. `Zygote.spawn`
 forks a runner from it in milliseconds and returns a `PipeSession`. Each runner gets a new working folder and access to
-its object until that is loaded. In a sandbox it also gets its own user id and a lock.
+its object until the object is loaded. In a sandbox it also gets its own user id and a lock.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
     ) -> None:
         """Start the zygote without waiting for it.
 
-        Unless `at_once`, it is started by `start` or the first `spawn`. `environment` is added to ENVIRONMENT.
-        `modules` are imported besides torch. With `card` its runners may use a GPU.
+        `at_once`: False to start it later, in `start` or the first `spawn`. `environment` is added to ENVIRONMENT.
+        `modules` are imported besides torch. `card`: True if its runners may use a GPU.
         """
         self._modules, self._card = tuple(modules), card
         self.sandbox = sandbox
@@ -164,7 +164,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
             cache: for a GPU runner, the folder of compiled kernels (of `caches`) that it reads.
             builds: True if the runner fills `cache`. Then it gets the lock of a compiler.
             is_kits: True if the object is a file of the kit.
-            freeze: stop the runner between calls, which is needed to judge time.
+            freeze: True to stop the runner between calls, which is needed to judge time.
 
         If a kernel has killed the zygote, it is started again. Raises KitError if no runner can be started.
         """
@@ -274,7 +274,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
     def _surroundings(self, object_path: str, cache: str, builds: bool) -> dict[str, Any]:
         """Return the next runner's folder, user id, lock and environment variables.
 
-        `builds`: the runner is a builder, which may run programs and write into the Triton cache.
+        `builds`: True if the runner is a builder, which may run programs and write into the Triton cache.
         """
         number = next(self._numbers)
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
@@ -301,7 +301,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
     def _fork(
         self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
     ) -> tuple[Runner, tuple[int, int, int]]:
-        """Fork a runner (`is_kits`: with a file of the kit). Return (runner, judge's ends of its pipes).
+        """Fork a runner (`is_kits`: True for a file of the kit). Return (runner, judge's ends of its pipes).
 
         The pipes are for requests, replies and output. Raises Lost if the zygote does not answer.
         """

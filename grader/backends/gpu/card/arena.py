@@ -294,7 +294,7 @@ class Arena:
         return {tensor.name: self.card.seen(self.kept(number, tensor), tensor) for tensor in self.outputs}
 
     def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
-        """Return for each output the number of elements, in the sets of both arenas, that differ from another arena's.
+        """Return {output's name: number of elements that differ from `other`'s}, counted in the sets of both arenas.
 
         `tolerances` maps outputs to (absolute, relative) as in `Card.differing`.
         """
@@ -322,10 +322,10 @@ class Arena:
 
 
 class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
-    """Tensor on the GPU that can be used as an array, 16-bit types as float32. Of few used rows it copies no others.
+    """Tensor on the GPU, usable as an array (16-bit types as float32). Copies only the used rows if they are few.
 
-    A timed call checks only 16 rows of a tensor of 67 million numbers. To copy and widen the whole tensor took longer
-    than the rest of a round. `read(offset, size)` returns bytes of the tensor. The tensor must not change meanwhile.
+    A timed call checks only 16 rows of a tensor of 67 million numbers. Copying and widening the whole tensor took
+    longer than the rest of a round. `read(offset, size)` returns bytes of the tensor, which must not change meanwhile.
     """
 
     def __init__(self, read: Callable[[int, int], bytearray], shape: tuple[int, ...], dtype: str) -> None:

@@ -1,7 +1,7 @@
 """The GPU of this machine on which kernels are judged, and its clock with the driver's reasons for slowing it.
 
 The clock is read by NVIDIA's management library (nvidia-ml-py). This package is optional. If it is missing or cannot
-read the clock, every round is used.
+read the clock, no round of a timing is repeated for a changed clock.
 """
 
 from __future__ import annotations

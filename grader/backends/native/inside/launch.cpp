@@ -1,5 +1,5 @@
-// Locks its own process and then replaces itself by a runner (a program that contains a student's code). It does for a
-// native program what grader/sandbox/lock.py does for a forked interpreter.
+// Locks its own process and then replaces itself by a runner (a program that contains a student's code).
+// grader/sandbox/lock.py does the same in a forked runner with torch.
 //
 //   launch NAME=VALUE...
 //

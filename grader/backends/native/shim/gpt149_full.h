@@ -1,4 +1,4 @@
-// The compiler includes this before a student's file (-include) if the light path is not enough: torch's real headers,
+// The compiler includes this before a student's file (-include) if gpt149_light.h is not enough: torch's real headers,
 // and the registration of functions.
 #ifndef GPT149_FULL_H
 #define GPT149_FULL_H

@@ -303,7 +303,7 @@ static Tensor selected(const Tensor &tensor, int64_t dimension, int64_t index, s
   return tensor.select(dimension, index);
 }
 
-// Applies the indices one after the other. `dimension` is the dimension of `found` that the next index is for.
+// Applies the indices one after the other. `dimension` is the dimension of `found` to which the next index applies.
 Tensor Tensor::index(Indices indices) const {
   using indexing::TensorIndex;
   TORCH_CHECK(indices.size() > 0, "Passing an empty index list to Tensor::index() is not valid syntax");
@@ -324,7 +324,7 @@ Tensor Tensor::index(Indices indices) const {
   return found;
 }
 
-// Leading dimensions of size 1 in `values` are ignored, as in NumPy.
+// Copies `values` to the indexed elements. Leading dimensions of size 1 in `values` are ignored, as in NumPy.
 Tensor &Tensor::index_put_(Indices indices, const Tensor &values) const {
   const Tensor chosen = index(indices);
   Tensor fitting = values;

@@ -103,8 +103,8 @@ inline std::optional<Extents> strides_of_view(const Extents &sizes, const Extent
   if (sizes.empty()) return Extents(wanted.size(), 1);
   Extents made(wanted.size());
   size_t next = wanted.size(), at = sizes.size();
-  // Go from right to left. Join dimensions whose elements follow each other at one distance. Divide their elements, of
-  // which there are `held`, into wanted dimensions.
+  // Go from right to left. Join dimensions whose elements are equally far apart. Divide their `held` elements into
+  // wanted dimensions.
   while (at > 0) {
     const int64_t distance = strides[at - 1];
     int64_t held = sizes[--at];

@@ -1,8 +1,8 @@
 // The stand-in for torch. The compiler includes it before a student's file (-include) in a build without Python and
 // torch. It has the names of torch that kernel files of the assignment use, and the standard headers that torch
-// includes. A file that uses more of torch does not compile with it, and the build reports this. In such a program,
-// ThreadSanitizer and valgrind see only the student's kernel, and valgrind needs milliseconds for the start instead of
-// a minute.
+// includes. A file that uses more of torch does not compile with it, and the build reports this. In a program with the
+// stand-in, ThreadSanitizer and valgrind see only the student's kernel, and valgrind needs milliseconds for the start
+// instead of a minute.
 //
 // The headers have the functions that a loop may call, and templates. The rest is in plain.cpp, which is compiled once.
 // `grader.backends.native.standin` builds both.

@@ -33,7 +33,7 @@ struct ValueError : Error {
   using Error::Error;
 };
 
-// Returns the arguments one after the other, as text. Marked cold to save the time for optimising: it is rarely called.
+// Returns the arguments one after the other, as text. Marked cold, so that no time is spent on optimising it.
 template <class... A>
 [[gnu::cold, gnu::noinline]] std::string str(const A &...parts) {
   if constexpr (sizeof...(A) == 0) {
