@@ -4,8 +4,8 @@ Triton's interpreter runs kernels on the CPU. This module makes CPU tensors look
 one GPU, and streams and events do nothing. Triton gets a driver, libdevice and a clock for autotuners. So a file that
 asks for `device="cuda"` or asserts `x.is_cuda` runs as on a GPU. `torch.compile` returns its function unchanged.
 
-CUDA devices in the arguments of torch's functions and methods are replaced by the CPU. For this each function is
-wrapped. A TorchFunctionMode would be simpler, but it is not active in a backward pass.
+CUDA devices in the arguments of torch's functions and methods are replaced by the CPU. For this purpose each of them is
+wrapped. A TorchFunctionMode would be simpler, but is not active in a backward pass.
 
 Like all files beside untrusted code, this file imports nothing of the kit.
 """
@@ -413,7 +413,7 @@ def sort_by_numpy(interpreter: Any, core: Any) -> None:
 
 
 def prepare() -> None:
-    """Make torch and Triton report a GPU, in the process that forks runners. Import what a first call would import."""
+    """Make torch and Triton report a GPU, in the process that forks runners. Import the modules of a first call."""
     answer_as_card()
     for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
         with contextlib.suppress(ImportError):

@@ -16,7 +16,7 @@ AUTOGRAD = "apply"
 
 
 def properties(part: Part) -> DeviceCall:
-    """Return the properties of a part that only GPU parts have."""
+    """Return the record of the properties that only GPU parts have."""
     assert part.device is not None
     return part.device
 

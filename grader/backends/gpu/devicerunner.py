@@ -33,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
-#: Languages of files. A runner's kind is a language, followed by "-cpu" on a machine without a GPU.
+#: Languages of files, and "replay". A runner's kind is one of these, followed by "-cpu" on a machine without a GPU.
 KINDS = ("triton", "cuda", "replay")
 KIND_VOID = 0
 ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
@@ -275,7 +275,7 @@ def limit_card(most_bytes: int) -> None:
 
 
 def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> None:
-    """Replay the trace `packed` on `tensors`. `ablate`: as in `play`. A failed replay raises Failed with its reason."""
+    """Replay the trace `packed` on `tensors` (`ablate` as in `replay.Player.play`). A failed replay raises Failed."""
     try:
         player.play(packed, tensors, ablate=ablate)
     except BaseException as error:
@@ -300,7 +300,7 @@ TEMPORARY = "/tmp"
 def settle(scratch: str, roots: Iterable[str], *, is_locked: bool) -> None:
     """Set up this process, before it is locked: while it can still open `roots`, the folders with Python's modules.
 
-    `is_locked`: the process will be able to write in `scratch` only.
+    `is_locked`: True if the process will be able to write in `scratch` only.
     """
     os.environ.update(HOME=scratch, USER=USER, LOGNAME=USER)
     os.environ.setdefault("TRITON_CACHE_DIR", os.path.join(scratch, "triton"))
@@ -355,7 +355,7 @@ def write_in(scratch: str) -> None:
 
 
 def keep_open(roots: Iterable[str]) -> None:
-    """Open the folders `roots` and import through them. So imports work even if the folders above cannot be entered."""
+    """Open the folders `roots` and import through them, which works even if their parent folders cannot be entered."""
     ways = {}
     for root in roots:
         if os.path.isdir(root):
@@ -380,7 +380,7 @@ Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
 
 
 def raising_failed(operation: Operation, *, has_card: bool) -> Operation:
-    """Return the operation with every exception turned into Failed. `has_card`: the machine has a GPU.
+    """Return the operation with every exception turned into Failed. `has_card`: True if the machine has a GPU.
 
     Student code also runs when a function is looked up or a result's type is read. An uncaught exception would end the
     runner without a message. sys.exit() and KeyboardInterrupt are caught, too: the judge ends a runner by a signal.

@@ -47,7 +47,7 @@ MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32
 """Limits on the CPU and the wall time of a replayed call in the interpreter, in multiples of `call_s`: twice and four
-times the limits of the call itself. A replay does not wait, so an honest replay meets them on a busy machine, too."""
+times the call's own limits. A replay does not wait, so an honest one stays below them on a busy machine, too."""
 PLAYER_TOTAL = 10
 """Limit on the CPU time of all replays of a part, in multiples of `call_s`."""
 PLAYER_BYTES = 2 << 30
@@ -92,8 +92,8 @@ class Parent(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """The process from which GPU runners of one sandbox are forked (zygote), and the GPU. `interprets`: runners use
-    Triton's interpreter; `card` is then None."""
+    """The process from which GPU runners of one sandbox are forked (zygote), and the GPU. `interprets`: True if runners
+    use Triton's interpreter; `card` is then None."""
 
     zygote: Parent
     card: Card | None
@@ -304,7 +304,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
     def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> tuple[str, bool]:
         """Compile the kernels of a Python file by making the calls `jobs`, in several builders at once.
 
-        `is_kits`: the file belongs to the kit. Return (cache with the kernels, True if no call failed in the end).
+        `is_kits`: True for a file of the kit. Return (cache with the kernels, True if no call failed in the end).
         Results of the calls are not checked here.
         """
         zygote = self.place.zygote
@@ -375,7 +375,7 @@ def _call_all(session: PipeSession, jobs: Sequence[Mapping[str, Any]], settle_s:
 
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
-    """Return the request for a call, on random numbers, that compiles kernels (`is_reference`: the reference's)."""
+    """Return the request for a call on random numbers to compile kernels (`is_reference`: True for the reference's)."""
     request = devicecall.device_call(part, shape)
     tensors = {
         name: [

@@ -30,7 +30,7 @@ MODULE = "kernels"
 FILE_BITS = 20
 """A place in a hand-in is one number: its FILE_BITS low bits are the line, the higher bits the file's number."""
 OWN = {MODULE: 0}
-"""Names of the student's modules, each with its file's number << FILE_BITS."""
+"""{name of a student's module: its file's number << FILE_BITS}."""
 #: `grader.core.filebundle`, set by the forkserver.
 filebundle: Any = None
 #: Words in the exceptions of a file that needs a GPU, on a machine without one.
@@ -475,8 +475,8 @@ def _raises(link: types.TracebackType) -> bool:
 def described(error: BaseException, *, has_card: bool = True) -> str:
     """Return text with the exception and the innermost line of the student's file.
 
-    Without `has_card`, the text also says if the exception came from the lack of a GPU. Works even if the student's
-    exception class raises an error when it is converted to text.
+    `has_card`: False to add a note if the exception came from the lack of a GPU. Works even if the student's exception
+    class raises an error when it is converted to text.
     """
     try:
         text = _described(error)

@@ -28,7 +28,7 @@ def function(source: str, name: str) -> Body | None:
 
 
 def method(source: str, name: str, class_name: str, launches: bool | None) -> Body | None:
-    """Return a Body with the method `name` of a class and all functions that it uses; None if not exactly one fits.
+    """Return a Body with the method `name` of a class and all functions that it uses; None unless exactly one fits.
 
     The class is `class_name`. Without a class name, `launches` says which classes with this method fit: those that
     launch kernels (True), the others (False), or all (None).

@@ -146,7 +146,7 @@ def flags(
     if play and not host.place.zygote.blind:
         played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         if not all(is_right for _, is_right, _, _ in calls):
-            # A wrong kernel may be right in one call and wrong in a replay, so this does not show other work.
+            # A wrong kernel may be right in one call and wrong in its replay: this does not prove OTHER_WAY.
             of_replay = [
                 replace(each, level="note") if OTHER_WAY in each.message else each for each in of_replay
             ]
@@ -416,7 +416,7 @@ def _much(played: Replay, allowed: Collection[str]) -> list[str]:
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
-    """Return the names in a function's source that no kernel needs; `with_calls`: also torch's forbidden functions."""
+    """Return names in a function's source that no kernel needs; if `with_calls`, also torch's forbidden functions."""
     if not isinstance(built, PythonBuild):
         return []
     named = [name for entry, name in built.reaches if entry == function]

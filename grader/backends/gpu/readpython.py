@@ -6,9 +6,9 @@ a computing function or method of torch that this code calls or names. "reaches 
 no kernel needs: ctypes, torch's internals, other objects' frames, other threads; or an operation in a kernel's body
 that a compiled kernel could not do (`Reader.read_kernel`). MOST limits the lines of an entry.
 
-An entry reaches its own definition, the module-level definitions that it names, the definitions that these name, and
-so on; and all other module-level statements but those below `if __name__ == "__main__"`. Without a definition, an
-autograd.Function takes its place: CLASS is its name, or the language of its forward pass (triton, pytorch, any), and
+An entry reaches its own definition, the module-level definitions that it names, the definitions that these name, and so
+on; and all other module-level statements except those below `if __name__ == "__main__"`. If an entry has no definition,
+an autograd.Function takes its place: CLASS is its name, or the language of its forward pass (triton, pytorch, any), and
 REACHED is forward or both. Names are followed through imports, assignments and getattr.
 
 FILE may be a bundle of several files. Then names are followed from file to file, LINE is printed as NAME:LINE, and
@@ -30,7 +30,7 @@ matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh s
 """
 COMPUTING = frozenset(_COMPUTING.split())
 """Methods that only tensors have. `add`, `sum` and `mean` are left out, because sets and tables have them, too."""
-#: Modules other than torch with functions of these names.
+#: Modules other than torch that have functions with names in COMPUTING.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
 _NO_WORK = """
 torch.cuda. torch.autograd. torch.backends. torch.amp. torch.autocast torch.inference_mode
@@ -256,7 +256,7 @@ class Reader:
         return name.startswith("triton.") and name.rpartition(".")[2] in MAKING
 
     def dotted(self, node: ast.AST) -> str:
-        """Return a node's full name from all files: "torch.nn.functional.gelu", or ".sum" for a value's method."""
+        """Return a node's full name by all files' imports: "torch.nn.functional.gelu"; ".sum" for a value's method."""
         return self.files.followed(self.spelt(node))[-1]
 
     def spelt(self, node: ast.AST) -> str:
@@ -459,7 +459,7 @@ class Reader:
     def look(self, node: ast.AST, around: list[Names], found: Found, *, is_kernel: bool) -> None:
         """Record in `found` the calls and forbidden uses of a node. `around` are the scopes of the functions around it.
 
-        In a kernel (`is_kernel`), a method such as .softmax is Triton's and not reported.
+        `is_kernel`: True in a kernel, where a method such as .softmax is Triton's and not reported.
         """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             found.setdefault(("calls", "matmul(@)"), node.lineno)
@@ -648,7 +648,7 @@ class Files:
         """Return the names that are to be reported for an entry, in the order of their first places."""
         statements = [(reader, each) for reader in self.readers.values() for each in reader.statements]
         found = self.walk([*statements, *self.start(entry, chosen, reached)], reached)
-        # Code that runs at import computes no results, but could find the `Trace` of a call: only "reaches" counts.
+        # Import-time code computes no results, but could detect the recording of calls: add its "reaches".
         at_import = self.walk([(r, each) for r in self.readers.values() for each in r.at_import])
         found.update(
             {key: place for key, place in at_import.items() if key[0] == "reaches" and key not in found}

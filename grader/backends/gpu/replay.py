@@ -104,7 +104,7 @@ class Player:
         """Digests of the arguments of each operator so far."""
         self.digests: list[list[bytes]] = []
         self.earlier: list[list[bytes]] = []
-        """All digests of the last play, and of the last play of this trace, which had other inputs."""
+        """`digests`: those of the last play. `earlier`: those of this trace's last play, which had other inputs."""
         self.made_as: dict[int, tuple[int, int]] = {}
         """Maps a storage to (area, number of elements) of the tensor with which it was allocated."""
         self.largest = self.most = 0
@@ -112,9 +112,9 @@ class Player:
     def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
         """Do the steps of a trace (packed by `Trace.packed`) on `tensors`: the call's tensors in the trace's order.
 
-        With `ablate`, replace each number that a kernel computes by NaN, and count nothing. An operator is counted if
-        its numbers differ from those of this trace's last replay. Raise Unplayable, or any exception of an operator or
-        a kernel.
+        `ablate`: True to replace each number that a kernel computes by NaN, and to count nothing. An operator is
+        counted if its numbers differ from those of this trace's last replay. Raise Unplayable, or any exception of an
+        operator or a kernel.
         """
         import torch
 
@@ -292,7 +292,7 @@ class Player:
     def compiled(
         self, node: ast.FunctionDef, space: dict[str, Any], place: str, make: Callable[[Any], Any]
     ) -> Any:
-        """Make a function a kernel by `make` (`triton.jit`, say). Raise Unplayable if it leaves Triton's language."""
+        """Turn a function into a kernel by `make` (`triton.jit`). Raise Unplayable if it leaves Triton's language."""
         text = ast.unparse(node) + "\n"
         # Check the tree that is compiled: the tree of this text, not `node`.
         tree: Any = ast.parse(text)
@@ -526,7 +526,7 @@ def resolve(
 ) -> list[Any]:
     """Return [value] of a chain of attributes that begins at a module; [] for a chain that begins elsewhere.
 
-    Raise Unplayable if it leaves Triton's language. `asks`: any class is allowed, as in `isinstance`.
+    Raise Unplayable if it leaves Triton's language. `asks`: True if any class is allowed, as in `isinstance`.
     """
     base: Any = None
     if isinstance(node.value, ast.Name) and node.value.id not in own:

@@ -44,7 +44,7 @@ class Region:
         self.end = self.first + size
         self.away = self.first - start
         self.launch, self.named, self.name = 0, 0, ""
-        """Number of the last launch that got the storage, number of the last that named it, name of the argument."""
+        """Number of the last launch that got the storage, of the last launch that named it, and the argument's name."""
 
 
 class Memory:

@@ -1,7 +1,7 @@
 """Times a part on a GPU, in rounds.
 
-Every set (the tensors of one call of the function) has new inputs in every call. All outputs of the student are
-compared with the reference's, and some rows of both with the oracle in each side's first call.
+A timed call runs the function once for each set of tensors, and gives all sets new inputs. All outputs of the student
+are compared with the reference's, and some rows of both with the oracle in each side's first call.
 
 A round is as in `grader.judge.timing.measure`: calls A B B A of the reference (A) and the student (B). The student's
 runner is new in each round. It is started after the reference's first call and ends before the reference's second call,
@@ -141,7 +141,7 @@ class DeviceRounds:
     tuned: str = field(default="", init=False)
     """The choices of the student's autotuners in its first timed runner."""
     sampled_set: int = field(default=0, init=False)
-    """Number of the set in the first call whose outputs are compared with the oracle."""
+    """Number of the set, in each side's first call, whose outputs are compared with the oracle."""
     looked_at: Callable[[Mapping[str, Any]], dict[str, SampledRows]] = field(init=False)
     """Function that compares random rows of this set's outputs with the oracle."""
     tolerances: dict[str, float] = field(default_factory=dict, init=False)
@@ -227,10 +227,10 @@ class DeviceRounds:
     def attached(
         self, session: Session, arena: Arena, *, is_reference: bool, as_autograd: bool = False
     ) -> TimedRunner:
-        """Return a warmed-up runner that has mapped the arena. `is_reference`: measure the overhead of its calls, too.
+        """Return a warmed-up runner that has mapped the arena. `is_reference`: True to measure the overhead.
 
-        `as_autograd`: call its autograd.Function. Raise Faulty or KitError if the warm-up fails, Outlasting if a
-        student's call takes too long.
+        `as_autograd`: True to call its autograd.Function. Raise Faulty or KitError if the warm-up fails, Outlasting if
+        a student's call takes too long.
         """
         assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
         part = self.part
@@ -340,7 +340,7 @@ class DeviceRounds:
             runner = self.attached(own, self.mine, is_reference=False)
             runner.base_s = base_s
             if self.mine.sets < self.theirs.sets:
-                # For fewer sets the overhead was measured with one kernel of the reference: subtract its time.
+                # For fewer sets, the measured overhead includes one set of the reference: subtract that set's time.
                 runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
             # An idle process takes the same memory on both sides, so it need not be subtracted.
             self.device.peaks[part.id] = (max(0, free_bytes - driver.memory()[0]), self.their_bytes)
