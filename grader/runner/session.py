@@ -151,9 +151,8 @@ class Session(ABC):
         """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
 
         `echo_inputs`: True to get the inputs' values after the call. `delays`: True to interrupt threads at random
-        moments, which shows data races but falsifies the call's time. `measure_peak`: True to measure memory.
-        `profile_label` names the call's scope in torch's profiler. `workspace_in_scope`: True to count the workspace,
-        too.
+        moments, which shows data races but falsifies the time. `measure_peak`: True to measure memory. `profile_label`
+        names the call's scope in torch's profiler. `workspace_in_scope`: True to count the workspace, too.
         """
 
     @abstractmethod
