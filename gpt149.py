@@ -257,7 +257,7 @@ def judge(given: argparse.Namespace) -> int:
 
 
 def missing_in(given: Path | None, module: Path | None, assignment: Assignment) -> str:
-    """Return the reason why no file can be judged at `module`; "" if one can, or if no path was `given`."""
+    """Return the reason why no file can be judged at `module`; "" if a file can be judged, or if `given` is None."""
     if given is None or module is None:
         return ""
     source = module / assignment.source if module.is_dir() else module

@@ -49,7 +49,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def pytest_configure() -> None:
-    """Remove root folders of runners whose test run was killed."""
+    """Remove root folders of runners that killed test runs have left."""
     for root in Path(tempfile.gettempdir()).glob("gpt149-root-*-*"):
         with contextlib.suppress(OSError, ValueError):
             try:
@@ -201,7 +201,7 @@ def insert_at_start(source: str, function: str, statements: str) -> str:
 
 
 def keeping(source: str, *functions: str) -> str:
-    """Return the source with only these of its attention kernels: the others need not be compiled."""
+    """Return the source without the attention kernels that `functions` does not name: they need not be compiled."""
     for name in re.findall(r"^torch::Tensor (my\w+)\(", source, re.MULTILINE):
         if name not in functions:
             source = re.sub(rf"^torch::Tensor {name}\(.*?^}}\n", "", source, flags=re.DOTALL | re.MULTILINE)

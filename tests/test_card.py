@@ -419,7 +419,7 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
 
 
 def test_workers_of_a_class_share_trials_not_times(timed: Clock, tmp_path: Path, monkeypatch: Patch) -> None:
-    """The first worker tries the reference, to choose the number of sets. All of them time it in their own rounds."""
+    """The first worker's trial chooses the number of sets for all. Each worker times the reference in its rounds."""
     trial, trials = timing.DeviceRounds.trial_s, list[float]()
     timed.patch(timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1])
     for folder, made in ((None, 1), (None, 2), (tmp_path, 3), (tmp_path, 3), (tmp_path / "missing", 4)):
@@ -647,7 +647,7 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: Patch
 @pytest.mark.parametrize("builds", [True, False])
 @pytest.mark.parametrize("lacks", ["", "mode", "caches"])
 def test_a_builder_compiles_all_at_once_then_measures(monkeypatch: Patch, builds: bool, lacks: str) -> None:
-    """Two configurations are compiled at the same time; one does not compile. Other runners only measure."""
+    """A builder compiles two configurations at the same time; a third does not compile. Other runners only measure."""
     both, done, failures = threading.Barrier(2), list[str](), list[str]()
     pools, futures = list[ThreadPoolExecutor](), list[Future[None]]()
     caches = {0: "kernels in memory"}

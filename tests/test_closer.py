@@ -41,7 +41,7 @@ OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n 
 
 
 def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
-    """Return outputs of several sizes that are wrong at one place. `elsewhere`: True if they are right only there."""
+    """Return outputs of several sizes, wrong at the index `wrong(sizes)`. `elsewhere`: True if right only there."""
     found = []
     for shape in ((2, 3, 21, 5), (1, 2, 33, 7), (2, 1, 10, 3)):
         sizes = {**dict(zip("BHNd", shape, strict=True)), "Br": 4, "Bc": 6}

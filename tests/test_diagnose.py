@@ -280,7 +280,7 @@ def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
 
 @pytest.mark.parametrize("of_batch", [False, True])
 def test_a_mistake_that_another_input_refutes_is_not_named(of_batch: bool) -> None:
-    """With one batch the two mistakes give the same output, with two batches they give different outputs."""
+    """The two mistakes use the last head of the batch, or of all batches. With one batch, their outputs are equal."""
     one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     words = "last head of its batch" if of_batch else "last head of all"
     first = explain(one, ODD, of_last_head(one, of_batch=of_batch))

@@ -123,10 +123,10 @@ def test_equal_keys_get_equal_weights_in_every_block() -> None:
 @example(shape=(1, 1, 260, 128), factor=1.0, seed=2)
 @example(shape=(1, 2, 128, 32), factor=0.1, seed=3)
 def test_the_expert_kernel_is_right_for_any_shape(shape, factor, seed) -> None:
-    """Check one draw against twice the error of float32, and the median of 20 draws in units of the error budget.
+    """Compare one draw with twice float32's error, and the median error of 20 draws with the error budget.
 
-    A fault is in every draw, so the median of their largest errors shows it. The largest error of all draws depends on
-    chance: in 1 of 100 tests of a right kernel it was over twice that of float32.
+    A fault shows in every draw, so the median of the draws' largest errors detects it. The largest error of all draws
+    depends on chance: in 1 of 100 tests of a right kernel it was over twice float32's error.
     """
     found = []
     for more in range(20):

@@ -331,7 +331,7 @@ def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
 
 
 def test_an_object_with_an_inconsistent_section_is_refused(tmp_path: Path) -> None:
-    """Change a field of a section that the loader reads. Other sections do not matter: a file may have any others."""
+    """The test changes one field of a section that the loader reads. Other sections may have any contents."""
     image = object_of(tmp_path, PLAIN_KERNEL).read_bytes()
     assert elf.parse(image).wanted
     tables = {(11, 16, 0), (0x6FFFFFFF, 16, 8)}

@@ -255,7 +255,7 @@ class Attempt:
 
 
 def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = END, **more: str) -> Attempt:
-    """Return an attempt to cheat in a part. `words` and `more` are the Attempt's fields `ends` and `code`.
+    """Return an attempt to cheat in a part. `words` and `more` give the Attempt's fields `ends` and `code`.
 
     `text` is put at the end of the solution, at its beginning (old=BEGIN), or in place of the line `old`.
     """

@@ -95,7 +95,7 @@ def data() -> digits.Data:
 
 
 class Renamed:
-    """A session that calls another function in place of each key of `names`: the function named by the value."""
+    """A session that exchanges functions: in place of a key of `names`, it calls the function that the value names."""
 
     def __init__(self, session: Session, names: dict[str, str]) -> None:
         self.session, self.names = session, names

@@ -822,7 +822,7 @@ def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
 @by_interpreter
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
 def test_a_replay_over_a_limit_is_flagged(limit: str, code: str, tmp_path: Path, monkeypatch: Patch) -> None:
-    """A replay over its limit of CPU time (per call or part) gets a flag for review; over that of wall time, a note."""
+    """A replay gets a flag for review if it exceeds a limit of CPU time, and a note if it exceeds that of wall time."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"

@@ -72,7 +72,7 @@ def _random(shape: Shape, draws: Draws) -> Inputs:
 
 
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
-    """Return random Q, K, and one-hot rows of V. So an output is a softmax weight or, if N > d, a sum of several."""
+    """Return random Q and K, and V of one-hot rows: an output is a softmax weight or, if N > d, a sum of weights."""
     q, k = _random_qk(shape, draws, SCORE_SD)
     # All columns have the same number of ones, or one more. Their order differs from head to head.
     column = _orders(shape, draws) % shape["d"]
@@ -199,7 +199,7 @@ def _bounded_noise(shape: Shape, draws: Draws, bound: float) -> Array:
 
 
 def _random_values(shape: Shape, draws: Draws) -> Array:
-    """Return V: uniform within 1 of a centre for each head and column, which keeps averages of rows away from zero."""
+    """Return V: uniform within 1 of a centre for each head and column, so means of many rows are not all near 0."""
     b, h, n, d = _sizes(shape)
     return _uniform((b, h, n, d), draws, 1.0) + _uniform((b, h, 1, d), draws, 0.5)
 

@@ -120,7 +120,7 @@ def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
 
 
 def _some_heads(weights: Array, right: Array) -> bool:
-    """Return True if all weights of some heads are right, some weights of others are not, and these are not all 0."""
+    """Return True if some heads have only right weights, and other heads have weights that are not all 0."""
     heads = (abs(weights - right) < CLOSE).all((2, 3))
     return bool(heads.any() and weights[~heads].any())
 

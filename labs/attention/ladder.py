@@ -182,7 +182,7 @@ def measure(
 
 
 def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, int], cores: int) -> Yardsticks:
-    """Return medians over rounds of each time / the reference's time in the same round.
+    """Return the median over rounds of each time, divided by the reference's time in the same round.
 
     `rounds`: for each round the seconds of each rung and of an empty call ("nothing"), and "peak" in FLOP/s. Raises
     UsageError if the size is too small to time, KitError if the machine is too busy.

@@ -156,7 +156,7 @@ def another_layout(seen: Deviation) -> Found | None:
 
 
 def copied_heads(seen: Deviation) -> Found | None:
-    """Return code and message if every head has the right values of some head, but not always its own; else None."""
+    """Return code and message if every head has some head's right values, and one or more have another head's."""
     b, h = seen.expected.shape[:2]
     heads, got, allowed, bad = (
         t.reshape(b * h, *t.shape[2:]) for t in (seen.expected, seen.actual, seen.slack, seen.wrong)

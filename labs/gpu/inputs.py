@@ -82,7 +82,7 @@ def _far(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _masked(draws: Draws, rows: int, columns: int) -> Array:
-    """Return logits, many of them -inf, also the first half of every other row. Each row has a finite element."""
+    """Return logits with many -inf: at random, and in the first half of every second row. No row has only -inf."""
     x = _random(draws, rows, columns)
     hidden = draws.uniform((rows, columns)) < 0.4
     hidden[::2, : columns // 2] = True
@@ -132,7 +132,7 @@ def _sizes(shape: Shape) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
 
 
 def _heads(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Return q and k whose logits have a standard deviation of 3, for any d, and v within +-1."""
+    """Return v within +-1, and q and k whose logits have a standard deviation of 3 for any d."""
     queries, keys = _sizes(shape)
     q, k = draws.uniform(queries, -3.0, 3.0), draws.uniform(keys, -3.0, 3.0)
     return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}

@@ -218,7 +218,7 @@ EQUAL_BLOCKS = "    rows, keys, warps, stages = 16, 16, 4, 2\n"
 
 
 def _ds(old: str, new: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return two edits that replace `old` by `new` in dS: one of the kernel for keys, one of the kernel for queries."""
+    """Return two edits that replace `old` by `new` in dS: one in the kernel for keys, one in the kernel for queries."""
     return (KEY_DS, KEY_DS.replace(old, new)), (
         QUERY_DS,
         QUERY_DS.replace(old.replace("[None, :]", "[:, None]"), new.replace("[None, :]", "[:, None]")),
@@ -365,7 +365,7 @@ SLOW = Mutation(
 
 
 def side_by_side(master: str, made: Sequence[Mutation]) -> str:
-    """Return the text of one file with a variant of the master for each edit. Each has its own copy of the kernels."""
+    """Return the text of one file with a variant of the master for each edit. Each variant has its own kernels."""
     source = mutations.without_starter(master)
     variants = ""
     for number, mutation in enumerate(made):

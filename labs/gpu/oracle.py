@@ -323,7 +323,7 @@ def gradients_of(
     weights = np.exp(p.scores - lse.astype(np.float64)[..., None])
 
     def mean(t: Array) -> Array:
-        """Return each row's mean over these keys, weighted by `weights`."""
+        """Return each row's mean of `t` over the keys, weighted by `weights`."""
         return np.asarray((weights * t).sum(2, keepdims=True) / (weights.sum(2, keepdims=True) + 1e-300))
 
     lse_off = 4 * E * abs(lse.astype(np.float64))[..., None]

@@ -43,7 +43,7 @@ def _random(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _equal(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw one number within +-20 for each row: all its elements are equal."""
+    """Draw rows of equal elements, with one number within +-20 for each row."""
     return np.repeat(draws.uniform((rows, 1), -20.0, 20.0), columns, 1)
 
 

@@ -103,7 +103,7 @@ def fitting(
     likely: frozenset[str],
     right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
-    """Return the suspects that explain an output, like `grader.explain.oracle.Oracle.suspects`.
+    """Return the suspects that explain an output, as `grader.explain.oracle.Oracle.suspects` does.
 
     `right` has the outputs that are right, by name. A suspect that predicts other values for them is left out.
     """

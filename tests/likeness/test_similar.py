@@ -215,7 +215,7 @@ def test_similar_compares_a_graded_class_and_bare_submissions(
 
 @pytest.fixture
 def other_starter(master: str, tmp_path: Path) -> Path:
-    """Write a starter that extends the kit's, and submissions made from it, three of them without own code."""
+    """Write a starter that extends the kit's, and six submissions made from it, three without a student's code."""
     given = submission(master, bodies(77))
     spaced = "// mine\n" + given.replace("float ", "float  ")
     texts = {"ann": given, "bob": spaced, "cyd": given + "\nint x;\n"}

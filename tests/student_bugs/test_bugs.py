@@ -290,7 +290,7 @@ IN_ONE_SOURCE = 12
 
 
 def groups() -> list[list[Bug]]:
-    """Return groups of bugs that are judged in one source. Races are apart, because they need a different build."""
+    """Return groups of bugs. Each group is judged in one source. Races have their own groups and another build."""
     found: list[list[Bug]] = []
     for base in ("softmax", "operators", "published", "master"):
         for racing in (False, True):

@@ -123,7 +123,7 @@ class CacheStudy:
         ]
 
     def ratio(self, walk: Walk) -> float:
-        """Return the walk's number of lines, divided by the first kernel's number in the same cache."""
+        """Return the walk's number of lines, divided by the first kernel's number for the same cache and shape."""
         return self.found[walk].lines / self.found[(self.kernels[0], *walk[1:])].lines
 
     def table(self) -> Table:
@@ -254,7 +254,7 @@ def caches(text: str | None, ways: str) -> tuple[Model, ...]:
 
 
 def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[int, int]]:
-    """Return pairs (N, d): the one of the command line, else FAR_LARGER and the assignment's default."""
+    """Return pairs (N, d): one if the command line has -N or -d, else FAR_LARGER and the assignment's default pair."""
     chosen = {
         name: whole_number(text, f"-{name}", 1, LARGEST_SIDE)
         for name in ("N", "d")

@@ -85,7 +85,7 @@ def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
 
 
 def roofline(file: str) -> dict[str, Any]:
-    """Return the limits of `roofs`. Under "ms", add the time of each of the student's functions or its error text."""
+    """Return the limits that `roofs` returns and, under "ms", the time or the error text of each student's function."""
     import torch
 
     kernels = loaded(file)
@@ -217,7 +217,7 @@ def roofs() -> dict[str, float]:
 
 
 def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) -> dict[str, Any]:
-    """Return the limits of `roofs`. Under "ms", add the time of each kernel of one part's ladder or its error text."""
+    """Return the limits that `roofs` returns and, under "ms", the time or the error text of each kernel of a ladder."""
     import torch
 
     dtype = getattr(torch, TYPES[shape["precision"]])
@@ -263,7 +263,7 @@ def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
 
 
 def _heads(part: str, shape: dict[str, int], dtype: Any) -> Calls:
-    """Return the same as `_plain` for attention."""
+    """Return calls as `_plain` does, for the parts of attention."""
     import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -99,7 +99,7 @@ class Limit:
 
     @property
     def binds(self) -> str:
-        """Return "operations" or "bytes": the one that takes longer limits the part."""
+        """Return "operations" if they take longer than moving the bytes, so that they limit the part; else "bytes"."""
         return "operations" if self.operations_ms >= median(self.moved_ms) else "bytes"
 
     @property

@@ -26,7 +26,7 @@ def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
 
 
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
-    """Register mistakes of O = `combine`(A, B), such as `other`(A, B). The names are for the suspects of both."""
+    """Register mistakes of O = `combine`(A, B), such as using `other`. Messages call the two `name`, `other_name`."""
 
     def wrong_axis(s: Situation) -> Array | None:
         b = _other_axis(s.inputs["B"], s.sizes["R"], s.sizes["C"])

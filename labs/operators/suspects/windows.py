@@ -73,7 +73,7 @@ def _starts(s: Situation, planes: int) -> Array:
 
 
 def _first_by_columns(s: Situation) -> Array:
-    """Return the index in its window of each maximum; for a tie, the first in column-major order."""
+    """Return each maximum's index in its window; for a tie, the first in column-major order."""
     across, down = np.divmod(_squares(s).swapaxes(4, 5).reshape(_windows(s).shape).argmax(4), s.sizes["side"])
     return down * s.sizes["side"] + across
 

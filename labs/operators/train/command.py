@@ -165,7 +165,7 @@ class _Study:
         self.about = options.about({})
 
     def cap(self) -> str:
-        """Return one line on the requested numbers of threads above the number of cores; "" if none is."""
+        """Return one line that names the requested numbers of threads above the number of cores; "" without any."""
         beyond = [str(count) for count in self.asked if count > self.cores]
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
         return f"This machine has {cores}: {' and '.join(beyond)} threads are left out" if beyond else ""

@@ -80,7 +80,7 @@ class Deviation:
 class Agreement:
     """Result of comparing `steps` steps: the number of compared calls, and the largest ratio of an error to its budget.
     `loss_apart` is the largest difference of the losses, relative to PyTorch's. `loss_step` is the first step with a
-    difference above LOSS_LIMIT; without one, the step with the largest; 0 if losses were always equal."""
+    difference above LOSS_LIMIT; without one, the step with the largest difference; 0 if losses were equal."""
 
     steps: int
     calls: int

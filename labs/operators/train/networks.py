@@ -52,7 +52,7 @@ class Network:
         return ((Place(k + 1, layer.kind), layer) for k, layer in enumerate(self.layers))
 
     def parameters(self) -> Iterator[tuple[Place, str, tuple[int, ...]]]:
-        """Yield the layer's place, name and shape of each parameter, in memory order."""
+        """Yield (the layer's place, name, shape) of each parameter, in memory order."""
         for place, layer in self.places():
             for name, shape in layer.parameters.items():
                 yield place, name, shape

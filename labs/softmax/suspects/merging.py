@@ -74,7 +74,7 @@ class Sides:
         }
 
     def means(self, o: Array) -> Outputs:
-        """Predict a wrong o; m and l are right."""
+        """Return a prediction of only `o`; rows in which both sides are empty become 0."""
         return {"o": np.where(self.both_empty[:, None], ZERO, o)}
 
 
