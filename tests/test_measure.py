@@ -320,7 +320,7 @@ def test_slow_rounds_are_no_proof_if_the_fastest_calls_are_fast() -> None:
 def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
     for ratio, policy, rounds, verdict, flags in (
         *((ratio, {"graded": False}, 3, None, None) for ratio in (0.5, 1.1, 3.2)),
-        # Such kernels are so slow that four rounds, or two, decide.
+        # These kernels are so slow that four rounds, or two, decide.
         *((ratio, {"budget_s": None}, 4, "slow", ()) for ratio in (3.2, 1.8)),
         *((30.0, {"budget_s": None, "graded": graded}, 2, "slow", ()) for graded in (True, False)),
         # A GPU is steadier than cores, so that smaller margins are enough.

@@ -34,7 +34,7 @@ SOME_HEADS = (
     "to its rows, or at values that the previous head left behind",
     ("quotients", "pointer:Q", "pointer:K", "pointer:V", "?input:Q", "?input:K"),
 )
-#: A quotient (the kernel's weight / right weight) below this counts as 0: nothing can be divided by it.
+#: A quotient (the kernel's weight / right weight) below this counts as 0, so it is not used as a divisor.
 TINY = 1e-12
 #: Powers of a size that students multiply scores by: the exponent, and its text in a message.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}

@@ -308,7 +308,7 @@ class Attention(Oracle):
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
 
-#: Limits for `_holds_exponentials`: on the number of heads, the first ones, and on the number of scores of a head.
+#: `_holds_exponentials` computes at most this many heads, the first ones, and none with more than this many scores.
 _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 
 

@@ -235,8 +235,8 @@ NESTED = [
 CONTAINMENT = [*PRETENCE, *SECRETS, *EXHAUSTION, *NESTED]
 
 
-# ---- threats C1 against part 4Dread: forged tables, because its runner replies with a table. The controls are a
-# right and a wrong accessor.
+# ---- threats C1 against part 4Dread, whose runner replies with a table: forged tables. The controls are a right and a
+# wrong accessor.
 
 _FILE = """
 #include <torch/extension.h>

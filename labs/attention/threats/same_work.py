@@ -83,7 +83,7 @@ def with_part_4(text: str, name: str) -> str:
 
 
 BOUND = function("row0")
-#: Part 4 defined by a macro that could define each part.
+#: Part 4, defined by a macro that could define any part.
 BY_A_MACRO = f"""
 #define PART(name, ...) torch::Tensor name(__VA_ARGS__) {{ {CALL} }}
 PART({BOUND}, torch::Tensor Q, torch::Tensor K, torch::Tensor V, {NAMED}, int B, int H, int N, int d)
