@@ -28,7 +28,7 @@ CODE_NAMES = {
     "?": "another type",
 }
 #: For a part with a table (one call for each row): a column's kind ("i" whole numbers, "f" floats) and the letters of
-#: the types that its argument may have.
+#: the types that the column's argument may have.
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
@@ -88,7 +88,7 @@ def prototype(part: Part) -> str:
 
 
 def refuse_oversize(part: Part, shape: Mapping[str, int], memory_gib: float) -> None:
-    """Raise UsageError if an int cannot index a tensor of this shape, or two copies of all tensors exceed the memory.
+    """Raise UsageError if a call's tensor is too large for int indices, or two copies of all tensors exceed the memory.
 
     Two copies must fit, because a kernel may copy each tensor into a vector.
     """
@@ -133,7 +133,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for a call of a part's function, or of its `reference` if True. `inputs`: arrays by name."""
+    """Return the request for a call of a part's function (`reference`: of its reference) on the arrays `inputs`."""
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)
@@ -150,7 +150,7 @@ def request(
 
 
 def tensor_names(part: Part, inputs: Collection[str]) -> list[str]:
-    """Return the names of the tensors in a call's request, in order: the inputs, and outputs to be written."""
+    """Return the names of the tensors in a call's request, in order: the arguments, then the other outputs."""
     return [
         name
         for name in dict.fromkeys((*part.arguments, *part.outputs))

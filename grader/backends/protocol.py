@@ -79,7 +79,7 @@ class Checks(Protocol):
         """Return True if all outputs are right and no input was changed."""
 
     def sampled(self, inputs: CaseInputs, rows: int) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
-        """Draw about `rows` rows of each output. Return a function that compares these rows with the oracle's."""
+        """Choose about `rows` random rows of each output. Return a function that compares them with the oracle's."""
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
         """Return the diagnosis for a call that changed the inputs `names`. `kept`: all inputs that must not change."""

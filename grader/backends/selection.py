@@ -151,7 +151,7 @@ def make(
     sandbox: Sandbox | None = None,
     on_step: Callable[[BuildStep], None] = lambda step: None,
 ) -> Made:
-    """Build a C++ file as it is to be judged; `flags` follow the kit's own flags.
+    """Build a C++ file for judging; `flags` follow the kit's own flags.
 
     Raises UsageError and KitError as `torch.torchbuild.build` does, and UsageError for an assignment of GPU kernels.
     """

@@ -109,7 +109,7 @@ def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> li
 
 
 def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None:
-    """Add the option -D for macros to the parser; `macros` reads its values."""
+    """Add the option -D for macros to the parser; `macros` parses the option's values."""
     parse.add_argument(
         "-D",
         dest="defines",

@@ -45,7 +45,7 @@ class Draws:
         return (self.words(math.prod(size)) % np.uint32(limit)).astype(np.int64).reshape(size)
 
     def permutation(self, count: int, first: int | None = None) -> Array:
-        """Return the numbers 0 ... count - 1 (below 2^27) in random order as int64, or only that many (`first`)."""
+        """Return the numbers 0 ... count - 1 (below 2^27) in random order, or the `first` of them, as int64."""
         wanted = count if first is None else min(first, count)
         jumps = self.words(max(0, count - 1)) % np.arange(count, 1, -1, dtype=np.uint32)
         order = list(range(count))
@@ -57,8 +57,8 @@ class Draws:
 def derive(master: int, *labels: object) -> int:
     """Return a seed of 63 bits, derived from a master seed and labels. Equal arguments give the same seed.
 
-    A kernel may be able to find a seed from its inputs. Seeds are hashes (SHA-256), so it cannot compute others from
-    this one: neither the next call's inputs nor the output rows that will be checked.
+    A kernel may be able to find the seed of its inputs. Seeds are hashes (SHA-256), so it cannot derive other seeds:
+    those of the next inputs, or of the output rows that will be checked.
     """
     text = "\x00".join([str(master), *map(str, labels)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -16,7 +16,7 @@ INIT = "__init__.py"
 #: Paths of files in which a hand-in of the course CS336 names the classes to judge, relative to the hand-in's folder.
 ADAPTERS = ("tests/adapters.py", "adapters.py")
 MOST_FILES = 100
-#: Modules that are never looked for in a hand-in: Python's own, and these libraries.
+#: Names of modules that are never looked for in a hand-in: Python's own modules, and these libraries.
 INSTALLED = sys.stdlib_module_names | {"torch", "triton", "numpy", "cffi"}
 
 

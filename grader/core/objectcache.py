@@ -1,11 +1,11 @@
 """The cache of built objects and precompiled headers, and the prebuilt objects of a handout.
 
-An entry is built in a folder under `work` and renamed into place when it is complete. Its modification time is the time
-of its last use. Nothing is locked, so a killed build cannot block another build. The folder of a killed build stays
-under `work` until `prune` removes it.
+An entry is built in a folder under `work` and renamed into place when it is complete. An entry's modification time is
+the time of its last use. Nothing is locked, so a killed build cannot block another build. The folder of a killed build
+stays under `work` until `prune` removes it.
 
-A handout has some programs and objects without their sources, which show the solution. They lie in a folder
-`prebuilt` beside the code that uses them, one file for each platform.
+A handout has some programs and objects without their sources, because the sources show the solution. They lie in a
+folder `prebuilt` beside the code that uses them, one file for each platform.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def publish(made: Path, entry: Path) -> None:
 
 
 def kept(root: Path, entry: Path, make: Callable[[Path], Path]) -> Path:
-    """Return `entry`, a path in the cache `root`. If it is missing, `make(folder)` builds it in a new folder, and
-    returns its path there."""
+    """Return `entry`, a path in the cache `root`. If the entry is missing, `make(folder)` builds it in a new folder,
+    and returns its path in that folder."""
     if not touch(entry):
         with workplace(root) as place:
             publish(make(place), entry)

@@ -21,4 +21,4 @@ STUDENT_COMMAND = "gpt149" if INSTALLED else HANDOUT_COMMAND
 STUDENT_PROGRAM = STUDENT_COMMAND.removeprefix("python ")
 GRADER_COMMAND = "gpt149-grader" if INSTALLED else "python -m grader"
 SHARED_TRIALS = "GPT149_TRIALS"
-"""Environment variable of a class's workers: the folder in which they share short trials of a GPU reference."""
+"""Environment variable with the folder in which the workers of a class share trial times of a GPU reference."""

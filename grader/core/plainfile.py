@@ -26,7 +26,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def folder(path: Path, *, make: bool = False) -> Iterator[int]:
-    """Open a folder and yield its descriptor. `make`: create it if it is missing. Raises OSError for a link."""
+    """Open a folder and yield its descriptor. `make`: True to create it if it is missing. Raises OSError for a link."""
     if make:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
@@ -80,8 +80,8 @@ def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> byt
 def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
     """Write a file `name` in the folder descriptor `inside`; after a failure the old file is still there.
 
-    An existing file or link is replaced. `sync`: wait until the content is on the disk. Raises OSError if there is a
-    folder of this name, and if writing fails.
+    An existing file or link is replaced. `sync`: True to wait until the content is on the disk. Raises OSError if there
+    is a folder of this name, and if writing fails.
     """
     partial = f".{name}.partial"
     try:

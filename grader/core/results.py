@@ -52,7 +52,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """Result of the kernel on the input of one case. `ok`: the output is right, and no input was overwritten.
+    """Result of the kernel on the input of one case. `ok`: True if the output is right and no input was overwritten.
 
     `max_error` is the largest |actual - expected|; None if the output was not compared.
 

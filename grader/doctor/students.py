@@ -36,7 +36,7 @@ COMMANDS = "compile_commands.json"
 GCC_OMP = "gcc_omp.h"
 #: Text of an omp.h that hides the attribute __malloc__ with arguments, which clang does not know.
 OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'
-#: Warnings for an editor.
+#: Compiler warnings that an editor shows.
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 
 

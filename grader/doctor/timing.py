@@ -39,7 +39,7 @@ def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterato
     """Yield findings on steady times, free memory and free disk. Takes `WATCHED_S` seconds on a virtual machine."""
     yield _cores(host)
     yield _side_by_side(host)
-    # Each of these checks returns None if the system does not report what it checks.
+    # Each of these checks returns None if the system does not report the checked fact.
     for look in (_quota, _smt, _governor, _boost, _load, _swap, _huge_pages, _memory, _shared_memory):
         found = look(host)
         if found is not None:

@@ -70,7 +70,7 @@ def inspect_object(build: Built) -> tuple[Flag, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _flags_of_object(path: Path) -> tuple[Flag, ...]:
-    # Cached, because it is called for each part. The path identifies the content: it holds the hash of all inputs.
+    # Cached, because each part calls this. The path identifies the content, because it holds the hash of all inputs.
     return inspection.inspect(path)
 
 

@@ -139,7 +139,7 @@ def is_plain_operator(name: str) -> bool:
 _PREFIX = re.compile(r"_Z(?:T[VTIS]|GV|GTt)?")
 _QUALIFIERS = re.compile(r"N[rVKRO]*")
 _LENGTH = re.compile(r"L?(\d{1,9})(?!\d)")
-"""The length of a name, before the name. No real name has a length of more than nine digits."""
+"""The length in front of a name. A real length has at most nine digits."""
 _DIGITS = re.compile(r"\d+")
 
 

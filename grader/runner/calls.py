@@ -1,6 +1,6 @@
 """One call to a runner: the request, and the checks of its reply.
 
-A reply is untrusted: all its fields are checked, and a malformed reply counts as no reply.
+A reply is untrusted: all its fields are checked, and a malformed reply is treated like a missing reply.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Session(ABC):
 
     call_timeout_s: float
     call_cpu_s: float | None = None
-    """Limit on a call's CPU seconds. With it, the wall-clock limit only ends calls that wait."""
+    """Limit on a call's CPU seconds. If it is set, the wall-clock limit only ends calls that wait."""
     budget: Budget | None = None
     """Limit on the time of all calls of a part, which may use several runners."""
     before_timeout: Callable[[int], None] | None = None
@@ -358,7 +358,7 @@ class PipeSession(Session):
         self._freezes = freezes
 
     def _greet(self) -> None:
-        """Read the object's functions, or the reason why it was not loaded."""
+        """Read the list of the object's functions, or the reason why the object was not loaded."""
         try:
             # The object may call exit(0) while it is loaded. Torch then takes seconds to shut down. Wait for that,
             # because an earlier time-out would blame an endless loop.

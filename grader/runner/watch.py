@@ -22,7 +22,7 @@ TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
 """CPU seconds that a runner may use between the stop signal and its stop: the larger one of LATE_CPU_S and
-LATE_CPU_SHARE of the call's CPU time. A stop may need them to free memory. Measured: 0.02 to 0.15 ms in the median."""
+LATE_CPU_SHARE of the call's CPU time. Freeing memory may delay a stop. Measured: 0.02 to 0.15 ms in the median."""
 _CLOCK_MONOTONIC_COARSE = 6
 TICK_S = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if sys.platform == "linux" else 0.0
 """Seconds by which another process's CPU clock may lag for each running thread. Linux updates it at the scheduler's
@@ -38,7 +38,7 @@ class Evidence:
     - `new_code`: files mapped as code since the fork, the student's object included. In a native runner: all files
       mapped as code except its program.
     - `frozen_cpu_s`: CPU seconds that the runner used while it was stopped; `frozen_wall_s`: wall seconds of the stops.
-    - `stops`: number of stops. `unstopped`: stops after which the runner did not stand still in time. `late`: stops
+    - `stops`: number of stops. `unstopped`: stops after which the runner's threads did not stop in time. `late`: stops
       after which it used more CPU time than stopping takes.
     - `extra_cpus`: cores that the runner's threads may run on, beyond the cores that it was given.
     - `children`: number of the runner's living child processes.
@@ -176,7 +176,7 @@ class Watch:
 def _stands_still(pid: int, excess: Excess) -> tuple[bool, int]:
     """Wait until every thread has stopped, at most STOP_WITHIN_S. Return (True if they stopped, number of threads).
 
-    A process that cannot be observed counts as stopped.
+    A process that cannot be observed is reported as stopped.
     """
     deadline = time.monotonic() + STOP_WITHIN_S
     while True:

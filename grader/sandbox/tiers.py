@@ -35,7 +35,7 @@ ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP
 
 
 def _seen(path: Path, read: Collection[Path]) -> list[str]:
-    """Return the options that make a path visible: a link as a link (/bin on many systems), else a file or folder.
+    """Return bwrap's options that make a path visible: a link as a link (/bin on many systems), else a file or folder.
 
     If a link's target is not visible itself (an environment elsewhere, say), the target appears in the link's place.
     """
@@ -106,7 +106,7 @@ class Sandbox:
     def runner_lock(
         self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
     ) -> dict[str, Any] | None:
-        """Return the lock of a runner, for `sandbox.lock.enter`; None in tier D. `card`: True if it may use a GPU."""
+        """Return a runner's lock for `sandbox.lock.enter`; None in tier D. `card`: True if the runner may use a GPU."""
         if not self.locks:
             return None
         files = {
@@ -205,7 +205,7 @@ class Sandbox:
         line += [*size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev", *size, "--tmpfs", "/tmp"]
         inner = map(os.path.dirname, (*places.values(), *changing.values()))
         for folder in dict.fromkeys([*(str(path.parent) for path in seen), *inner]):
-            # Without --dir, bwrap creates the folders above a file closed to other users.
+            # Without --dir, bwrap would create parent folders that other users cannot enter.
             line += ["--dir", folder]
         for path in seen:
             line += _seen(path, seen)
@@ -261,8 +261,8 @@ def _readable() -> list[str]:
 def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
     """Return the strongest tier that works here, or tier `wanted` ("A" to "D"). A tier other than D is tested first.
 
-    Raises UsageError if the wanted tier does not work here. Tier D is returned only with `trust`: the caller trusts the
-    code. Without it, UsageError is raised instead.
+    Raises UsageError if the wanted tier does not work here. `trust`: True if the caller trusts the code. Otherwise
+    UsageError is raised in place of returning tier D.
     """
     if wanted is not None and wanted not in TIERS:
         raise UsageError(f"there is no sandbox tier '{wanted}': choose A, B, C or D")

@@ -67,8 +67,8 @@ def interpreter_paths() -> tuple[Path, ...]:
         for name in INSTALLED
         for folder in root.glob(f"lib*/python*/{name}")
     ]
-    # Of the modules that lock.py imports, ctypes needs a library that the interpreter itself does not: libffi.
-    # A static interpreter contains it.
+    # The module ctypes, which lock.py imports, needs a library that the interpreter itself does not need: libffi. A
+    # static interpreter contains it.
     programs = (sys.executable, getattr(_ctypes, "__file__", sys.executable))
     libraries = [path for program in programs for path in loaded_files(program)]
     return (*without(python_paths(), installed), *libraries)

@@ -164,7 +164,7 @@ DEVICE_HINTS = {
 
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>\w+)(?P<more>[\w.]*)")
 NOT_COMPILED = re.compile(r"PermissionError: [^']*'[^']*/compiled/[0-9a-f]{16}/")
-"""Error for a kernel that the build did not launch and so did not compile: a runner may not compile it."""
+"""Error of a runner that needs a kernel which the build did not launch, and so did not compile."""
 CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
 
 

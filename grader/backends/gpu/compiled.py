@@ -15,7 +15,7 @@ KEPT = "/kept"
 
 
 class Caches:
-    """Folders below `root`. Runners see `root` under the path `inside`."""
+    """Folders of compiled kernels below `root`. Runners see `root` under the path `inside`."""
 
     def __init__(self, root: Path, inside: str) -> None:
         self._root, self._inside = root, inside

@@ -53,7 +53,7 @@ BROKEN_NVCC = (
     "nvcc cannot compile on this machine, not even an empty program: nothing is judged, and no points are lost. Its "
     "first error: {error}. Judge again when `nvcc` compiles an empty file."
 )
-#: Variable with the host compiler that nvcc calls; without it, nvcc calls HOST_COMPILER.
+#: Environment variable that names nvcc's host compiler; without it, nvcc calls HOST_COMPILER.
 HOST_COMPILER_VARIABLE, HOST_COMPILER = "NVCC_CCBIN", "gcc"
 #: Architecture for which a machine without a GPU compiles, to check if a file compiles. Older GPUs are not supported.
 USUAL_ARCHITECTURE = "sm_80"
@@ -91,7 +91,7 @@ def nvcc() -> str:
 
 
 def _made(started: float, message: str, path: Path | None, key: str, **more: Any) -> Build:
-    """Return the build of the object at `path`, or, with a message, a failed one. `more` are further fields."""
+    """Return a successful Build of the object at `path`; with a `message`, a failed one. `more`: other fields."""
     wall_s, found = time.monotonic() - started, None if message else path
     return Build(ok=not message, object_path=found, diagnostics=message, wall_s=wall_s, key=key, **more)
 

@@ -168,7 +168,7 @@ def compile_ahead(
                 with contextlib.suppress(Exception):
                     kernel.run(*arguments, **{**named, **config.all_kwargs(), "warmup": True})
 
-    # An exception means that this Triton cannot compile in threads. The copied context keeps the mode from later calls.
+    # An exception means that this Triton cannot compile in threads. In a copied context, the mode ends with the block.
     with contextlib.suppress(Exception), ThreadPoolExecutor(compilers()) as pool:
         copy_context().run(compile_all, importlib.import_module("triton").AsyncCompileMode, pool)
     # Now autotuning reads compiled kernels from the disk, and compiles the others again to get their errors.
@@ -518,7 +518,7 @@ class Kernels:
         return ANSWERED
 
     def attach(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Place the tensors of each set in the judge's memory: {"bytes", "sets": [{name: [offset, shape, dtype]}]}."""
+        """Place the tensors of each set ("sets": [{name: [offset, shape, dtype]}]) in the judge's memory."""
         import torch
 
         global tunes_itself

@@ -185,7 +185,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
 
     @functools.cached_property
     def place(self) -> Place:
-        """The forker of GPU runners, and the GPU. Raises KitError if runners in the sandbox cannot use the GPU."""
+        """The process that forks GPU runners, and the GPU. Raises KitError if the sandbox's runners cannot use it."""
         return place(self.sandbox, self.start)
 
     @functools.cached_property
@@ -287,7 +287,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
     # ---- compiling
 
     def _compiled_once(self, path: Path, jobs: Sequence[Mapping[str, Any]]) -> str:
-        """Return a cache with the compiled kernels of a file of the kit. They are also kept in the cache on disk."""
+        """Return the name of a folder with a kit file's compiled kernels. A copy is kept in the cache on disk."""
         root, caches = cache_root(), self.place.zygote.caches
         versions = [sys.version, *(metadata.version(name) for name in ("torch", "triton")), architecture()]
         key = digest(path.read_bytes(), repr([*versions, *jobs]).encode())

@@ -272,7 +272,7 @@ class PythonFile:
 
 
 class Finder:
-    """Import finder for the files of a hand-in of several files. Its modules come before installed packages.
+    """Import finder for the files of a hand-in of several files, whose modules take precedence over installed packages.
 
     These modules cannot replace Python's own modules or modules that the runner has imported before.
     """

@@ -85,7 +85,7 @@ OTHER_WAY = "the call obtained its numbers in another way"
 PATIENCE = 2
 """Factor on the time limit of a replay without kernels' results, which launches each kernel twice."""
 PLAYS = 2
-"""Most replays of a trace. In the second, an operator is not counted if its arguments are the same as in the first."""
+"""Most replays of a trace. In the second one, an operator is not counted if its arguments did not change."""
 OTHER_SEED = 0x9E3779B9
 """Number that is mixed into a case's seed to get the seed of the replay's inputs."""
 

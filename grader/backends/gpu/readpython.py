@@ -223,7 +223,7 @@ class Reader:
                 owner.rebound.add(rest.split(".")[0])
 
     def expect(self, node: ast.AST) -> None:
-        """Record where modules and functions that make kernels may be used, and the functions in `wrapped`."""
+        """Record the places where honest files use modules and functions that make kernels, and fill `wrapped`."""
         if isinstance(node, ast.Attribute):
             if not self.is_namespace(node.value) or node.attr in ("get", "keys", "values", "items"):
                 self.expected.add(id(node.value))
@@ -806,7 +806,7 @@ def assigned(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[tuple[str
 
 
 def pairs(target: ast.AST, value: ast.AST | None) -> list[tuple[str, ast.AST | None]]:
-    """Return `assigned` for one target of an assignment, such as `a, b`. Expressions are None if they are not known."""
+    """Return the same as `assigned` for one target of an assignment, such as `a, b`, and the value assigned to it."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
     if isinstance(target, (ast.Tuple, ast.List)):

@@ -50,7 +50,7 @@ class Region:
 class Memory:
     """The memory functions that the interpreter calls, and all storages that were passed to kernels.
 
-    `native` and `builder` belong to the interpreter. `students` maps the student's modules to numbers as in `lines`.
+    `native` and `builder` belong to the interpreter. `students` maps the student's modules to shifted file numbers.
     """
 
     def __init__(self, native: Any, builder: Any, students: Mapping[str, int]) -> None:
@@ -225,7 +225,7 @@ class Memory:
         return real
 
     def outside_message(self, what: str, addresses: Any, size: int) -> str:
-        """Return the message for accesses outside of every tensor. It names the tensor in whose range the first is."""
+        """Return the message for accesses outside of every tensor. It names the tensor of the first access."""
         program = ", ".join(map(str, self.builder.grid_idx))
         begun, first = f"{what} outside of every tensor, by program ({program})", int(addresses[0])
         region = self.at(first) if first >= FIRST else None

@@ -83,7 +83,7 @@ _known_sets: dict[tuple[Any, ...], int] = {}
 
 
 def measured(timed: TimedPart, host: DeviceHost) -> Timing:
-    """Return the timing of a part from paired rounds on the GPU. Its times are seconds for one set.
+    """Return the timing of a part from paired rounds on the GPU. Its times are for one set.
 
     Raise Faulty if the student's kernel fails, returns wrong results, changes its inputs or cannot be timed here. Raise
     KitError if the reference fails in this way, or if the tensors do not fit on the GPU.
@@ -363,7 +363,7 @@ class DeviceRounds:
         return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
-        """Raise Faulty if only the student has gradients by an autograd.Function (`as_autograd`)."""
+        """Raise Faulty if the student (`as_autograd`), but not the reference, has gradients by an autograd.Function."""
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             message = (

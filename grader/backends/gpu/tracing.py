@@ -224,7 +224,7 @@ class Trace:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Context for recording. An error in it does not reach the student's code. It only makes the trace unusable."""
+        """Context for recording. An error in it does not reach the student's code, but makes the trace unusable."""
         import torch
         from torch.utils._python_dispatch import _disable_current_modes
 
@@ -272,7 +272,7 @@ class Trace:
         return result
 
     def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call an operator that the student's file defines, and record the launches and operators in it."""
+        """Call an operator that the student's file defines. Record the launches and operators inside."""
         import torch
 
         held = tensors_in([*arguments, *keywords.values()])

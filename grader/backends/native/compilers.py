@@ -33,7 +33,7 @@ from grader.source import diagnostics
 SHIM = Path(__file__).resolve().parent / "shim"
 COMPILER_MEMORY_BYTES = 4 * GIB
 COMPILER_OUTPUT_BYTES = 256 << 10
-#: Time limit for precompiling the kit's header, which does not count towards the student's limit.
+#: Time limit for precompiling the kit's header. This time is not part of the student's limit.
 HEADER_TIMEOUT_S = 600.0
 #: Limit on the errors that a compiler prints. Later errors mostly follow from the first, and torch's can fill pages.
 MAX_ERRORS = 5
@@ -134,7 +134,7 @@ class Compilers:
         return (*own, *(room.read if stage is None or stage.sees_header else ()))
 
     def compilers_files(self, program: str) -> tuple[Path, ...]:
-        """Return the paths that a compiler needs outside of the system's folders: ispc's files, or its own folders."""
+        """Return the paths that a compiler needs outside of system folders: those of ispc, or of the C++ compiler."""
         known = self.source.ispc_file.compiler if self.source.ispc_file else None
         return known.files() if known and program == known.path else programs_folders(program)
 
@@ -157,7 +157,7 @@ class Compilers:
         return f"{ispc.LACKING}\nWithout it the compiler says:\n{message}"
 
     def too_large(self, made: Path) -> str:
-        """Return a message if an object is larger than allowed; else "". A missing file is not reported here."""
+        """Return a message if an object is larger than allowed; else "", also for a missing file."""
         with contextlib.suppress(FileNotFoundError):
             if (size := made.lstat().st_size) > self.options.largest_bytes:
                 return (

@@ -69,7 +69,7 @@ class Compiler:
     def files(self) -> tuple[Path, ...]:
         """Return the paths that ispc needs besides the system's folders: its program, its libraries and its data.
 
-        The folder above its `bin` is not included as a whole: it may be a person's home folder.
+        The parent of ispc's `bin` is not included as a whole: it may be a person's home folder.
         """
         program = Path(self.path)
         prefix = program.parent.parent

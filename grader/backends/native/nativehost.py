@@ -320,7 +320,7 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads
     for line in ("E it does not answer" if said is None else said).splitlines():
         kind, *rest = line.split()
         if kind == "P":
-            # The launcher has started these two processes and ended.
+            # The launcher has started the two processes that this line names, and has ended.
             os.waitpid(pid, 0)
             started = Started(int(rest[1]), int(rest[0]))
         elif kind == "E":

@@ -80,7 +80,7 @@ class SanitizerReport:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Line numbers of the student's stack frames, without pragmas. Reports with equal places count as one."""
+        """Line numbers of the student's stack frames, without pragmas. Of reports with equal places one is kept."""
         return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
 
@@ -227,7 +227,7 @@ def with_lines(output: str, program: Path) -> str:
 
 
 def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
-    """Return the faults that sanitizers report in a process's `output`, in its order, one for each place.
+    """Return the faults that sanitizers report in a process's `output`, in that order, one for each place.
 
     `source` is the student's file, which was compiled under the name module.cpp.
     """

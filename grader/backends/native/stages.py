@@ -96,8 +96,8 @@ SYSTEM_HEADERS = frozenset(_SYSTEM.split())
 def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Path]) -> str:
     """Return a message if a stage has read a file that it must not read; else "".
 
-    A stage may read files in the build's own `folder` and below `headers`, except headers of further libraries there.
-    A list that is missing or too long is refused, too.
+    A stage may read files in the build's own `folder` and below `headers`, except headers of other libraries there. A
+    list that is missing or too long is refused, too.
     """
     if list_name == ASSEMBLED and not listing_flags(tools):
         return ""
@@ -182,7 +182,7 @@ OWN_FILES = tuple(_OWN_FILES.split())
 
 
 def _own_folders(driver: str) -> list[str]:
-    """Return the folders of OWN_FILES. If the compiler is a script, these may differ from the listed folders."""
+    """Return the folders of OWN_FILES. If the compiler is a script, it may not list these folders as its own."""
     found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
     # A found file may be a link to a file in another folder.
     named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]

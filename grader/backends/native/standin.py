@@ -59,7 +59,7 @@ INCLUDE = re.compile(r"^ ?(?:#|%:) ?(?:include|import) ?[<\"](?P<name>[^>\"\n]*)
 #: Rules of this module that change compiled objects. The keys of cached objects include them.
 RULES = (HEADERS, FORWARD, STEERING.pattern, INCLUDE.pattern)
 
-#: Flags that affect only the speed of code and debug information: linked objects may differ in them.
+#: Flags that affect only speed and debug information. Objects that differ only in these flags can be linked.
 TUNING = re.compile(r"-O\w*|-g\d?|-m(?:avx\w*|fma|prefer-vector-width=\w+)")
 
 #: Names of functions, and of namespaces of functions, that compute on whole tensors and so would do the kernel's work.
@@ -93,8 +93,8 @@ _ABSENT = (
     r"(?P<space>at::Tensor|at|torch|c10|pybind11|py|gpt149::Module)\b",
     r"invalid operands to binary expression \([^\n]*\bat::Tensor(?P<name>)",
 )
-#: Errors for a missing member, name of torch, operator or function of tensors, of gcc and of clang. The searched text
-#: has at most MOST_TEXT characters.
+#: Errors of gcc and clang for a missing member, torch name, tensor operator or tensor function. The searched text has
+#: at most MOST_TEXT characters.
 ABSENT = tuple(map(re.compile, _ABSENT))
 #: Shorter names of classes in messages.
 SHORT = {"at::Tensor": "Tensor", "gpt149::Module": "Module"}
@@ -233,7 +233,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
 
 
 def _untuned(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags for the stand-in's objects: all with sanitizers; else without TUNING, to share the objects."""
+    """Return the flags for the stand-in's objects. Without sanitizers, TUNING is left out to share objects."""
     if any(flag.startswith("-fsanitize") for flag in flags):
         return tuple(flags)
     return tuple(flag for flag in flags if not TUNING.fullmatch(flag))

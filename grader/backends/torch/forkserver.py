@@ -40,14 +40,14 @@ MOST_AT_ONCE, LISTING_BYTES = 10_000, 64 << 10
 
 
 def serve(control: socket.socket, files: dict[str, Any], modules: list[str], folder: str) -> None:
-    """Serve the judge's requests `spawn` and `reap` until it closes `control`; then end all runners and exit."""
+    """Serve the requests `spawn` and `reap` until the judge closes `control`; then end all runners and exit."""
     # The zygote gets no signal when the judge dies. Instead, reading `control` ends, and the zygote can clean up.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # saves a tenth of the import's time
     torch_version, removal, own = import_torch(modules), files["removal"], files["devicerunner"]
     for file in files.values():
-        # A file that uses another file has a variable of that name, which is None until here.
+        # A file that uses another one has a variable with the other's name, which is None until here.
         vars(file).update({name: other for name, other in files.items() if name in vars(file)})
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
@@ -182,7 +182,7 @@ def become_runner(
 
 
 def close_all_but(kept: set[int]) -> None:
-    """Close all other descriptors of this process."""
+    """Close all descriptors of this process except those in `kept`."""
     below = 0
     for fd in [*sorted(kept), os.sysconf("SC_OPEN_MAX")]:
         if below < fd:  # some versions of Python close all descriptors for an empty range
@@ -215,7 +215,7 @@ def sweep(living: list[int]) -> None:
 
 
 def descendants(pids: list[int]) -> list[int]:
-    """Return these processes and their descendants, at most about MOST_AT_ONCE. `sweep` calls it again for others."""
+    """Return these processes and their descendants, at most about MOST_AT_ONCE. `sweep` repeats this for the rest."""
     found = list(pids)
     for pid in found:  # `found` grows during the loop
         if len(found) >= MOST_AT_ONCE:

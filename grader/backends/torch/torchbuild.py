@@ -139,7 +139,7 @@ class TorchRecipe(Source):
         return digest(repr(self).encode(), *_shim_contents())
 
     def header_key(self) -> str:
-        """Return the cache key of the precompiled header. It depends on flags, and for clang also on macros."""
+        """Return the precompiled header's cache key, which depends on flags, and for clang also on macros."""
         macros = self.defines if self.tools.family == "clang" else ()
         # The light path does not include Python's headers.
         torch = replace(self.torch, python_include_dir=None)

@@ -110,7 +110,7 @@ class Card:
         self.driver.set_rows(address, stride, pattern, width, tensor.count, sets)
 
     def copy(self, to: int, to_stride: int, source: int, stride: int, size: int, sets: int) -> None:
-        """Start to copy `size` bytes of each set. The sets are `stride` bytes apart, and their copies `to_stride`."""
+        """Start to copy `size` bytes of each set. The sets are `stride` bytes apart, their copies `to_stride` bytes."""
         if sets <= FEW_SETS or max(to_stride, stride) > MOST_PITCH:
             for number in range(sets):
                 self.driver.copy(to + number * to_stride, source + number * stride, size)
@@ -151,7 +151,7 @@ class Card:
 
 
 def _filling(address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> tuple[Any, ...]:
-    """Return the arguments of the kernel `fill_sets`. The kernel `count_changed` takes the same and a counter."""
+    """Return the arguments of the kernel `fill_sets`. `count_changed` takes the same arguments and a counter."""
     return (
         *(c_uint64(address), c_ulonglong(stride), c_uint(sets), c_ulonglong(tensor.count)),
         *(c_uint(seed & 0xFFFFFFFF), c_uint(SEED_STEP), c_float(tensor.low)),
@@ -163,7 +163,7 @@ class Arena:
     """Sets of tensors in GPU memory that is shared with one runner, and the judge's private copy of the outputs."""
 
     def __init__(self, card: Card, tensors: Sequence[Tensor], sets: int) -> None:
-        """Raise CudaError if the GPU has not enough free memory."""
+        """Allocate the memory. Raises CudaError if the GPU has not enough free memory."""
         self.card, self.tensors, self.sets = card, tuple(tensors), sets
         self.outputs = [tensor for tensor in tensors if tensor.is_output]
         self.inputs = [tensor for tensor in tensors if not tensor.is_output]

@@ -73,7 +73,7 @@ class Driver:
     """CUDA's driver, with one context of this process on its first GPU. It must not be used after a fork."""
 
     def __init__(self) -> None:
-        """Raise OSError without libcuda, and CudaError if no GPU or no context is available."""
+        """Load libcuda and open the context. Raises OSError without libcuda, CudaError without a GPU or a context."""
         self.library = ctypes.CDLL(LIBRARY)
         self.library.cuGetErrorName.argtypes = (c_int, ctypes.POINTER(c_char_p))
         self("cuInit", c_uint(0))
