@@ -27,7 +27,7 @@ def describe() -> dict[str, object]:
 
 
 def answer(command: Sequence[str], timeout_s: float = 20.0, **variables: str) -> str:
-    """Run a program of this machine. Return its standard output; "" if it is missing, fails or takes too long.
+    """Run a program of this machine. Return its standard output; "" if the program is missing, fails or is too slow.
 
     `variables` are added to its environment.
     """

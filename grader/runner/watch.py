@@ -39,7 +39,7 @@ class Evidence:
       mapped as code except its program.
     - `frozen_cpu_s`: CPU seconds that the runner used while it was stopped; `frozen_wall_s`: wall seconds of the stops.
     - `stops`: number of stops. `unstopped`: stops after which the runner's threads did not stop in time. `late`: stops
-      after which it used more CPU time than stopping takes.
+      after which the runner used more CPU time than stopping takes.
     - `extra_cpus`: cores that the runner's threads may run on, beyond the cores that it was given.
     - `children`: number of the runner's living child processes.
     - `unseen`: the reason why some of this could not be observed (too much to read, or the runner's first thread has

@@ -149,7 +149,7 @@ def kill_processes_in(folder: Path) -> None:
 
 
 def _works_in(cwd: str, folder: Path, top: os.stat_result) -> bool:
-    """Return True if the link `cwd` leads into `folder`, whose status is `top`. Raises OSError if it cannot be read."""
+    """Return True if the link `cwd` leads into `folder` (stat result: `top`). Raises OSError if it is unreadable."""
     try:
         return Path(os.readlink(cwd)).is_relative_to(folder)
     except OSError as error:

@@ -66,7 +66,7 @@ given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 builds = False
 """True in a builder: autotuners compile all configurations in parallel before they measure them."""
 blind = False
-"""True if this Triton is built differently, so that launches of its kernels cannot be observed."""
+"""True if this Triton has another structure, so that launches of its kernels cannot be observed."""
 
 
 def prepare() -> None:
@@ -224,7 +224,7 @@ def prepare_interpreter() -> None:
 
 
 def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
-    """Return the same numbers on `device`, with another arrangement in memory.
+    """Return a tensor with the same numbers on `device`, arranged differently in memory.
 
     Args:
         layout: 0: contiguous. 1: the two axes before the last are swapped in memory; of a matrix both axes; of a vector

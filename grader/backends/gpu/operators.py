@@ -101,7 +101,7 @@ class Replay:
     outputs: dict[str, Any]
     """Outputs by name, in their stored types."""
     avoided: tuple[int, int]
-    """Sizes of the tensor that the part must not make (`avoids_tensor`): for one element of the batch, for all."""
+    """Sizes of the tensor that the part must not make (`avoids_tensor`): for one matrix, for the whole batch."""
 
     def given(self) -> int:
         """Return the count of numbers in the call's inputs and outputs."""

@@ -229,8 +229,8 @@ class DeviceRounds:
     ) -> TimedRunner:
         """Return a warmed-up runner that has mapped the arena. `is_reference`: True to measure the overhead.
 
-        `as_autograd`: True to call its autograd.Function. Raise Faulty or KitError if the warm-up fails, Outlasting if
-        a student's call takes too long.
+        `as_autograd`: True to call the file's autograd.Function. Raise Faulty or KitError if the warm-up fails,
+        Outlasting if a student's call takes too long.
         """
         assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
         part = self.part

@@ -1,6 +1,6 @@
-// Interrupts the running thread for some microseconds, again and again during a call, to reveal data races
-// (`Delays` of grader/runner/runner.py). The timer is made without settings (a null pointer), so it can only send SIGALRM.
-// The filter of system calls forbids making any other timer.
+// Interrupts the running thread for about 0.1 ms, again and again during a call, to reveal data races (`Delays` of
+// grader/runner/runner.py). The timer is made without settings (a null pointer), so it can only send SIGALRM. The
+// filter of system calls forbids making any other timer.
 //
 // A kernel that could find out if a call has delays would avoid data races only in such calls. So signal handler,
 // signal mask and timer are the same in every call: for a call without delays, the timer is set to a time that never
@@ -24,11 +24,11 @@ namespace {
 
 class Delays {
  public:
-  // Decides if the next call has delays. Stores only the time of the first delay, until the call begins.
+  // Draws the time of the first delay in the next call. If no delays are `wanted`, this time never comes.
   static void plan(bool wanted) { first_ns_ = drawn_ns() + kNeverNs * !wanted; }
 
   Delays() {
-    // Set the handler in every call, because the call before may have changed it.
+    // Set the handler in every call, because a student's code may have changed it.
     handle(SIGALRM, hold_up);
     if (!possible_) return;
     often_ = kOften;
@@ -78,7 +78,7 @@ class Delays {
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
     mixed ^= mixed >> 31;
     // Draw kShortestNs times a power of two, then a time up to its double. This avoids `pow`: a student may define it.
-    // A number above kLongestNs starts again at kShortestNs.
+    // The excess of a time above kLongestNs is added to kShortestNs.
     const long shortest = kShortestNs << (mixed >> 32) % 5;
     const long drawn = shortest + static_cast<long>((mixed & 0xffffffff) * static_cast<uint64_t>(shortest) >> 32);
     return drawn > kLongestNs ? drawn - kLongestNs + kShortestNs : drawn;

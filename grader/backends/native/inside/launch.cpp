@@ -105,7 +105,7 @@ void take_descriptors() {
   const char *const names[] = {"input", "output", "output", "request", "reply", "payloads"};
   const int last = *text_of("payloads") != '\0' ? kLastFd : kLastFd - 1;
   int held[kLastFd + 1];
-  // First move all to high numbers: another descriptor may still have the low number that one needs.
+  // First move all to high numbers: a low number that is needed here may still belong to another descriptor.
   for (int k = 0; k <= last; k++)
     held[k] = static_cast<int>(check(fcntl(static_cast<int>(number_of(names[k])), F_DUPFD, kOwnFds), "descriptors"));
   for (int k = 0; k <= last; k++) check(dup2(held[k], k), "descriptors");
@@ -154,8 +154,8 @@ void empty_root(const char *folder) {
   check(chdir("/"), "root");
 }
 
-// Makes a process in the new process namespace, as a child of the judge. Returns 0 in the new process. Returns its
-// process id, as the judge sees it, in the launcher.
+// Makes a process in the new process namespace, as a child of the judge. Returns 0 in the new process. In the launcher,
+// returns the new process's id as the judge sees it.
 int brother() { return static_cast<int>(check(syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0), "process")); }
 
 // Serves as the first process of a namespace: when it ends, Linux kills all others in it.
@@ -291,7 +291,7 @@ void go_first() {
   check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
   limit_all();
   if (*text_of("uid") != '\0') become(static_cast<unsigned>(number_of("uid")));
-  // Do this after the change of user, which resets it.
+  // Linux resets this signal when the user changes, so set it afterwards.
   check(prctl(PR_SET_PDEATHSIG, SIGKILL), "death signal");
   drop_capabilities();
   if (number_of("landlock") != 0) close_files(program);

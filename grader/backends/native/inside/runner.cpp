@@ -115,7 +115,7 @@ struct Argument {
   }
 };
 
-// One function with its arguments. It can be called repeatedly, with other numbers from the rows of a table.
+// One function with its arguments. It can be called repeatedly, each time with the numbers of another row of a table.
 class Invocation {
  public:
   Invocation(const Request &request, const Arrays &inputs) {
@@ -353,8 +353,8 @@ class Served {
     reply(answered(kNumber, 7, {count}), payload, in_memory_);
   }
 
-  // Writes to this much memory and frees it, so that the next call gets pages that have been written before. It uses
-  // small pieces, because the C library would return a large piece to the system.
+  // Allocates memory, writes to it and frees it, so that the next call gets pages that have been written before. It
+  // uses small pieces, because the C library would return a large piece to the system.
   void reserve(size_t bytes) {
     constexpr size_t kPiece = 8 << 20;
     std::vector<void *> pieces;

@@ -12,7 +12,7 @@ Error::Error(std::string text) : text_(std::move(text)) {}
 Error::~Error() = default;
 const char *Error::what() const noexcept { return text_.c_str(); }
 
-// A condition without a message gets the text that torch uses.
+// For a condition without a message (`said`), the error has torch's text.
 template <class E>
 void fail(const char *condition, const std::string &said) {
   if (!said.empty()) throw E(said);

@@ -44,8 +44,8 @@ inline bool is_row_major(const Extents &sizes, const Extents &strides) {
   return true;
 }
 
-// Returns the dimensions, sorted by strides from the smallest. If strides do not decide, the later dimension comes
-// first.
+// Returns the dimensions by increasing strides. Dimensions of stride 0 are not compared with others. For equal strides,
+// smaller sizes come first, then later dimensions.
 inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Extents &strides) {
   std::vector<size_t> order(sizes.size());
   for (size_t k = 0; k < order.size(); k++) order[k] = order.size() - 1 - k;

@@ -2,9 +2,9 @@
 // views and copies, and functions that make and print tensors.
 //
 // As in torch, a Tensor is a handle: copies of the handle are the same tensor. A view is another tensor in the same
-// memory. select, slice, narrow, index and transpose make views; view, reshape and flatten do if possible. clone makes
-// a copy; contiguous and to do if needed. Operators that would do the assignment's work (products, sums or exponentials
-// of tensors) are absent. The functions that a loop may call are here, the rest is in plain.cpp.
+// memory. select, slice, narrow, index and transpose make views; view, reshape and flatten make a view if possible.
+// clone makes a copy; `contiguous` and `to` make one if needed. Operators that would do the assignment's work
+// (products, sums or exponentials of tensors) are absent. Functions that a loop may call are here, others in plain.cpp.
 #ifndef GPT149_PLAIN_TENSOR_H
 #define GPT149_PLAIN_TENSOR_H
 
@@ -149,7 +149,7 @@ class Tensor {
   Tensor(Tensor &&) = default;
   Tensor(gpt149::Owner<gpt149::Memory> memory, char *data, Extents sizes, Extents strides, ScalarType type);
 
-  // Assigning to a variable makes it another tensor. Assigning to a temporary, as in t[0] = u, copies the elements.
+  // Assigning to a variable replaces its tensor. Assigning to a temporary, as in t[0] = u, copies the elements.
   Tensor &operator=(const Tensor &) & = default;
   Tensor &operator=(Tensor &&) & = default;
   Tensor &operator=(const Tensor &other) && { return copy_(other); }
