@@ -128,8 +128,8 @@ class Lab(ABC):
     """Version of the input generator. With the same version and seed, inputs have the same bits on any machine."""
     oracles: ClassVar[Mapping[str, OracleFacts]]
     options: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Command-line options by the size that they set: the flag, and a description of the size. For a size that is
-    missing here, the flag is its name."""
+    """(Flag, description) of the command-line option for each size, by the size's name. For a size that is missing
+    here, the flag is made from the name."""
 
     claim = "result == expected result"
     """Text that is printed above the profiler's table of a call, followed by "True" or "False"."""
@@ -142,8 +142,8 @@ class Lab(ABC):
     """Smaller sizes at which a release checks that its solution is fast enough; {} for the assignment's own sizes."""
 
     studies: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """The lab's own studies by command, besides `grader.study.COMMANDS`. Each is the module with `main`, relative to
-    the lab's package (".studies.sweep"), and a description."""
+    """(Module, description) of each of the lab's own studies, by command; `grader.study.COMMANDS` has the general ones.
+    The module defines `main`, and its name is relative to the lab's package (".studies.sweep")."""
 
     programs: ClassVar[Sequence[str]] = ()
     """Source files, in the lab's folder, of programs that the lab's studies run. A handout holds only the compiled
@@ -160,7 +160,7 @@ class Lab(ABC):
     """True if the student's command line has a demo that calls its kernels."""
 
     growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
-    """Size that the memory study varies, and its values. For ("", ()), it uses the first size, with its default."""
+    """Size that the memory study varies, and its values. ("", ()) stands for the first size with its default value."""
 
     @abstractmethod
     def oracle(self, name: str) -> Any:
@@ -311,8 +311,8 @@ def main() -> str:
 def module_name(folder: Path) -> str:
     """Return the module name under which a lab's package is imported.
 
-    A lab of the kit is `labs.NAME`. For any other lab, a digest of its folder follows. So labs of the same name from
-    several folders (last year's copy, a colleague's) can live in one process without sharing modules.
+    A lab of the kit is `labs.NAME`. For any other lab, a digest of its folder's path is appended. So one process can
+    import labs of the same name from several folders (last year's copy, a colleague's) as different modules.
     """
     if folder.parent == LABS:
         return f"{PACKAGE}.{folder.name}"

@@ -107,7 +107,7 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
 class PartForm:
     """Properties that a part in one language may have. `device_call` reads its GPU properties.
 
-    `returns` are the allowed values of the key `returns`. `needs_outputs`: the key `outputs` is required.
+    `returns` are the allowed values of the key `returns`. `needs_outputs`: True if the key `outputs` is required.
     """
 
     device_call: Callable[..., DeviceCall | None]
@@ -116,7 +116,7 @@ class PartForm:
     rule: str
     """Error message for a part whose `returns` or `outputs` are not allowed."""
     dtypes: tuple[str, ...]
-    """Element types of outputs, the default first; "like" is the type of the case's `precision`."""
+    """Element types of outputs, the default first; "like" is the type that the case's size `precision` stands for."""
 
 
 KERNEL = PartForm(

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parse.parse_args(arguments)
     config = labs.assignment_file(labs.named(given.lab, given.labs))
     assignment = load(config)
-    # A command that works in the new folder.
+    # This command must work in the new folder.
     program = STUDENT_COMMAND if INSTALLED else f"python {ROOT / 'gpt149.py'}"
     command = labs.command(assignment.lab_folder, program)
     files = contents(assignment, config, command)

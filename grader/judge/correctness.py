@@ -95,7 +95,7 @@ class Correctness:
         self.sites = Sites(bench.source, bench.build.program)
         """Bad memory accesses that sanitizers reported."""
         self.outside: set[int] = set()
-        """Lines (`gpu.backend.place_of`) that read outside of all tensors in wrong calls on public inputs."""
+        """Lines, encoded for `gpu.backend.place_of`, that read outside all tensors in wrong calls of public cases."""
         self.observed: list[Observed] = []
         self.broken: tuple[Case, Call] | None = None
         """The case whose call returned no output, and that call."""
@@ -282,7 +282,7 @@ class Correctness:
         return found
 
     def with_inquiry(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Call the function again if the oracle has an `inquiry`, and add its sentence to a public case's diagnosis."""
+        """Make the further calls of the oracle's `inquiry`, if any. Add its sentence to a public case's diagnosis."""
         names = [case.name for case in self.cases if case.diagnosis is diagnosis]
         case = next((case for case in self.part.cases if case.name in names), None)
         if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:

@@ -57,7 +57,7 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True for torch's own function, under sanitizers, or after judging through another part."""
+    """Return True if diagnoses stay plain: torch's function, sanitizers on, or a part judged through another part."""
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)
 

@@ -77,9 +77,9 @@ def of_call(marker: Marker, mine: Shown) -> tuple[Memory, Held]:
 
 
 def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, int]) -> Held:
-    """Measure the memory held by student and reference at other `sizes`, each in a new runner after the smaller calls.
+    """Measure the memory held by student and reference at other `sizes`, each in a new runner (see `_large_call`).
 
-    If the student's output is not right, its memory is None. Raises KitError if the reference fails.
+    If the student's output is not right, the student's memory is None. Raises KitError if the reference fails.
     """
     theirs = _reference_call(marker, sizes).held_bytes if marker.part.reference else None
     mine: Call | None = None
@@ -110,7 +110,7 @@ _KNOWN_CALLS: dict[tuple[Any, ...], Call] = {}
 def _large_call(
     marker: Marker, session: Session, sizes: Mapping[str, int], *, reference: bool
 ) -> Call | None:
-    """Make the smaller calls, then the call whose peak memory is measured. `sizes` replace some sizes of this call.
+    """Call the cases with shapes of their own, then the case whose peak memory is measured, with `sizes` in its shape.
 
     `reference`: call the reference, not the student. Returns None if a student's output is not right.
     """

@@ -235,7 +235,7 @@ class PartJudge:
         self.held = memory.Held(self.shape, self.memory.peak_bytes, self.memory.reference_peak_bytes)
 
     def look_with_torch(self) -> None:
-        """Profile the part if requested. Report its result before that: the student need not wait for the profiler."""
+        """Profile the part if requested. Send its result first, so that the student need not wait for the profiler."""
         bench, shown, options = self.bench, self.results.shown, self.bench.options
         # When a class is graded, a wrong part may earn points, so it is profiled, too. In a student's own run only the
         # cause of a wrong result matters.

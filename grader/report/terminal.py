@@ -175,7 +175,7 @@ class Terminal:
             harmless.control(self.stream, "plain")
 
     def verdict(self, result: PartResult, points: float) -> None:
-        """Print a part's block: what its code printed, compiler warnings, verdict and points, and the findings."""
+        """Print a part's block: text that its code printed, compiler warnings, verdict, points, times and memory."""
         warned, results = self._results(result)
         map_rows = self._map(result)
         findings = self._findings(result)

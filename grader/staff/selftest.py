@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def trial_text(trial: Trial) -> str:
-    """Describe a trial in lines for a terminal: the mark, the name, and its faults."""
+    """Describe a trial in lines for a terminal: "ok" or "FAIL", its group, its name, and its faults."""
     mark = "FAIL" if trial.faults else "ok  "
     first = f"{mark}  {trial.group:13}  {trial.name}" + (
         f"  ({trial.seconds:.1f} s)" if trial.seconds else ""
@@ -129,8 +129,8 @@ class TrialSetup:
         return mutations.edited(master, mutation, self.kernels)
 
     def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> tuple[SubmissionResult, float]:
-        """Judge a source text in the sandbox. Return (result, seconds that it took). `timing`: measure times, with the
-        assignment's sizes, not `SHAPE`."""
+        """Judge a source text in the sandbox. Return (result, seconds that it took). `timing`: True: measure times, at
+        the assignment's sizes. False: use the sizes `SHAPE`."""
         started, source = time.monotonic(), self.folder / self.assignment.source
         source.write_text(text, encoding="utf-8")
         options = Options(
@@ -200,7 +200,7 @@ def master_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def time_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield a fault for each part timed as slow, undecided or unsteady. Use it for kernels as fast as the reference."""
+    """Yield a fault for each part timed as slow, undecided or unsteady, for kernels with the reference's speed."""
     for part in result.parts:
         if part.verdict == "slow":
             yield f"{part.id} gets the verdict slow, but it is about as fast as the reference"
@@ -234,7 +234,7 @@ def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
 def judged_each(
     bench: TrialSetup, master: str, made: Sequence[Mutation], *, timing: bool
 ) -> Iterator[tuple[Mutation, SubmissionResult, float]]:
-    """Judge each mutated kernel, with times if `timing`. Yield (mutation, result with its part only, seconds).
+    """Judge each mutated kernel, with times if `timing`. Yield (mutation, result of the mutated part, seconds).
 
     If the lab defines FUNCTIONS, one file contains all mutations. Each result then has the flags of that file.
     """

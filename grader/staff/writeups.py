@@ -117,7 +117,7 @@ def _read(path: Path, item: str) -> list[dict[str, str]]:
 def _with_roster(
     remarks: Mapping[str, tuple[str, str]], results: Path
 ) -> tuple[dict[str, tuple[str, str]], str]:
-    """Return (remarks of the roster's students by id, note on other ids or ""). Raises UsageError if no id fits."""
+    """Return (remarks of the roster's students by id, note on other ids or ""). Raises UsageError if all are others."""
     roster = {entry.submission_id: entry.name for entry in ledger.read(results).roster}
     if not roster:
         raise UsageError(f"{results} holds no results of a class: name the --out folder of a run")
@@ -149,7 +149,7 @@ _QUESTION_KEYS = Keys("a question", ("title", "points", "expect"), ("numbers", "
 
 @dataclass(frozen=True)
 class Question:
-    """One question of the staff's key."""
+    """One question in the key, the staff's file with right answers."""
 
     answer: str
     """Name of the write-up's region for the answer."""
@@ -237,7 +237,7 @@ def reading(found: Sequence[Writeup], questions: Sequence[Question], template: t
 
 
 def _asked(name: str, question: Question | None) -> Iterator[str]:
-    """Yield the lines of a question's heading and of its key."""
+    """Yield the lines of a question's heading and of its right answer."""
     if question is None:
         yield f"## {name}"
         return

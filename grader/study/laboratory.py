@@ -301,7 +301,7 @@ class Line:
     """One variant in a comparison. `ratio` is its time divided by the base variant's time.
 
     `round_ms` are its times, one per round. `behind` is its time divided by the fastest variant's; None for the fastest
-    itself (`is_fastest`) and outside of `rivals`. `time_ms` and `ratio` are None if `trouble` prevented timing.
+    itself (`is_fastest`) and outside of `compared`'s `rivals`. `time_ms`, `ratio`: None if `trouble` prevented timing.
     """
 
     variant: Variant

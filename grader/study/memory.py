@@ -32,8 +32,8 @@ from grader.study.table import Cell, Table
 
 FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
-"""Number of runners for a true peak, which is their median. One runner's peak may include pages that a library touches
-only once."""
+"""Number of runners whose peaks are measured; the true peak is their median. One runner's peak may include pages that a
+library touches only once."""
 #: Columns of the table, by the field of `Row`.
 COLUMNS = {
     "formula": "formula (bytes)",
@@ -223,7 +223,7 @@ def _median(values: Iterable[int | None]) -> int | None:
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Return bytes as (profiler, profiler with workspaces in scope, peak of the first call of this size).
+    """Return memory in bytes: (by profiler, by profiler with workspaces in scope, peak of the first call of this size).
 
     A value is None if the system does not report it. Raises Faulty if a call fails.
     """

@@ -63,7 +63,7 @@ def compare(
     seed: int,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Search without ThreadSanitizer: compare the results of `rounds` equal calls on each number of threads."""
+    """Search for races by comparing the results of `rounds` equal calls on each number in COMPARED_THREADS."""
     started = time.monotonic()
     sizes = {**shape, "threads": max(COMPARED_THREADS)}
     inputs = assignment.typical_inputs(part, sizes, seed)
@@ -96,8 +96,8 @@ def compare(
 
 @dataclass(frozen=True)
 class Run:
-    """Result of one call. `differs`: its output differs from that of the first call (by `==`). `wrong_at`: index of the
-    first element whose error exceeds the budget, or None."""
+    """Result of one call. `differs`: True if its output differs from the first call's (by `==`). `wrong_at`: index of
+    the first element whose error exceeds the oracle's error budget, or None."""
 
     threads: int
     differs: bool

@@ -81,13 +81,13 @@ class Submission:
     origin: str = ""
     sha256: str | None = None
     fault: Literal["", "submission", "kit"] = ""
-    """Cause of the `error`: "kit" if the disk was too full to unpack the submission, else "submission". Or ""."""
+    """Cause of the `error`: "kit" if the disk was too full to unpack the submission, else "submission"; "" for none."""
     identities: tuple[str, ...] = ()
     """Ids of the submitters on course platforms, besides `emails`: "sis:100234", "canvas:4711", "moodle:123"."""
     folder: Path | None = None
     """The submission's own folder on disk, with links in its path resolved; None for any other form."""
     modified_at: datetime | None = None
-    """Modification time (UTC) of the file on disk that was handed in; None inside an archive of a class."""
+    """Modification time (UTC) of the file on disk that was handed in; None if it came in an archive of a class."""
 
 
 def find(

@@ -67,7 +67,7 @@ class Chosen:
     """Files chosen from a submission.
 
     `files` maps the assignment's file names to contents. `origin` is the path of the chosen source, as text for people.
-    `modified_at` is the modification time (UTC) of the file on disk, None inside an archive of a class.
+    `modified_at` is the modification time (UTC) of the file on disk, None if it came in an archive of a class.
     """
 
     files: dict[str, Iterator[bytes]]
@@ -217,7 +217,7 @@ class _Search:
 
 
 def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack: ExitStack) -> Chosen:
-    """Choose the files to copy from a unit. `stack` closes opened archives. Raises Unreadable if no source is found."""
+    """Choose the files to copy of a submission. `stack` closes opened archives. Raises Unreadable without a source."""
     search = _Search(names, limits, scratch, stack, unit.numbered)
     if unit.trouble:
         raise Unreadable(unit.trouble)

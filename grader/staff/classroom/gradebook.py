@@ -164,7 +164,7 @@ def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_
 
 
 def late_s(assignment: Assignment, entry: Entry) -> float | None:
-    """Return the seconds after the due date, 0 if in time; None without a due date or a submission time."""
+    """Return how many seconds after the due date an entry was handed in, 0 if in time; None without both times."""
     at = submitted_at(entry)
     return score.lateness_s(assignment, at) if at else None
 
@@ -221,7 +221,7 @@ def config_of(folder: Path, run: Run) -> Path:
 
 
 def config_in(folder: Path | None) -> Path | None:
-    """Return the path of the assignment file with which a results folder was graded; None for other folders."""
+    """Return the path of the assignment file with which a results folder was graded; None without a ledger in it."""
     runs = ledger.read(folder).runs if folder is not None and (folder / ledger.LEDGER).is_file() else ()
     return config_of(folder, runs[-1]) if folder is not None and runs else None
 

@@ -228,7 +228,7 @@ def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
 
 
 class Worker:
-    """Grader of one submission after the other. `say` sends a message for each phase and result to the judge."""
+    """Grader of submissions, one after the other. `say` sends a message for each phase and result to the judge."""
 
     def __init__(self, settings: Settings, assignment: Assignment, say: Say) -> None:
         self.settings, self.assignment, self.say = settings, assignment, say

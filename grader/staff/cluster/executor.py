@@ -1,6 +1,6 @@
 """`Executor` that sends a class's jobs to the workers of a dask scheduler: see `grader.staff.cluster`.
 
-Only the thread that runs `results` changes the state. Messages that dask delivers in other threads go through a queue.
+Only the thread that runs `results` changes the state of the run. Dask's messages from other threads go through a queue.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Attempt:
 
 @dataclass
 class Node:
-    """One machine: a dask worker with this address. `most` is the number of jobs that it runs at once. `why` is the
-    reason why it was refused or lost. `unsteady` counts unsteady timings in a row, `tries` how often its test began."""
+    """One machine: the dask worker at `address`. `most` is the number of jobs that it runs at once. `why` is the reason
+    why it was refused or lost. `unsteady` counts unsteady timings in a row, `tries` how often its test began."""
 
     address: str
     name: str
@@ -465,8 +465,8 @@ class ClusterExecutor:
         yield MachineMet(node.recorded(), lost=why)
 
     def _blame(self, attempt: Attempt) -> Iterator[Event]:
-        """Put the submission of a lost machine back into the queue, to be judged without others beside it. After
-        MOST_DEATHS such losses, yield its failure."""
+        """Put the submission of a lost machine back into the queue, to be judged alone on another machine. If it was
+        alone in MOST_DEATHS such losses, yield its failure."""
         name = attempt.job.submission_id
         if not attempt.phase:
             self._requeue(attempt)  # Judging had not begun.

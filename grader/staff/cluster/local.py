@@ -1,7 +1,7 @@
 """Connection to the scheduler that `--cluster` names (tcp://HOST:PORT or tls://HOST:PORT), and local test clusters.
 
-`--cluster local:N` starts a scheduler and N dask workers on this machine, which stand for N machines. The workers
-divide its cores; if there are too few, some share a core. Their timings use the same locks (`node.slot_folder`). The
+`--cluster local:N` starts a scheduler and N dask workers on this machine, which simulate N machines. The workers divide
+the machine's cores; if there are too few, some share a core. Their timings use the same locks (`node.slot_folder`). The
 scheduler listens on the loopback interface only, by TLS with a new key. Without the key, untrusted code on this machine
 could connect and run programs as the judge. Processes that die are started again, at most MOST_RESTARTS times.
 """
@@ -207,7 +207,7 @@ class LocalMachines:
 
     def _awaited(self, address_file: Path, *, may_end: bool) -> str:
         """Wait for the scheduler's address and return it. Raises KitError after START_WITHIN_S or if the scheduler ends
-        before it has an address. `may_end`: return "" if it ends."""
+        before it has an address. `may_end`: True: return "" if the scheduler ends."""
         ends_s = time.monotonic() + START_WITHIN_S
         while time.monotonic() < ends_s and self._runs("scheduler"):
             if address_file.exists():

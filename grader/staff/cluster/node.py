@@ -1,4 +1,4 @@
-"""A node: the child process of a dask worker that judges the machine's jobs by a `LocalExecutor`.
+"""A node: a child process of a dask worker. It judges the machine's jobs by a `LocalExecutor`.
 
     python -m grader.staff.cluster.node        reads and writes lines of JSON on standard input and output
 
@@ -62,7 +62,7 @@ class Node:
         self.executor: LocalExecutor | None = None
 
     def facts(self, *, thorough: bool) -> dict[str, Any]:
-        """Return {"facts": description of this machine}. Its "refused" is the reason why it may not judge, or "".
+        """Return {"facts": description of this machine}, with "refused": the reason why it may not judge, or "".
 
         `thorough`: run the doctor, too. Start the executor if the machine may judge."""
         refused = proof.refusals(self.kit)
@@ -158,7 +158,7 @@ class Node:
 
 def own_scratch() -> tuple[Path, int]:
     """Make a scratch folder. Return (its path, the descriptor that locks it). First remove the folders of this user's
-    nodes that were killed.
+    killed nodes.
 
     The kernel releases the locks of a dead process. A lock (`nodes`) lets only one node at a time make and remove
     folders. Otherwise a node could remove another node's new folder, which is not locked yet.

@@ -122,7 +122,7 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
 
 
 def _names(targets: Sequence[Target]) -> list[str]:
-    """Return each student's name for a message. If several students have it, the line number follows."""
+    """Return each student's name for a message, with the line number if several students have the same name."""
     shown = [one_line(target.person.name, 40) for target in targets]
     borne = Counter(shown)
     return [

@@ -22,8 +22,8 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Student:
-    """One graded submission. `total` is its points, including those by hand, minus late days; None without a grade.
-    `pending` lists the rubric items that are still open. `people` is the number of students who handed it in."""
+    """One graded submission. `total` is its points, with points given by people, minus the late penalty; None without a
+    grade. `pending` lists the rubric items without points. `people` is the number of students who handed it in."""
 
     submission_id: str
     name: str

@@ -7,8 +7,8 @@ Possible`. Some exports have another row above it, about manual posting. Canvas 
 assignments in a closed grading period.
 
 Moodle: the offline grading worksheet has a row for each participant of one assignment. Moodle refuses files with
-additional columns, and compares e-mail addresses with case. It imports the grade and the feedback comment of each row,
-so a file without comments could erase the comments in Moodle.
+additional columns, and distinguishes capitals in e-mail addresses. It imports the grade and the feedback comment of
+each row, so a file without comments could erase the comments in Moodle.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ MAIN_PAGES = ("docs/demo.md", "docs/judging.md")
 @dataclass(frozen=True)
 class Kit:
     """Sources of a release. `root` is the kit's checkout. `config` is the assignment file with hidden cases; it extends
-    `public`, the file that students get. `text` and `writeup` are the paths of the handout's text and template."""
+    `public`, the file that students get. `text` is the path of the assignment's text, `writeup` of the template."""
 
     root: Path
     config: Path
@@ -221,7 +221,7 @@ def _starter(master: Path, solution: str) -> str:
 
 
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """Return the path of the master of each file to hand in: `given` first, if set; the others lie beside it."""
+    """Return the master's path for each file to hand in. If set, `given` is the first, and the others are beside it."""
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}
@@ -307,14 +307,14 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
-    """Return the kit's modules that `modules`, from a lab outside the kit, import, and the kit's package for labs."""
+    """Return the kit's modules that a lab outside the kit imports, and `labs`. `modules` are the lab's own modules."""
     known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)
 
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
-    """Return the files for an archive's `labs/`: the lab's `modules`, and an `__init__.py` with the lab as main lab."""
+    """Return an archive's files below `labs/`: the lab's `modules`, and an `__init__.py` that makes it the main lab."""
     own = Path(labs.PACKAGE, kit.lab.name)
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"

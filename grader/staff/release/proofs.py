@@ -194,7 +194,7 @@ def refuse_unjudgeable(bench: ProofSetup) -> None:
 
 
 def refuse_undecided(bench: ProofSetup, judged: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise Unproved if a part of the solution is unjudged although the starter's was judged."""
+    """Raise Unproved if a part of the solution is unjudged although the same part of the starter was judged."""
     for name, part in judged.items():
         if part["verdict"] == "unjudged" and name not in bench.lacking:
             raise Unproved(f"the solution in the handout is unjudged on {name}: {_why(part)}")
@@ -332,8 +332,8 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
 
 
 def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], whose: str) -> set[str]:
-    """Return the ids of the ungraded parts in `scored`, a results.json. Raises Unproved if a part is missing, or
-    ungraded but not in `may_be`. A part that is ungraded only for its time must have passed its hidden cases."""
+    """Return the ids of the ungraded parts in `scored`, a results.json. Raises Unproved if a part is missing, or is
+    ungraded but not in `may_be`. If only a part's time could not be judged, its hidden cases must have passed."""
     tests = {test["name"]: test for test in scored.get("tests", [])}
     opened = set()
     for part in (part for part in bench.assignment.parts if part.points > 0):

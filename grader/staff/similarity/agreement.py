@@ -36,7 +36,7 @@ SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_d
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """One wrong output, by its digest. `hidden`: the case is hidden. `words` is the diagnosis."""
+    """One wrong output, by its digest. `hidden`: True if the case is hidden. `words` is the diagnosis."""
 
     part: str
     case: str
@@ -47,7 +47,7 @@ class WrongOutput:
 
 @dataclass(frozen=True)
 class Group:
-    """Submissions with equal wrong outputs on `cases`, which are `hidden` or public. `words` is the diagnosis."""
+    """Submissions with equal wrong outputs on `cases`. `hidden`: True if the cases are hidden. `words`: diagnosis."""
 
     part: str
     members: tuple[str, ...]

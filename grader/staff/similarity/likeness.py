@@ -1,4 +1,4 @@
-"""Similarity of submissions: a sign for a person, who then reads both. It never changes points.
+"""Similarity of submissions: a sign for a person, who then reads both submissions. It never changes points.
 
 Theory of operation. Each source becomes tokens that do not change with names (`tokens`), and these become fingerprints
 (`passages`). Fingerprints of the starter are ignored. A fingerprint has the full weight if only two submissions have
@@ -77,11 +77,11 @@ T = TypeVar("T")
 ALIKE = 0.93
 """Pairs with at least this likeness form groups. At most 1 of 45,000 pairs of independent students reaches it."""
 SAME_TEXT = 0.85
-"""Submissions with at least this share of common fingerprints count as one owner of a fingerprint."""
+"""Submissions that share this part of their fingerprints count as one when the owners of a fingerprint are counted."""
 LEAST_RARITY = 0.2
 """Weight of a fingerprint that every submission has. A fingerprint that only two submissions have has weight 1."""
 LEAST_WEIGHT, LEAST_OF_FUNCTION = 6.0, 80.0
-"""Least divisor of a common weight, for a file and for a function, so that tiny files do not look alike by chance."""
+"""A common weight is divided by at least this (file, function), so that tiny files do not look alike by chance."""
 LEAST_CLASS = 20
 """Weights are computed as for a class of at least this size: a small class does not show which code is common."""
 COLUMNS = 2048
@@ -305,7 +305,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
-    """Return the pairs to show: only the first of a group, and none of two files in `not_written`."""
+    """Return the pairs to show: only the first pair of a group, and no pair of two files in `not_written`."""
     group = {name: number for number, names in enumerate(similarity.groups) for name in names}
     found: list[Pair] = []
     seen: set[int] = set()

@@ -82,7 +82,7 @@ def winnow(hashes: list[int]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Prints:
-    """Fingerprints of one source, without the starter's. `whole` are from tokens with all names equal, `named` from
+    """Fingerprints of one source that the starter lacks. `whole` are from tokens with all names equal, `named` from
     tokens with their names. `functions` has both kinds for each function. `own` is the number of the source's tokens
     outside of all runs of GRAM tokens that the starter has, too."""
 

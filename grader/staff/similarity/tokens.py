@@ -135,7 +135,7 @@ def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
 
 
 def unread(source: Source) -> list[str]:
-    """Return the lines of the text in comments, imports and literals, without white space. Tokens leave it out."""
+    """Return the text that tokens leave out (comments, imports, literals) as lines without white space."""
     place, pieces = 0, []
     for kind, _, start, end in _scan(source):
         if kind != TEXT:

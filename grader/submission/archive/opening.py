@@ -45,7 +45,7 @@ FOREIGN = (
 USUAL = "hand in a zip or a tar.gz"
 #: Limit on the memory to unpack an xz file. `xz -9` needs 65 MiB, but a header may ask for 4 GiB.
 XZ_MEMORY_BYTES = 128 << 20
-#: Limit on the streams in a file: parallel packers write one per block of 64 KiB or more. Empty streams cost time, too.
+#: Limit on the compressed streams in a file. Parallel packers write one for each 64 KiB or more; empty ones cost time.
 MAX_STREAMS = 10_000
 
 

@@ -25,9 +25,9 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Limits on an archive. `ratio` is unpacked bytes divided by packed bytes, checked from `ratio_from_bytes` on.
+    """Limits on an archive. `ratio` is unpacked bytes / packed bytes, checked only above `ratio_from_bytes` unpacked.
 
-    `claims`: True if the sizes in a zip's listing are checked. False is enough if each member is read within limits.
+    `claims`: True if the sizes in a zip's listing are checked. False suffices if the reader of each member has limits.
     """
 
     members: int

@@ -198,7 +198,7 @@ def _comment_bytes(tail: bytes, at: int) -> int:
 
 
 def _encoding(name: bytes, flags: int) -> str:
-    """Return a name's encoding: "utf-8" if flagged or if it fits (Apple's archiver sets no flag), else "cp437"."""
+    """Return a name's encoding: "utf-8" if flagged or if the name is valid UTF-8 (Apple sets no flag), else "cp437"."""
     if flags & _UTF8:
         return "utf-8"
     try:
