@@ -48,7 +48,7 @@ class CaseInputs(dict[str, Any]):
         return CaseInputs(self.shape, {name: array for name, array in self.items() if name in names})
 
     def swapped(self, name: str, other: CaseInputs) -> CaseInputs:
-        """Return these inputs with the array `name` of `other`."""
+        """Return a copy of these inputs with the array `name` taken from `other`."""
         return CaseInputs(self.shape, {**self, name: other[name]})
 
     def starting(self, name: str, numbers: Sequence[float]) -> CaseInputs | None:

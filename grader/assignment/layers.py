@@ -40,7 +40,7 @@ def read(path: Path) -> Layered:
 
 
 def are_assignments(path: Path) -> bool:
-    """Return True if `path` and the files that it extends are YAML, and the lowest has the keys of an assignment."""
+    """Return True if `path` and all files that it extends are YAML, and the last one has the keys of an assignment."""
     seen: set[Path] = set()
     while path not in seen and len(seen) < DEEPEST:
         seen.add(path)

@@ -28,7 +28,7 @@ def chosen_options(arguments: list[str]) -> list[SizeOption]:
 
 
 def chosen_tests(arguments: Sequence[str]) -> tuple[Sequence[str], str]:
-    """Return (names of an assignment's tests, name of its source file).
+    """Return (part names that the command line accepts for an assignment, name of the assignment's source file).
 
     The assignment is the one that `--config` names, else the main lab's. Raises UsageError for a bad assignment.
     """

@@ -22,7 +22,7 @@ DTYPES = ("float32", "float64", "int32", "int64")
 
 
 def backend(keys: Mapping[str, Node]) -> str | None:
-    """Return the language of a part's kernels, or the assignment's default language; None if `backend` is not set."""
+    """Return the language that the key `backend` of a part or an assignment sets; None if the key is missing."""
     return keys["backend"].choice("backend", ("cpp", *SUFFIXES)) if "backend" in keys else None
 
 

@@ -54,7 +54,7 @@ SUFFIXES: Mapping[str, str] = {
 
 
 def file_of(source: str, language: str) -> str:
-    """Return the name of the file with the parts in a language: `source`, or its stem with another suffix."""
+    """Return the name of the file for the parts written in `language`: `source`, or its stem with another suffix."""
     suffix = SUFFIXES[language]
     return source if source.endswith(suffix) else str(PurePath(source).with_suffix(suffix))
 

@@ -94,7 +94,7 @@ class Bench:
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
-    """Function that waits for the flags of the built object (`grader.integrity.flags.inspect_object`)."""
+    """Function that waits for the flags of the built object and returns them (see `integrity.flags.inspect_object`)."""
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
     """Right outputs on public cases, by part and case, only for parts that `grader.judge.same_work` compares."""
 

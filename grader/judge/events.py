@@ -23,8 +23,8 @@ class BuildStarted:
 
 @dataclass(frozen=True)
 class StepStarted:
-    """A step before the first part has started. `step` is "headers" (the kit's headers are compiled), "building" (the
-    compiler runs) or "inspection" (the judge reads the source, the compiler's output or the object)."""
+    """A preparing step begins, before the first part. `step` is "headers" (the kit's headers are compiled), "building"
+    (the compiler runs) or "inspection" (the judge reads the source, the compiler's output or the object)."""
 
     step: BuildStep
 

@@ -57,7 +57,7 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True if diagnoses stay plain: torch's function, sanitizers on, or a part judged through another part."""
+    """Return True if no step is to extend diagnoses: torch's function, sanitizers, or judged through another part."""
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)
 
@@ -214,7 +214,7 @@ def _limit(session: Session, cpu_s: float) -> float:
 
 
 class SecondBuild:
-    """The checked build of one submission, made on first use."""
+    """The checked build (with sanitizers) of one submission, made on first use."""
 
     def __init__(self, bench: Bench, stack: ExitStack) -> None:
         self.bench, self.stack = bench, stack

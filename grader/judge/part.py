@@ -253,7 +253,7 @@ class PartJudge:
     def profile(self, shown: Shown) -> None:
         """Repeat one call under torch's profiler. Store its table, and the memory of student and reference."""
         bench, threads = self.bench, self.shape["threads"]
-        bench.zygote.start()  # it imports torch while the object is built
+        bench.zygote.start()  # The zygote imports torch while the object is built.
         if self.backend.kind.is_students:
             self.builds.append(bench.made.with_torch())
         if self.builds[-1].object_path is None:

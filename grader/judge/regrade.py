@@ -73,7 +73,7 @@ def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, 
 def judge_rest(
     assignment: Assignment, before: SubmissionResult, left: Rest, evaluate: Evaluate
 ) -> SubmissionResult:
-    """Judge the parts in `left` by `evaluate`, which gets only the cases to call. Return the merged result."""
+    """Judge the parts in `left` by calling `evaluate` with only the cases to call. Return the merged result."""
     wanted = _wanted(assignment, left)
     return joined(assignment, before, evaluate(wanted) if wanted else None, left)
 

@@ -200,7 +200,7 @@ def master_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def time_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield a fault for each part timed as slow, undecided or unsteady, for kernels with the reference's speed."""
+    """Yield a fault for each part timed as slow, undecided or unsteady. The kernels must have the reference's speed."""
     for part in result.parts:
         if part.verdict == "slow":
             yield f"{part.id} gets the verdict slow, but it is about as fast as the reference"

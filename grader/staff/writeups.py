@@ -117,7 +117,7 @@ def _read(path: Path, item: str) -> list[dict[str, str]]:
 def _with_roster(
     remarks: Mapping[str, tuple[str, str]], results: Path
 ) -> tuple[dict[str, tuple[str, str]], str]:
-    """Return (remarks of the roster's students by id, note on other ids or ""). Raises UsageError if all are others."""
+    """Return (remarks by id of the roster's students, note on other ids or ""). Raises UsageError if all are others."""
     roster = {entry.submission_id: entry.name for entry in ledger.read(results).roster}
     if not roster:
         raise UsageError(f"{results} holds no results of a class: name the --out folder of a run")

@@ -130,7 +130,7 @@ def cache_models(
 
 
 class Traffic(NamedTuple):
-    """Accesses to tensors in elements, and lines moved between the cache and memory."""
+    """`loads`, `stores`: accesses to tensor elements. `fetched`, `written`: cache lines moved from and to memory."""
 
     loads: int
     stores: int

@@ -240,8 +240,8 @@ def words_of(
 ) -> Watched:
     """Call a part under ThreadSanitizer. Return a text on its data races, or the reason why this was not possible.
 
-    The first call has small sizes. If it shows no race, but had no parallel region, or one with only one thread, a
-    second call has the sizes `shape`.
+    The first call has small sizes. A second call has the sizes `shape`. It follows if the first shows no race, but
+    has no parallel region with several threads, or also a region with one thread.
     """
     small = watched_sizes(assignment, part)
     try:

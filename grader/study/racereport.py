@@ -128,7 +128,7 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
 
 
 def _global_name(name: str) -> tuple[str, bool]:
-    """Return (variable, is_static) for the report's name. `f(int)::sum` is the static variable `sum` of a function."""
+    """Return (variable, is_static) for a name in a report. `f(int)::sum` is the static variable `sum` of a function."""
     name = name.replace("(anonymous namespace)::", "")
     inside, bracket, rest = name.rpartition(")")
     return (rest.rpartition("::")[2], True) if inside and bracket and "::" in rest else (name, False)

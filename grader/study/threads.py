@@ -198,7 +198,7 @@ def core_share(outcome: Outcome) -> float | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python gpt149.py threads PART ...`. Return exit code 1 if the part is wrong with some threads, else 0."""
+    """Run `python gpt149.py threads PART ...`. Return exit code 1 if the part is wrong for any thread count, else 0."""
     parse = options.parser(
         arguments,
         "threads",

@@ -217,7 +217,7 @@ class _Search:
 
 
 def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack: ExitStack) -> Chosen:
-    """Choose the files to copy of a submission. `stack` closes opened archives. Raises Unreadable without a source."""
+    """Choose the files to copy in a submission. `stack` closes archives. Raises Unreadable if no source is found."""
     search = _Search(names, limits, scratch, stack, unit.numbered)
     if unit.trouble:
         raise Unreadable(unit.trouble)

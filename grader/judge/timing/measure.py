@@ -72,7 +72,7 @@ MIN_ROUNDS, MAX_ROUNDS = LOOKS[0], LOOKS[-1]
 WALL_CEILING = 2.0
 """Wall times of a serial part may have a ratio up to this multiple of the allowed ratio."""
 FIT_LOW, FIT_HIGH = 0.95, 1.05
-"""Median ratios of the reference to itself at which a machine is fit in any case."""
+"""A machine is fit in any case if the median ratio of the reference to itself is in this range."""
 EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS, GROSS_ROUNDS = 3, 4, 2
 EARLY_OUTLIER_ROUNDS = 6
 """With this many rounds or more, an early pass allows one round above the allowance."""
@@ -89,8 +89,8 @@ class TimePolicy:
     """Settings for the timing of one part.
 
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. `budget_s` limits
-    the wall time of the measured calls after the first look; None for no limit. If the time is not graded, at most
-    EARLY_PASS_ROUNDS rounds are made. `early_slow` comes from `grader.backends.kinds.Kind`.
+    the wall time of the measured calls, except rounds before the first look; None for no limit. If the time is not
+    graded, at most EARLY_PASS_ROUNDS rounds are made. `early_slow` comes from `grader.backends.kinds.Kind`.
     """
 
     clock: Clock

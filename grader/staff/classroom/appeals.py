@@ -52,7 +52,7 @@ class Round:
 class Appeal:
     """All rounds of one appeal. `chosen` is the index of the round with the median points; None if no round counts.
     `accepted`: True if this round replaces the recorded result. `threads` is the number of threads of a timed call, by
-    part. `calibration` names the calibration file, `kit` the version of the kit."""
+    part. `calibration` names the calibration file. `kit` is the digest of the kit's sources."""
 
     submission_id: str
     name: str
@@ -221,7 +221,7 @@ def run(
 
 
 def _refuse_mixing(timing: bool, assignment: Assignment, history: History, record: Record) -> None:
-    """Raise UsageError if the appeal's result must not replace the record. `timing`: the appeal measures times."""
+    """Raise UsageError if the appeal's result must not replace the record. `timing`: True if the appeal has times."""
     if not timing and history.runs[-1].timing:
         raise UsageError(
             "--accept with --no-time would replace a result that has times: leave out one of the two"

@@ -59,7 +59,7 @@ class Days:
         return bool(self.extension or self.slip)
 
     def late_s(self, late_s: float) -> float:
-        """Return the lateness in seconds that remains after all given days are subtracted."""
+        """Return the lateness in seconds that remains after extension and slip days are subtracted."""
         return max(0.0, late_s - (self.extension + self.slip) * DAY_S)
 
     def slip_used(self, rule: LateRule | None, late_s: float | None) -> int:

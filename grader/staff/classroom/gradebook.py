@@ -164,7 +164,7 @@ def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_
 
 
 def late_s(assignment: Assignment, entry: Entry) -> float | None:
-    """Return how many seconds after the due date an entry was handed in, 0 if in time; None without both times."""
+    """Return how many seconds after the due date an entry was handed in, 0 if in time; None if a time is unknown."""
     at = submitted_at(entry)
     return score.lateness_s(assignment, at) if at else None
 

@@ -245,9 +245,9 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
 
 
 FILE_TIMES = "file times"
-"""Value in place of the path of a table of times: use the files' modification times."""
+"""Value in place of a table's path: submission times are the modification times of the files."""
 COMMIT_TIMES = "commit times"
-"""Value in place of the path of a table of times: use the time of the last commit in each clone."""
+"""Value in place of a table's path: submission times are the times of the last commits in the clones."""
 
 
 def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:

@@ -465,8 +465,8 @@ class ClusterExecutor:
         yield MachineMet(node.recorded(), lost=why)
 
     def _blame(self, attempt: Attempt) -> Iterator[Event]:
-        """Put the submission of a lost machine back into the queue, to be judged alone on another machine. If it was
-        alone in MOST_DEATHS such losses, yield its failure."""
+        """Put the submission of a lost machine back into the queue. If its judging had begun, it will be judged alone.
+        After MOST_DEATHS losses while it was judged alone, yield its failure instead."""
         name = attempt.job.submission_id
         if not attempt.phase:
             self._requeue(attempt)  # Judging had not begun.

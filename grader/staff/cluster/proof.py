@@ -1,4 +1,4 @@
-"""Test of a cluster machine before it gets a submission: it must give the same verdicts as the judge's machine.
+"""Test of a cluster machine before it gets a submission: the machine must give the same verdicts as the judge's.
 
 The judge sends its versions and digests (`Kit`). A node (the process on the machine) compares them with its own, and
 reports the differences. The calibration submission, which each machine judges first, then tests the timing.

@@ -264,8 +264,8 @@ def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[st
 
 
 def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return {unjudged part: missing program or device}. Raises Unproved if a part is wrong or too slow, with a message
-    that begins with `whose`, the name of the judged files."""
+    """Return {unjudged part: missing program or device}. Raises Unproved if a part is wrong or too slow. The error's
+    text begins with `whose`, the name of the judged files."""
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["verdict"] == "unjudged" and part.get("waits_for"):

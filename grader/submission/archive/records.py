@@ -12,7 +12,7 @@ from grader.core.quantities import MIB, size_text
 
 Kind = Literal["file", "folder", "link", "special"]
 
-#: Limit on the size of a piece of content.
+#: Largest piece of content that a reader yields at once.
 PIECE_BYTES = 64 << 10
 #: Limits on a name: far above any honest name, and too low to exhaust memory.
 MAX_NAME_BYTES = 1024
@@ -25,7 +25,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Limits on an archive. `ratio` is unpacked bytes / packed bytes, checked only above `ratio_from_bytes` unpacked.
+    """Limits on an archive. `ratio` is unpacked bytes / packed bytes, checked above `ratio_from_bytes` unpacked bytes.
 
     `claims`: True if the sizes in a zip's listing are checked. False suffices if the reader of each member has limits.
     """
