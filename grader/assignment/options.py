@@ -19,7 +19,7 @@ MAIN_SOURCE = "module.cpp"
 
 
 def chosen_options(arguments: list[str]) -> list[SizeOption]:
-    """Return the size options of `--config`'s assignment, else the main lab's. A bad assignment raises UsageError."""
+    """Return size options: those of the assignment that `--config` names, else the main lab's. May raise UsageError."""
     config = _config(arguments)
     if config is None and (options := _main_lab().options):
         # Reading YAML takes time, and --help should not.
@@ -40,7 +40,7 @@ def chosen_tests(arguments: Sequence[str]) -> tuple[Sequence[str], str]:
 
 
 def chosen_lab(arguments: Sequence[str]) -> labs.Lab:
-    """Return the lab of `--config`'s assignment, else the main lab. Raises UsageError for a bad assignment."""
+    """Return the lab of the assignment that `--config` names, else the main lab. Bad assignments raise UsageError."""
     config = _config(arguments)
     return _main_lab() if config is None else _read(config).lab
 

@@ -25,9 +25,9 @@ APART = ("cases", "time", "command")
 class PartPrints:
     """Digests of one part.
 
-    `calling` covers all that every call depends on: the part, the assignment's sizes and limits, and a lab outside of
-    the kit. `timing` is "" if the part is not timed. `cases` maps names of cases to digests. `through` is the digest of
-    the part that `stands_in` names, which is judged if this part's function is missing; else "".
+    `calling` is the digest of all that every call depends on: the part, the assignment's sizes and limits, and a lab
+    outside of the kit. `timing` is "" if the part is not timed. `cases` maps names of cases to digests. `through` is
+    the digest of the part that `stands_in` names, which is judged if this part's function is missing; else "".
     """
 
     calling: str

@@ -27,8 +27,8 @@ Side = Literal["REFERENCE", "STUDENT"]
 class Step:
     """One call of a case.
 
-    `peak`: measure its peak memory. `shown`: repeat it later under the profiler. `held_up`: delay its threads at random
-    moments, if several threads work.
+    `peak`: True: measure its peak memory. `shown`: True: repeat it later under the profiler. `held_up`: True: delay its
+    threads at random moments, if several threads work.
     """
 
     case: Case

@@ -102,7 +102,7 @@ def evaluate(
         checks = None if checked is None else sanitize.options()
         host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
         if made.judged.ok or not all(kind_of(part).is_students for part in parts):
-            import_numpy(assignment)  # early, but only if there is a function to call
+            import_numpy(assignment)  # before the first part starts; not needed if no function can be called
 
         bench = Bench(
             assignment,

@@ -116,7 +116,7 @@ class PartJudge:
         except faults.Faulty as fault:
             self.settle(fault)
         if self.has_results and not self.has_hidden_cases():
-            self.flag_library_work()  # with hidden cases this is done once, after them
+            self.flag_library_work()  # if there are hidden cases, it is called only after them
         self.look_for_cheats()
         self.look_for_other_work()
         self.look_for_races()

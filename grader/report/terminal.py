@@ -128,7 +128,7 @@ class Terminal:
         """Create a listener that prints to `stream`.
 
         `ladder` compares a kernel's speed with the lab's known kernels. `graded` are the ids of parts whose points
-        depend on their time. `is_checked`: this is a run with sanitizers, which gives no points.
+        depend on their time. `is_checked`: True for a run with sanitizers, which gives no points.
         """
         self.is_checked, self.graded = is_checked, graded
         self.settled: PartResult | None = None

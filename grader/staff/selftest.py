@@ -122,8 +122,8 @@ class TrialSetup:
     folder: Path
     kernels: Any
     """The lab's module of kernels with known verdicts, or None. It defines WRONG, and optionally SLOW, RIGHT and
-    SHAPE, the sizes of untimed calls. If it defines FUNCTIONS (see `mutations.applied`), one file holds all kernels.
-    It may then define `side_by_side(source, mutations)`, which returns that file."""
+    SHAPE, the sizes of untimed calls. If it defines FUNCTIONS (see `mutations.applied`), one file holds all kernels,
+    and the module may define `side_by_side(source, mutations)`, which returns that file."""
 
     def edited(self, master: str, mutation: Mutation) -> str:
         return mutations.edited(master, mutation, self.kernels)

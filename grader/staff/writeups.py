@@ -221,7 +221,7 @@ def _opened(name: str, title: str, path: Path | None, trouble: str, template: tu
 
 
 def reading(found: Sequence[Writeup], questions: Sequence[Question], template: tuple[Region, ...]) -> str:
-    """Return a Markdown text: each question with its key, followed by every student's answer."""
+    """Return a Markdown text with each question, its key (the expected answer), and every student's answer."""
     by_name = {question.answer: question for question in questions}
     names = [region.name for region in template if region.kind == "answer"]
     names += [question.answer for question in questions if question.answer not in names]

@@ -306,9 +306,9 @@ def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
 
 
 def _scale(values: Sequence[float], *, log: bool, from_zero: bool) -> Callable[[float], float]:
-    """Return a function from a value to its position, 0..1, on an axis for `values`. `log`: the axis is logarithmic.
+    """Return a function from a value to its position, 0..1, on an axis for `values`.
 
-    `from_zero`: a linear axis includes 0."""
+    `log`: True if the axis is logarithmic. `from_zero`: True if a linear axis must include 0."""
     project: Callable[[float], float] = math.log if log else float
     low, high = min(values), max(values)
     bottom = project(low) if log or not from_zero else min(0.0, low)

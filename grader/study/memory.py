@@ -249,9 +249,9 @@ def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
 
 
 def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
-    """Make the first call of this size in a new runner. Return it, with its peak memory.
+    """Make one call with the size `marker.shape` in the runner `session`. Return it, with its peak memory.
 
-    A small call precedes it, so that memory for loading the code does not count. `reference`: call the reference.
+    A small call precedes it, so that memory for loading the code does not count. `reference`: True: call the reference.
     """
     small = marker.inputs_of(case_order.smallest(marker.part))
     sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)

@@ -51,7 +51,7 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of a race's two accesses. `is_write`: False for a read. `frames`: student's lines, innermost call first."""
+    """One of a race's two accesses. `is_write`: False for a read. `frames`: student's stack frames, innermost first."""
 
     is_write: bool
     frames: tuple[Frame, ...]
@@ -68,7 +68,7 @@ class Race:
     """Data race: two threads access one variable without synchronisation, and at least one of them writes.
 
     `variable` is its name, "" if unknown. `place` describes its memory. `now` and `before` are the two accesses.
-    `made` is the line that allocated the memory on the heap. `is_static`: the variable is static in a function.
+    `made` is the line that allocated the memory on the heap. `is_static`: True for a static variable of a function.
     """
 
     variable: str

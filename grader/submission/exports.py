@@ -85,9 +85,9 @@ class _Strange(Exception):
 
 @dataclass
 class _Open:
-    """A list or mapping (`is_mapping`) whose end was not read yet.
+    """A list or mapping whose end was not read yet. `is_mapping`: False for a list.
 
-    `kept` is its content so far, None if that is not needed. `at_key`: the next item of a mapping is a key.
+    `kept` is its content so far, None if that is not needed. `at_key`: True if the next item of a mapping is a key.
     """
 
     kept: dict[str, object] | list[object] | None

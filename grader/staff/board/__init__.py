@@ -230,7 +230,7 @@ Ratio = tuple[float, float, float]  # the student's time / the reference's time,
 class Place:
     """Rank of one student in one part. `ratio` is the student's time / the reference's time.
 
-    `low` and `high` are the ends of the ratio's confidence interval. `is_tied`: other students have the same rank.
+    `low` and `high` are the ends of its confidence interval. `is_tied`: True if other students have the same rank.
     """
 
     student: str

@@ -81,8 +81,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class Done:
-    """Event: a job has a verdict. `result` is the content of result.json. `unfit`: the machine was too unsteady to
-    measure a time. `seconds` is the wall time by kind of phase (waiting, building, results, timing). `timings` holds
+    """Event: a job has a verdict. `result` is the content of result.json. `unfit`: True if the machine was too unsteady
+    to measure a time. `seconds` is the wall time by kind of phase (waiting, building, results, timing). `timings` holds
     the fields of `ledger.HeldTiming` for each timing. `machine` names the cluster machine that judged, or is ""."""
 
     submission_id: str
@@ -95,8 +95,8 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Event: a job ended without a verdict, probably not by the submission's fault. `died`: its worker died.
-    `final`: do not try it again."""
+    """Event: a job ended without a verdict, probably not by the submission's fault. `died`: True if its worker process
+    died. `final`: True if the judge must not try the job again."""
 
     submission_id: str
     why: str
@@ -131,8 +131,8 @@ class Executor(Protocol):
 
 @dataclass
 class _Worker:
-    """The judge's record of one worker process. `ready`: it can take jobs. `outgrown`: it used too much memory.
-    `unread` is an incomplete line of its output. If it sends nothing until `silent_until`, it is killed."""
+    """The judge's record of one worker process. `ready`: True if it can take jobs. `outgrown`: True if it used too much
+    memory. `unread` is an incomplete line of its output. If it sends nothing until `silent_until`, it is killed."""
 
     process: subprocess.Popen[bytes]
     place: Path

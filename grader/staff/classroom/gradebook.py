@@ -345,7 +345,7 @@ def extend(
 
 
 def show(folder: Path, submission_id: str, manual: Path | None) -> int:
-    """Print one student's result like a student's own run. Raises UsageError for an unknown id. Return exit code 0."""
+    """Print a student's result as the student's command prints it. Raises UsageError for an unknown id. Return 0."""
     assignment, history = open_book(folder)
     entry = entry_named(history, submission_id)
     submission_id = entry.submission_id

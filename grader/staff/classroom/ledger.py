@@ -51,9 +51,9 @@ SCHEMA_VERSION = 1
 @dataclass(frozen=True)
 class Run:
     """One start of the judge in this folder. `config` is the assignment's file, `seed` replaces its seed if given.
-    `timing`: times were measured. `at` is UTC in ISO 8601, like all times here. `manual` is the path of the table with
-    points that people gave. `submitted` is the path of the table of submission times, or a constant of `planning`
-    for another source: FILE_TIMES (the files' dates) or COMMIT_TIMES (the last commits)."""
+    `timing`: True if times were measured. `at` is UTC in ISO 8601. `manual` is the path of the table with points that
+    people gave. `submitted` is the path of the table of submission times, or a constant of `planning` for another
+    source: FILE_TIMES (the files' dates) or COMMIT_TIMES (the last commits)."""
 
     at: str
     config: str
@@ -75,8 +75,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One submission on the roster. `marked_late`: the platform marks it as late, but gives no time. `error`: the
-    reason why it cannot be graded. `identities`: its owners' ids on platforms (`grader.staff.platforms.matching`)."""
+    """One submission on the roster. `marked_late`: True if the platform marks it as late, but gives no time. `error`:
+    why it cannot be graded. `identities`: its owners' ids on platforms (`grader.staff.platforms.matching`)."""
 
     submission_id: str
     name: str

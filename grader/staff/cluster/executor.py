@@ -56,7 +56,7 @@ State = Literal["new", "proving", "calibrating", "fit", "refused"]
 
 @dataclass
 class Attempt:
-    """One attempt to judge a job on a machine. `alone`: the machine runs no other job. `future`: dask's task."""
+    """One attempt to judge a job on a machine. `alone`: True if no other job may run there. `future`: dask's task."""
 
     key: str
     job: Job

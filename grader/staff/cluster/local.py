@@ -129,7 +129,7 @@ KEY_FILES = ("key.pem", "cert.pem")
 
 
 class LocalMachines:
-    """Processes of a cluster on this machine: a scheduler, and `count` dask workers that stand for machines.
+    """Processes of a cluster on this machine: a scheduler, and `count` dask workers, each as if it were a machine.
 
     `address` is the scheduler's address, and `security` has the keys for connections to it. Raises KitError if no key
     can be made.

@@ -27,8 +27,8 @@ from grader.staff.classroom import fingerprints
 @dataclass(frozen=True)
 class Kit:
     """Versions, digests and settings on which the verdicts of a run depend. `config` is the assignment's path, relative
-    to the kit's folder if it lies there. `timing`: times are measured. `timings_alone`: they are measured one at a
-    time. `trust`: a sandbox below tier C is allowed."""
+    to the kit's folder if it lies there. `timing`: True if times are measured. `timings_alone`: True if they are
+    measured one at a time. `trust`: True if a sandbox below tier C is allowed."""
 
     config: str
     assignment_fingerprint: str

@@ -26,7 +26,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 @dataclass(frozen=True)
 class Cell:
     """One cell: its text without quotation marks, and its range [start, end) in the file's text, including quotation
-    marks. `quoted`: the cell has quotation marks."""
+    marks. `quoted`: True if the cell has quotation marks."""
 
     text: str
     start: int

@@ -117,7 +117,7 @@ MAIN_PAGES = ("docs/demo.md", "docs/judging.md")
 @dataclass(frozen=True)
 class Kit:
     """Sources of a release. `root` is the kit's checkout. `config` is the assignment file with hidden cases; it extends
-    `public`, the file that students get. `text` is the path of the assignment's text, `writeup` of the template."""
+    `public`, the file that students get. `text`: path of the assignment's text. `writeup`: path of its template."""
 
     root: Path
     config: Path

@@ -64,7 +64,7 @@ def release(
 
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
-    """Compile the handout's reference and study programs, for this platform and platforms with a cross compiler here.
+    """Compile the handout's reference and study programs for this platform and those with an installed cross compiler.
 
     Return them and the `given` objects as {path in the handout: bytes}.
     """

@@ -84,7 +84,7 @@ MOST_TOKENS = 50_000
 @dataclass(frozen=True)
 class Tokens:
     """Tokens of a text, as tuples of equal length. `codes` are the normalised tokens; in `words` names are original.
-    Token k is text[starts[k]:ends[k]]. `is_cut`: the text has more than MOST_TOKENS tokens."""
+    Token k is text[starts[k]:ends[k]]. `is_cut`: True if the text has more than MOST_TOKENS tokens."""
 
     codes: tuple[str, ...]
     words: tuple[str, ...]
