@@ -62,6 +62,7 @@ MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
 STUCK = "This loop cannot end:"
+CHANGES = "These lines change the variables that the loops test:"
 INDEX_LEAD = "The index depends on these lines:"
 INDEX_LINES = re.compile(rf"\n{INDEX_LEAD}(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
@@ -139,7 +140,7 @@ class Closer:
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         # After exit(), an exception or an endless loop the message names the line.
         is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception") or STUCK in placed.message
-        near = _lines_in(self.source.name, placed.message)
+        near = _lines_in(self.source.name, placed.message.rpartition(CHANGES)[2])
         repairs = "" if is_explained else _sentence(lambda: self._repairs(near=near), "")
         # If edits correct the part, leave out the cause of other outputs and the lines of the indices: they distract.
         before = "" if diagnosis.hidden or repairs else _sentence(lambda: self._before(diagnosis), "")
@@ -223,8 +224,10 @@ class Closer:
             return diagnosis
         often = lines.most_common(MOST_STOPPED)
         where = ", ".join(f"{name}:{line}" for line, _ in often)
-        shown = [self._row(each) for each in self.body.enclosing(often[0][0])]
         words = f"The call was stopped in {where} ({hang_samples.TIMES} samples). The loops around this line:"
+        heads = self.body.enclosing(often[0][0])
+        changes = self.body.changes([place for place in heads if re.match(r"\s*while\b", place.text)])
+        shown = [*map(self._row, heads), *([CHANGES, *map(self._row, changes)] if changes else ())]
         return replace(diagnosis, message="\n".join([diagnosis.message, words, *shown]))
 
     def _stuck(self) -> list[str]:
@@ -427,6 +430,11 @@ class Closer:
             words = (
                 f"line {shown[0].place.line} stores into the memory of {tensor}, and line {place.line} overwrites it "
                 f"with {array}, which is still 0. Return {tensor} as it is, or store into {array}"
+            )
+        for copied in clues.lines(self.body, self.part, ["own_copies"], self._right_outputs())[:1]:
+            words = (
+                f"line {copied.place.line} gives each thread a copy of its own to store into, and the copies are lost. "
+                "Name the output in none of the clauses private and firstprivate"
             )
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 

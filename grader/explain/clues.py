@@ -178,7 +178,9 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return "computes an index of the result", list(made)[:MOST_PLACES]
     if kind == "own_copies":
         stored = {
-            word for store in body.stores(_outputs(at, part, right)) for word in _INDEXED.findall(store.text)
+            word
+            for store in body.stores(_outputs(at, part, right))
+            for word in _INDEXED.findall(store.text)[:1]
         }
         clause = rf"#\s*pragma\s+omp\b.*private\s*\([^()]*\b(?:{'|'.join(stored)})\b"
         return "each thread stores into a copy of its own, which is lost", body.find(clause) if stored else []

@@ -70,7 +70,7 @@ def repairs(
     used = set(re.findall(r"\w+", " ".join(body.rows[line - 1] for line in near)))
     likely = {line - k for line in near for k in range(-BELOW, ABOVE)}
     likely |= {line for name, line in edited_source.macros(source) if name in used}
-    tried.sort(key=lambda edit: edit.line not in likely)
+    tried.sort(key=lambda edit: (edit.line not in near, edit.line not in likely))
     for begin in range(0, len(tried), MOST_TOGETHER):
         if not found:
             found, count = _found(

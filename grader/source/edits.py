@@ -208,6 +208,9 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         other = "continue;" if jump[0][0] == "r" and is_in_loop else "break;" if jump[0][0] == "c" else ""
         if other:
             yield ranked_edit(code, 0, jump.start(), jump[0], other)
+        for step in _skipped(code, begin, jump) if jump[0][0] == "c" else ():
+            words, place = f"with `{step}` before it", (*jump.span(), f"{{ {step} continue; }}")
+            yield ranked_edit(code, 0, jump.start(), jump[0], "", [place], words)
     for pair in _TWO_INDICES.finditer(code, begin, end):
         if pair[1] != pair[2]:
             places = ((*pair.span(1), pair[2]), (*pair.span(2), pair[1]))
@@ -229,10 +232,19 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         words = "with 0.0f as the first value: from 0 each partial sum is cut to a whole number"
         yield ranked_edit(code, 0, first, "0", "0.0f", cast, words)
     for one in re.compile(r"(?<=;)\s*(\w+)\s*>=\s*0\s*(?=;)").finditer(code, begin, end):
-        if in_scope(known, one.start()).get(one[1], "").endswith(("size_t", "unsigned")):
-            shown, words = one[0].strip(), f"with a signed {one[1]}: an unsigned number is always >= 0"
-            cast = [insertion(one.start(1), f"@ ? (long){shown} : ")]
+        name, shown = one[1], one[0].strip()
+        kind = re.compile(rf"\b(?:unsigned|size_t|uint\d+_t)\b[^;{{}}()]*\b{name}\b")
+        if kind.search(code, begin, one.start()):
+            words = f"with a signed {name}: an unsigned number is always >= 0"
+            cast = [insertion(one.start(1), f"@ ? (sizeof {name} < 8 ? (int){name} : (long){name}) >= 0 : ")]
             yield ranked_edit(code, 0, one.start(1), shown, "", cast, words)
+    # A number of bytes: `memset(a, 0, d)` sets a quarter of d floats.
+    for call in re.compile(r"\bmem(?:set|cpy|move)\s*\(").finditer(code, begin, end):
+        last = closed(code, call.end(), "()") - 1
+        size = apart(code[call.end() : last])[-1].strip()
+        if "sizeof" not in size:
+            sized = wrapped((last - len(size), last), "(", ") * (@ ? sizeof(float) : 1)")
+            yield ranked_edit(code, 0, last - len(size), size, f"{size} * sizeof(float)", sized)
     rounded = list[Edit]()
     for part in _QUOTIENT.finditer(code, begin, end):
         scope = in_scope(known, part.start())
@@ -245,6 +257,16 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         words = f"rounded up, like each quotient in lines {' and '.join(str(edit.line) for edit in rounded)}"
         together = tuple(place for edit in rounded for place in edit.places)
         yield 0.1, replace(rounded[0], places=together, words=words)
+
+
+def _skipped(code: str, begin: int, jump: re.Match[str]) -> list[str]:
+    """Return the statement of a `while` that changes the tested variable, and that a `continue` before it skips."""
+    found = list[str]()
+    for head in re.compile(r"\bwhile\s*\(\s*(\w+)[^()]*\)").finditer(code, begin, jump.start()):
+        row = re.compile(rf"\b{head[1]}\s*(?:[-+]?=[^=;]*|\+\+|--);")
+        if step := row.search(code, jump.end(), max(jump.end(), statement_end(code, head.end()))):
+            found = [step[0]]
+    return found
 
 
 def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -266,6 +288,8 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         given = re.search(rf"[=,]\s*({FLOAT}|0)\s*\)?\s*[;,]", statement)
         is_maximum = re.compile(rf"{element}=[^;]*\bf?max|[<>]=?\s*{element}\)").search(code, begin, end)
         value = given[1] if given else "-INFINITY" if is_maximum else "0"
+        # Before the first term, the logarithm of a sum is that of 0.
+        is_logarithm = re.compile(rf"\bexpf?\s*\(\s*{element}-").search(code, begin, end) and value == "0"
         is_one = each.kind.endswith(("float", "double"))
         shown = f"`{each.name} = {value};`" if is_one else f"a loop that sets all of {each.name} to {value}"
         new = f" if (@) gpt149_set({each.name}, {value.replace('-INFINITY', '-__builtin_inff()')}); "
@@ -298,6 +322,10 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             declared = declared if declared != line else 0
             edit = Edit(line, "", shown, (place,), words, declared, note, at in stepped)
             yield 0.9 + 0.05 * k, edit
+            if is_logarithm:
+                place = (at, at, new.replace(", 0)", ", -__builtin_inff())"))
+                words = re.sub(r"\b0(?=;|$)", "-INFINITY", words)
+                yield 1.5 + 0.05 * k, replace(edit, new="-INFINITY", places=(place,), words=words)
 
 
 def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -366,7 +394,7 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         k = [each[0] for each in row].index(one.begin)
         for step, side, edge in ((1, "after", "start"), (-1, "before", "end")):
             for at, last, body in row[k + step :: step][:MOST_STEPS] if k + step >= 0 else ():
-                line = line_of(code, at)
+                line = line_of(code, body or at)
                 if line == line_of(code, one.begin) or not re.search(rf"\b(?:{changed})\b", code[at:last]):
                     continue
                 to.append((last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}"))
@@ -399,10 +427,12 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
             )
             inside -= set(_LOCAL.findall(f"{' '.join(inner)} {code[at:last]}"))
             words = used | set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(inner)))
+            # Copy the constants that the loop declares for the statement, too.
+            declared = [_constant(code, name, body, at) for name in words & inside] if not level else [""]
             for copied in (inner, [code[outer:body], *inner]):
-                if words & inside or (copied is inner and words & own):
+                if (copied is inner and words & (own | inside)) or (words & inside and not all(declared)):
                     continue
-                copy = " ".join(f"{' '.join(copied)} {{ {code[at:last]} }}".split())
+                copy = " ".join(f"{' '.join(copied)} {{ {' '.join(declared)} {code[at:last]} }}".split())
                 text = f" if (@) {{ {copy} }} "
                 how = "this statement" if "\n" in code[at:last] else "this line"
                 how += " in a loop of its own" if copied else ""
@@ -417,6 +447,13 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                         beside = [insertion(outer, opens), insertion(ended, mark + text + closes)]
                     places = [*(each for each in beside if each[2]), insertion(at, "if (!(@)) ")]
                     yield ranked_edit(code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown)
+
+
+def _constant(code: str, name: str, begin: int, end: int) -> str:
+    """Return the declaration of a constant or pointer in a block, else ""."""
+    kind = rf"(?:const(?:expr)?\s+\w+\s*\*?|\w+\s*\*)\s*{name}\s*=[^;{{}}]*;"
+    found = re.compile(kind).search(code, begin, end)
+    return found[0] if found else ""
 
 
 def _units(code: str, loops: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
@@ -516,7 +553,7 @@ def _kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
             insertion(around[-1][0], f" {own[1]} {kept} = {own[4]}; "),
             (one.begin, first, f"{new} if (!(@)) {own[2]} "),
         ]
-        words = f"this line before the loop of line {line_of(code, around[-1][0])}"
+        words = f"this line before the loop of line {line_of(code, around[-1][1])}"
         yield ranked_edit(code, 1.3, one.begin, f"`{one.text};`", "", places, words)
 
 
@@ -537,6 +574,19 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             yield ranked_edit(
                 code, rank, one.start(), "if", "", [insertion(one.end(), opened), insertion(last, ")")], words
             )
+    for one in re.compile(r"\b(?:if|while)\s*\(").finditer(code, begin, end):
+        last = closed(code, one.end(), "()") - 1
+        own = _operands(code[one.end() : last])
+        if len(own) == 3:
+            other = "||" if own[1] == "&&" else "&&"
+            shown, new = f"{own[0]} {own[1]} {own[2]}", f"{own[0]} {other} {own[2]}"
+            places = wrapped((one.end(), last), f"(@) ? {new} : (")
+            yield ranked_edit(code, 1.2, one.start(), shown, new, places)
+    # A loop over tiles that stops before an incomplete tile: `i + T <= N` in place of `i < N`.
+    for one in re.compile(r";\s*(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*(?=;)").finditer(code, begin, end):
+        shown, new = one[0].strip("; "), f"{one[1]} < {one[2]}"
+        places = [insertion(one.start(1), f"(@) ? {new} : ")]
+        yield ranked_edit(code, 0.9, one.start(1), shown, new, places)
     for one in re.compile(r"(?:=|\breturn|\()(\s*[^=?;(){},]*[<>]=?[^=?;{},]*)\?").finditer(code, begin, end):
         places = wrapped(one.span(1), " (@) != (", ") ")
         yield ranked_edit(
@@ -633,11 +683,16 @@ def _loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, body, end) of each loop directly in a block, where statements may be put before and after it."""
+    """Yield (begin, body, end) of each loop directly in a block, where statements may be put before and after it.
+
+    A loop with pragmas begins before them.
+    """
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest[1:]}
-    for loop in _loops(code, begin, end):
-        if loop[0] not in collapsed and re.search(r"[;{}]\s*$", code[max(begin, loop[0] - 200) : loop[0]]):
-            yield loop
+    for at, body, last in _loops(code, begin, end):
+        first = max(begin, at - 400)
+        before = re.search(r"[;{}](?:\s*|[ \t\n]*\n((?:[ \t]*#[ \t]*pragma\b[^\n]*\n)+)\s*)$", code[first:at])
+        if at not in collapsed and before is not None:
+            yield first + before.start() + 1 if before[1] else at, body, last
 
 
 def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -650,7 +705,20 @@ def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 kept = f"gpt149_kept_{name}_{at}"
                 places = wrapped((at, last), f" auto {kept} = {name}; ", f" if (@) {name} = {kept}; ")
                 words = f"after this loop set {name} back to its value before the loop"
-                yield ranked_edit(code, 0.9, at, name, "", places, words)
+                yield ranked_edit(code, 0.9, body, name, "", places, words)
+        # Several pointers move together, but one was forgotten.
+        moved = r"\b(\w+)\s*\+=([^;,()=]*(?:\([^()]*\)[^;,()=]*)*)(?=[;,)])"
+        names = {name for name, kind in in_scope(known, body).items() if kind.endswith("pointer")}
+        for move in [one for one in re.finditer(moved, code[at:last]) if one[1] in names][-1:]:
+            begun, ended = at + move.start(), at + move.end()
+            is_step = begun < body
+            for name in sorted(names) if is_step or code[ended] == ";" else ():
+                changes = re.compile(rf"\b{name}\s*(?:\+\+|\+?=)|\+\+{name}\b").search(code, at, last)
+                if changes is None and re.compile(rf"\b{name}\b").search(code, body, last):
+                    new = f"{name} +={move[2]}"
+                    text = f", (void)(@ ? {new} : {name})" if is_step else f" if (@) {new};"
+                    place = insertion(ended + (not is_step), text)
+                    yield ranked_edit(code, 0.5, begun, move[0], "", [place], f"after it add `{new}`")
 
 
 def _hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -75,7 +75,8 @@ def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
 
 
 def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that replace a variable or a small number."""
+    """Yield edits that replace a variable, a member or a small number."""
+    yield from _members(code, begin, end)
     blocks, counters = _block_lengths(code, begin, end, known), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
     defined = set(_MACRO_NUMBER.findall(code))
@@ -186,6 +187,25 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
     return not re.compile(r"\s*(?:\(|::)").match(code, word.end())
 
 
+def _members(code: str, begin: int, end: int) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace a member, as in `tile.begin`, by one of the same object or of the same name.
+
+    In a loop's bound, any other member is tried.
+    """
+    member = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.(\w+)\b(?!\s*(?:[\w([.]|<\w+>))")
+    found = list(islice(member.finditer(code, begin, end), MOST_WORDS))
+    every = dict.fromkeys(one.groups() for one in found)
+    for one in found:
+        before = _before(code, one.start())
+        if not _SET.match(code, one.end()) and not before.endswith(("&", "++", "--")):
+            is_bound = before.endswith(("<", "<="))
+            others = [
+                (a, b) for a, b in every if (a == one[1]) != (b == one[2]) or (is_bound and a != one[1])
+            ]
+            for k, (name, of) in enumerate(others[: MOST_NAMES if is_bound else MOST_UNUSED]):
+                yield ranked_edit(code, 1.0 + 0.1 * k, one.start(), one[0], f"{name}.{of}")
+
+
 def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that add a term, such as `- pad` or `+ i0`, to an index or to the first value of an integer."""
     blocks = _block_lengths(code, begin, end, known)
@@ -258,7 +278,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         before = row_before(code, at)
         name = re.findall(r"[A-Za-z_]?\w*$", before)[0]
         is_number = not name or name.isdigit() or is_whole(in_scope(known, at).get(name, ""))
-        if is_number and not _POINTS.search(before):
+        if is_number and not re.search(rf"{_POINTS.pattern}|&\s*[\w.]+\[[^][]*\]$", before):
             words = f"with brackets around the sum before {factor}"
             yield ranked_edit(code, 0.9, at, "", factor, [insertion(at, f" * (@ ? {factor[1:]} : 1)")], words)
     for factor in re.compile(r"\s*([*/])\s*([A-Za-z_]\w*)\b(?!\s*[\[(.])").finditer(code, begin, end):
@@ -266,6 +286,9 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if kind.endswith(("int", "float")):
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
+    for small in re.compile(rf"(?<=[\w\])])\s*([-+])\s*({FLOAT})(?!\s*[*/])").finditer(code, begin, end):
+        place = (*small.span(2), f"(@ ? 0.0f : {small[2]})")
+        yield ranked_edit(code, 0.9, small.start(2), small[0].strip(), "", [place])
     for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
         places = wrapped(lead.span(1), "(@ ? 1.0f : ")
         yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
@@ -309,6 +332,13 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         exps = _EXP.finditer(code, right, last)
         ends = list(_terms_of(code, right, last - 1))
         places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
+        # A divisor of the last term that should divide the whole sum: `a + b / c` in place of `(a + b) / c`.
+        last_term = code[ends[-2] : ends[-1]] if len(ends) > 1 else ""
+        divisor = re.search(r"/\s*([\w.]+(?:\[[^][]*\])?)\s*$", last_term)
+        if divisor is not None and divisor[1] not in code[right : ends[-2]]:
+            divided = [insertion(at, f" / (@ ? {divisor[1]} : 1)") for at in ends[:-1]]
+            words = f"with brackets around the whole sum before / {divisor[1]}"
+            yield ranked_edit(code, 0.8, right, "", divisor[1], divided, words)
         for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
             old = code[right:at].strip()[-24:]
             for k, (atom, by) in enumerate(product(fitting[:MOST_ATOMS], operators)):

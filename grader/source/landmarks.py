@@ -566,6 +566,15 @@ class Body:
             return []
         return [(self.place(line), tested[1], ", ".join(sorted(_changed(step))))]
 
+    def changes(self, loops: Iterable[Place]) -> list[Place]:
+        """Return the lines in these `while` loops that change a variable that one of them tests."""
+        found = set[int]()
+        for loop in loops:
+            tested = set(_WORD.findall(self.code[loop.line - 1].partition("while")[2]))
+            inside = range(loop.line, self._ended(loop.line) + 1)
+            found |= {n for n in inside if tested & _changed(self._without_controls(n))}
+        return [self.place(n) for n in sorted(found)]
+
     def _ended(self, line: int) -> int:
         """Return the number of the last line of the loop that begins on line `line`."""
         depth, opened = 0, False
