@@ -16,7 +16,7 @@ from itertools import combinations, islice, pairwise
 
 from grader.source.cpptext import Definition, apart, blanked, definitions
 from grader.source.edited_source import EXTREME, Edit, insertion, ranked_edit, wrapped
-from grader.source.expression_edits import FLOAT, factors, in_calls, in_macros, of_words, terms, values
+from grader.source.expression_edits import FLOAT, factors, in_calls, in_macros, of_words, sizes, terms, values
 from grader.source.landmarks import closed
 from grader.source.scopes import (
     WORD,
@@ -98,6 +98,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             of_words,
             _others,
             terms,
+            sizes,
             _resets,
             _statements,
             _moves,

@@ -36,6 +36,12 @@ _COUNTER = re.compile(
 #: A variable that is a sum, or an array of sums.
 _SUMMED = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^][]*\])?\s*(?:\+=|=(?!=)[^;=]*\+[^;=]*;)")
 _ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
+#: The first index of a tile: the tile's number times its length.
+_FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*[,;])")
+#: A term of a sum of integers: a name, or a product of names.
+_PRODUCT = re.compile(
+    r"(?<=[-+=(\[])\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[-+\]);,])(?!\s*(?:\+\+|--|->))"
+)
 _FACTOR = re.compile(r"\*\s*([A-Za-z_]\w*)")
 FLOAT = (
     r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
@@ -83,6 +89,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
     lengths = defined | set(re.findall(r"\bconst(?:expr)?\b[^;=]*\b(\w+)\s*=\s*\d+\s*;", code))
     uses = Counter(re.findall(r"\w+", code[begin:end]))
     tiles = dict.fromkeys(re.compile(r"\b(\w+)\s*\+=\s*[A-Za-z_]\w*\s*\)").findall(code, begin, end))
+    tiles |= dict.fromkeys(_FIRST.findall(code, begin, end))
     for word in islice(WORD.finditer(code, begin, end), MOST_WORDS):
         at, old = word.start(), word[0]
         before, after = _before(code, at), code[word.end() : word.end() + 80].lstrip()
@@ -236,6 +243,21 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
                 places = [insertion(at, f" {sign} (@ ? {name} : 0)")]
                 rank = 1.2 + ("[" in last[0]) + 0.2 * k
                 yield ranked_edit(code, rank, at - 1, old, f"{old} {sign} {name}", places)
+
+
+def sizes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that add a factor to a term of an offset, as in `bh * N * d` in place of `bh * d`."""
+    often = [name for name, _ in Counter(_FACTOR.findall(code, begin, end)).most_common()]
+    for term in islice(_PRODUCT.finditer(code, begin, end), MOST_WORDS):
+        at, names, scope = term.end(), WORD.findall(term[1]), in_scope(known, term.start(1))
+        is_bare = code[term.start(1) - 1] == "(" and code[at] in ",)"
+        if is_bare or re.search(r"\bfor\s*\([^()]*$", row_before(code, at)):
+            continue
+        if all(is_whole(scope.get(name, "")) for name in names):
+            others = [name for name in often if name not in names and is_whole(scope.get(name, ""))]
+            for k, name in enumerate(others[:MOST_UNUSED]):
+                place = insertion(at, f" * (@ ? {name} : 1)")
+                yield ranked_edit(code, 1.3 + 0.2 * k, at, term[1], f"{term[1]} * {name}", [place])
 
 
 def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
