@@ -108,8 +108,13 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"score": lambda s: np.stack([s[:, 0], s[:, 1] ** 2], 1)}, "Some heads (b, h) have the right weights"),
     ({"column": 5}, "columns of the product with V do not all take the same weights"),
     ({"divisor": lambda sums: sums[..., [0, 0, 2, 2, 4, 4, 6], :]}, " is the sum of row "),
-    ({"start": 3.5}, "scores and exp() are right, but the row's sum is not"),
-    ({"start": -4e5}, "scores and exp() are right, but the row's sum is not"),
+    ({"start": 3.5}, "but they are divided by the sum of exp(score) plus 3.5"),
+    ({"start": -4e5}, "but they are divided by the sum of exp(score) plus -4e+05"),
+    ({"start": 1e-6}, "plus 1e-06"),
+    ({"start": 1.0}, "plus 1, as if the sum began at 1 (or, if its logarithm is kept"),
+    ({"kept": lambda s: s.cumsum(1)}, "later heads plus the divisor of the same row in the head before"),
+    ({"rest": 2}, "also contain the row before it, row 1 for example 0.1 times"),
+    ({"rest": 1}, "also contain the same row of the head before, row 7"),
     ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
     ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
     ({"score": lambda s: s + 1.5 * (np.arange(s.shape[-1]) < 4)}, "between blocks they are not"),
@@ -136,12 +141,16 @@ def test_keys_with_a_wrong_weight_are_named_by_index(mistake: dict[str, Any], wo
         scores = mistake.get("score", lambda scores: scores)(scores)
         weights = np.exp(scores)[..., used]
         sums = mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
+        sums = mistake.get("kept", lambda sums: sums)(sums)
         weights /= mistake.get("divisor", lambda sums: sums)(sums) if sizes["N"] == 7 else sums
         weights[..., -1] *= mistake.get("last", 1.0)
         weights[..., :-1] *= mistake.get("earlier", 1.0)
         made = weights @ inputs["V"][:, :, used]
         made[..., mistake.get("column", made.shape[3]) :] *= 2
         made += sizes["N"] == mistake.get("wrong_at")
+        along = np.moveaxis(made, mistake.get("rest", 0), 0)
+        for k in range(1, len(along)):
+            along[k] += 0.1 * along[k - 1]
         output = np.zeros_like(made)
         output[..., stored] = made[..., stored]
         return output
@@ -377,9 +386,10 @@ def test_lines_of_updates_row_sums_and_heads_are_found() -> None:
     sums = [place for place, _ in shown(UPDATES, "part4", ["sums"])]
     assert sums == [6, 10, 13], "the constant T is no sum"
     assert numbers(body(UPDATES).row_sums()) == [10]
-    assert body(UPDATES).zeroes_divisor()
+    assert not body(UPDATES).kept_divisors()
     above = UPDATES.replace("float total = 0, ", "").replace("    const int", "float total = 0; const int")
-    assert not body(above).zeroes_divisor(), "it is set to zero in a loop further out"
+    ((place, name),) = body(above).kept_divisors()
+    assert (place.line, name) == (10, "total"), "it is set to zero in a loop further out"
 
 
 def test_a_thread_s_own_copy_of_the_output_is_found() -> None:

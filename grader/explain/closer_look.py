@@ -29,12 +29,15 @@ from grader.explain.diagnose import OTHER_RESULT, PARTLY, SAME_OUTPUT, concluded
 from grader.explain.explanation_errors import attempt
 from grader.explain.hang_samples import Samples
 from grader.explain.judged_part import Checked, JudgedPart, OtherBuilds
-from grader.explain.oracle import Dissected
-from grader.explain.relations import CLOSE, NOT_STORED, ZEROED
+from grader.explain.oracle import Dissected, Oracle
+from grader.explain.relations import CLOSE, NOT_STORED
 from grader.explain.size_probe import Prober
 from grader.explain.suspect import FEWEST_PARTIAL
 from grader.source import dataflow, landmarks, scopes
 
+UNWRITTEN = (
+    "Only one thread works here, so it is not a race: the function reads memory that was never written."
+)
 WHOLE_LOOP = "each thread runs the whole loop below: is `for` missing here?"
 #: A parallel region without a clause that shares its loop out.
 _EACH_THREAD = re.compile(
@@ -379,9 +382,11 @@ class Closer:
 
     def _lead(self, found: _Findings, shared: str, dissected: Dissected | None) -> str:
         """Return the message of the diagnosis, preceded by sentences with the other findings."""
-        added = [shared]
+        added, message = [shared], found.diagnosis.message
         if found.diagnosis.code == "unsteady":
             added.append(_sentence(self._left_behind, ""))
+            if found.checked is not None and found.checked.tried:
+                message = message.replace(Oracle.unsteady_advice, "" if added[1] else UNWRITTEN)
         added += [dissected.words if dissected else "", self._zeros(found.checked)]
         if found.unread:
             added.append(
@@ -396,7 +401,6 @@ class Closer:
             added.append(f"right on all inputs: {' and '.join(right)}; look at {others}")
         ended = [text if text.endswith("?") else f"{text}." for text in added if text]
         lead = " ".join(f"{text[:1].upper()}{text[1:]}" for text in ended)
-        message = found.diagnosis.message
         if dissected and message.startswith("NaN"):
             message = _without_questions(found.diagnosis).message
         if "tile of" in lead or "multiple of" in lead:
@@ -412,10 +416,7 @@ class Closer:
             return diagnosis
         unsaid = re.search(NOT_STORED.format(r"([^.]+)"), diagnosis.message)
         output = unsaid[1] if unsaid else ""
-        words = (
-            f"line {shown[0].place.line} stores into {output}, but the stored value is 0, the line is never reached, "
-            f"or another tensor than {output} is returned"
-        )
+        words = f"line {shown[0].place.line} stores into {output}, but every returned value is 0"
         for place, division in self.body.whole_divisions()[:1]:
             words = (
                 f"line {place.line} divides integers, {division}: the result is 0 if the second one is larger. Write "
@@ -443,10 +444,6 @@ class Closer:
         if self.body is None:
             return diagnosis
         name, words = self.source.name, ""
-        if ZEROED in diagnosis.message and any(
-            at.body.zeroes_divisor() for at in dataflow.reached(self.body)
-        ):
-            diagnosis = replace(diagnosis, message=diagnosis.message.replace(ZEROED, ""))
         if diagnosis.code in ("not_finite", "overflow"):
             for place, term in self.body.grown_exponents()[:1]:
                 diagnosis = _without_questions(diagnosis)
@@ -458,6 +455,11 @@ class Closer:
         elif diagnosis.code == "stale_sum" and (added := self.body.never_begun()):
             ((place, array), *_) = added
             words = f"{array} is added to in {name}:{place.line} and set to zero nowhere in this function."
+        elif diagnosis.code == "not_normalised" and (
+            kept := [one for at in dataflow.reached(self.body) for one in at.body.kept_divisors()]
+        ):
+            ((place, sum_), *_) = kept
+            words = f"{sum_} is added to in {name}:{place.line} and not set to zero in the loop around it."
         elif copied := dataflow.without_effect(self.body):
             ((place, function, array), *_) = copied
             words = (

@@ -31,6 +31,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "exponentials": ("exp() is taken", lambda body: body.find(r"\bexp[2f]?\s*\(")),
     "sums": ("a sum", lambda body: body.divisors() or body.row_sums() or body.sums()),
     "summing": ("the loop of a sum", Body.summing),
+    "logarithms": ("a logarithm", lambda body: body.find(r"\blog(?:1p|2)?f?\s*\(")),
     "updates": ("a product plus another value, or *=", Body.updates),
     "divide": ("a division", Body.divisions),
     "casts": (
@@ -175,7 +176,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "index":
         stores = body.stores(_outputs(at, part, right))
         made = {place: None for store in stores for place in body.indices(store.line)}
-        return "computes an index of the result", list(made)[:MOST_PLACES]
+        return "decides which elements of the result are written", list(made)[:MOST_PLACES]
     if kind == "own_copies":
         stored = {
             word

@@ -154,7 +154,4 @@ class Oracle(ABC):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         """Return (code, words) for an output with NaN or infinity; `amount` says how many elements are affected."""
-        return "not_finite", (
-            f"NaN or infinity in {amount}. Is something divided by a sum that is still 0, or is memory read that was "
-            "never written?"
-        )
+        return "not_finite", f"NaN or infinity in {amount}."

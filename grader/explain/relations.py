@@ -149,10 +149,6 @@ def constant_factor(seen: Deviation) -> Found | None:
     return "constant_factor", f"{words} times the right value."
 
 
-#: Advice in a message on sums, which is left out if the source sets the sum to zero.
-ZEROED = ", and check that it is set to zero for each row"
-
-
 def row_factors(words: str, seen: Deviation) -> Found | None:
     """Return code and message if rows are multiples of the right rows, as if weights did not sum to 1; else None.
 
@@ -206,5 +202,5 @@ def imprecise(seen: Deviation) -> Found | None:
     worst = np.unravel_index(int((error / np.maximum(seen.tolerance, 1e-300)).argmax()), error.shape)
     return "low_precision", (
         f"{CLOSE}, with errors up to {error[worst]:.1e}; float32 arithmetic gets within "
-        f"{seen.tolerance[worst]:.1e}. Look for half precision, an approximate exp(), or terms that are left out."
+        f"{seen.tolerance[worst]:.1e}."
     )

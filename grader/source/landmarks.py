@@ -24,7 +24,7 @@ LARGEST_BODY, MOST_LINES = 1 << 17, 4000
 #: the limit on the lines for which `updates`, `around_row_sums`, `summing` and `leaves` search the loops around.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
-    r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+(?:\s*\*\s*\w+)?\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
+    r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_][\w.]*)\s*;\s*\w+\s*<\s*[\w.]+(?:\s*\*\s*[\w.]+)*\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
 )
 #: A loop over the rest (`; i < N; i++`) after a loop by whole blocks (`; i + 8 <= N; i += 8`). Groups: counter and end.
 _REST = re.compile(r"^\s*;\s*(\w+)\s*<\s*(\w+)\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+)\s*$")
@@ -192,7 +192,10 @@ class Body:
         for name, place in found.items():
             made = {n for n, copy, _ in self._copies if copy == name and not self.enclosing(n)}
             rows = [self.code[n - 1] for n in self.lines() if n not in made]
-            is_set = rf"\b{name}\b\s*(?:[\[(][^;=]*[\])]\s*)?=(?!=)|\w\s*\([^;(]*\b{name}\b\s*[,).]|[>\w]\s+\*?{name}\b"
+            is_set = (
+                rf"\b{name}\b\s*(?:[\[(][^;=]*[\])]\s*)?=(?!=)|\w\s*\([^;(]*\b{name}\b\s*[,).]"
+                rf"|\w\s*\(\s*&\s*{name}\b|[>\w]\s+\*?{name}\b"
+            )
             kept += [] if any(re.search(is_set, row) for row in rows) else [(place, name)]
         return kept
 
@@ -286,28 +289,25 @@ class Body:
         found = re.compile(r"[\w\])]\s*/=?\s*(?:\(\s*\w+\s*\)\s*)?([A-Za-z_]\w*)\b(?!\s*\()")
         return {name for place in self.divisions() for name in found.findall(self.code[place.line - 1])}
 
-    def zeroes_divisor(self) -> bool:
-        """Return True if a sum by which another line divides is set to zero in the loop around its additions.
+    def kept_divisors(self) -> list[tuple[Place, str]]:
+        """Return (line, sum) for each sum that divides and is set nowhere in the loop around its additions.
 
-        Loops over tiles are ignored. An array may be set to zero in any loop.
+        Loops over tiles are ignored.
         """
-        stepped, names = {place.line for place in self.steps()}, self._divisors()
-
-        def loops(line: int) -> list[int]:
-            return [loop.line for loop in self.enclosing(line) if loop.line not in stepped]
-
+        stepped, names, found = {place.line for place in self.steps()}, self._divisors(), []
         for n in self.lines():
             added = _ADDED.search(self._without_controls(n))
             if added is not None and (name := added[1]) in names:
                 names -= {name}
-                own = loops(n)[:-1]
-                begins = self.find(
-                    rf"\b{name}\b\s*(?:\[[^\]]*\]\s*)?=\s*0[.0f]*\s*[;,]|\bvector\b.*>\s*{name}\b"
-                    rf"|\b(?:fill\w*|memset)\s*\([^;]*\b{name}\b"
+                around = [loop.line for loop in self.enclosing(n) if loop.line not in stepped][:-1]
+                is_set = (
+                    rf"\b{name}\b\s*(?:[\[(][^;=]*[\])]\s*)?=(?!=)(?![^;]*\b{name}\b)|\w\s*\([^;]*\b{name}\b"
+                    rf"|[>\w,]\s*[*&]?\b{name}\s*[;,{{(\[]"
                 )
-                if any(loops(each.line) == own or (added[2] and loops(each.line)) for each in begins):
-                    return True
-        return False
+                lines = [{loop.line for loop in self.enclosing(each.line)} for each in self.find(is_set)]
+                if around and not any(around[-1] in loops for loops in lines):
+                    found.append((self.place(n), name))
+        return found
 
     def stored(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set a variable whose value is then stored into one of these arrays.

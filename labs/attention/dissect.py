@@ -27,6 +27,8 @@ CLOSE = 2e-4
 SAME = 2e-3
 #: Factor for Q that makes all scores nearly 0, and limit on the groups of channels that a message lists.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
+#: Mean of low scores, whose sums of exp(score) show a small number that is added to them.
+LOW_SCORES = -14.0
 PRODUCT, PRODUCT_CLUES = "In the product with V", ("bytes", "input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 SOME_HEADS = (
@@ -42,7 +44,8 @@ POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
     """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes` has B, H, N; in part 4 Br, Bc."""
-    for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
+    largest, few = min(sizes["N"], MOST_KEYS), {"Br": 3, "Bc": 2}
+    for keys, tiles, mean in ((KEYS, {}, 0), (KEYS, few, 0), (largest, {}, 0), (KEYS, {}, LOW_SCORES)):
         if keys < 2:
             continue  # with one key, any weight is in the right proportion
         own = {**sizes, "N": keys, "d": keys + 2, **{name: tiles[name] for name in tiles if name in sizes}}
@@ -50,6 +53,8 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
         draws = Draws(17)
         spread = 3.0 / math.sqrt(keys)
         q, k, v = (draws.uniform(shape, -bound, bound) for bound in (spread, 1.2, 1.0))
+        if mean:
+            q[..., -1], k[..., -1] = mean, 1.0
         scores = q.astype(np.float64) @ k.astype(np.float64).mT
         right = _softmax(scores)
         usual = ask(own, {"Q": q, "K": k, "V": v})
@@ -165,6 +170,8 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
     if (abs(factor) > TINY).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
         found = _divisors((sums / factor)[:, 0], sums[:, 0], 1 if left else sizes["N"])
         return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
+    if not left and (before := _of_row_before(weights, right, sizes["N"])) is not None:
+        return before
     at = "with " + " ".join(f"{name}={sizes[name]}" for name in ("N", "Br", "Bc") if name in sizes)
     unused = ~weights.any(0)
     if unused.any() and (abs(weights - _softmax(np.where(unused, -np.inf, scores))) < CLOSE).all():
@@ -229,6 +236,28 @@ def _last_of_each(weights: Array) -> Dissected | None:
     )
 
 
+def _of_row_before(weights: Array, right: Array, rows: int) -> Dissected | None:
+    """Return a finding if rows also contain a multiple of an earlier row of the output, else None.
+
+    This is the row before, or the same row of the head before. A head has `rows` rows.
+    """
+    added = weights - right
+    for step, which in ((1, "row before it"), (rows, "same row of the head before")):
+        before, more = weights[:-step], added[step:]
+        hit = (abs(more) > CLOSE).any(1)
+        if hit.sum() < 2 or (abs(added[:step]) > CLOSE).any():
+            continue
+        factor = (more * before).sum(1) / np.maximum(np.square(before).sum(1), TINY)
+        if (factor[hit] > 0).all() and (abs(more - factor[:, None] * before) < CLOSE).all():
+            row = int(hit.argmax()) + step
+            return Dissected(
+                f"Rows of the output also contain the {which}, row {row} for example {factor[row - step]:.3g} times: "
+                "set the memory in which a row is summed up to zero for each row",
+                ("fills", "fresh", "bare", "cleared", "updates", "store"),
+            )
+    return None
+
+
 def _by_value(scores: Array, weights: Array, right: Array) -> Dissected | None:
     """Return a finding if only the keys with the lowest scores are wrong, as if a condition skips them; else None."""
     finite = np.isfinite(weights).all(3)
@@ -289,6 +318,8 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
     same = np.flatnonzero(abs(sums[first : first + rows] / used[worst] - 1) < CLOSE)
     shown = f"is divided by {used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
     whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05
+    if (more := _more(used, sums, rows)) is not None:
+        return more
     shown = (
         f"row {worst - first} {shown}; {used[worst]:.4g} is the sum of row {same[0]}"
         if len(same) == 1
@@ -305,6 +336,29 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
         "The weights of a row have the right proportions: scores and exp() are right, but the row's sum is not "
         f"({shown})",
         (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "sums", "divide", "call:exp"),
+    )
+
+
+def _more(used: Array, sums: Array, rows: int) -> Dissected | None:
+    """Return a finding if rows are divided by their sum plus a number, in later heads by a sum that goes on."""
+    added, first = used - sums, slice(0, rows)
+    constant = float(np.median(added[first]))
+    of_before = np.concatenate([np.full(len(used[first]), constant), used[:-rows]])
+    goes_on = 1 < rows < len(used) and (abs(added - of_before) < CLOSE * abs(used)).all()
+    if not goes_on and (abs(added - constant) > CLOSE * abs(used)).any():
+        return None
+    begins = f"plus {constant:.4g}" if abs(constant) > CLOSE * abs(used).min() else ""
+    if not begins and not goes_on:
+        return None
+    if abs(constant - 1) < 100 * CLOSE:
+        begins = "plus 1, as if the sum began at 1 (or, if its logarithm is kept, the logarithm at 0 and not -infinity)"
+    kept = (
+        "in later heads plus the divisor of the same row in the head before: it is not set back for each head"
+    )
+    words = "; ".join(filter(None, (begins, kept if goes_on else "")))
+    return Dissected(
+        f"The weights of a row have the right proportions, but they are divided by the sum of exp(score) {words}",
+        ("logarithms", "bare", "sums", "divide"),
     )
 
 

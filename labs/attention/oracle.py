@@ -194,10 +194,7 @@ def copied_heads(seen: Deviation) -> Found | None:
     return "heads_copied", f"Some heads (b, h) hold the results of other heads: {', '.join(pairs[:3])}."
 
 
-_FACTORS = (
-    "The rows of the softmax do not sum to 1: rows of the output are {low} to {high} times what they should be. Look "
-    f"at the sum that divides each row{simple.ZEROED}."
-)
+_FACTORS = "The rows of the softmax do not sum to 1: rows of the output are {low} to {high} times what they should be."
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]
@@ -298,9 +295,7 @@ class Attention(Oracle):
                 "(b, h)."
             )
         return "not_finite", (
-            f"NaN or infinity in {amount}. Scores are at most {largest:.0f} here, so exp() of a right score is finite. "
-            "Is a row divided by a sum that is still 0, is a score added to an old value, or is memory read that was "
-            "never written?"
+            f"NaN or infinity in {amount}. Scores are at most {largest:.0f} here, so exp() of a right score is finite."
         )
 
     def flops(self, shape: Shape) -> int:

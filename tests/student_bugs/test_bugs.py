@@ -198,7 +198,7 @@ FLASH = [
         ("            std::fill(L.begin(), L.end(), 0.0f);\n", ""),
         ("Li[i] = L[row];", "Li[i] = L[(b * H + h) * N + row];"),
         ("L[row] = Lnew[i];", "L[(b * H + h) * N + row] = Lnew[i];")),
-    bug("PV never cleared", "part4", "left over", "flash_pv_kept", "PV is never set to zero",
+    bug("PV never cleared", "part4", "left over", "flash_pv_kept", "PV is not set to zero for each block",
         ("float value = 0.0f;", "float value = twoDimRead(PV, i, k, d);  /*!*/")),
     bug("divided by the root of Bc", "part4", "formula", "wrong_values", "1/sqrt(Bc)",
         ("std::exp(twoDimRead(Sij, i, j, Bc))", "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))"),

@@ -109,7 +109,7 @@ class CallWords:
     def timeout(self, broken: Broken) -> str:
         return (
             f"{broken.at} did not end within {broken.call.wall_s:.0f} s. Look for a loop whose counter or bound never "
-            "lets it end (a while without an increment, an inner loop that reuses the outer loop's counter)."
+            "lets it end."
         )
 
 

@@ -200,10 +200,10 @@ def suspects(s: Scene) -> Iterator[Suspect]:
         yield from _keys_of_tile()
     if s.keys % block:
         yield from _padded(s, block)
-    for since, reset in (("all", "is never set to zero"), ("head", "is set to zero for each head only")):
+    for since, reset in (("all", "and head"), ("head", "of a head")):
         yield Suspect(
             "flash_pv_kept",
-            f"PV {reset}: Pij Vj is added to the old values of earlier blocks. Set PV to zero for each block.",
+            f"PV is not set to zero for each block {reset}: Pij Vj is added to the old values of earlier blocks.",
             lambda s, since=since: _pv_kept(s, since),
             (f"PV kept since {since}",),
         )
@@ -436,14 +436,14 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
         ("The row sum (Li or Lij) is", False, True),
     ):
         for since, reset in (
-            ("head", "for each head only, not for each block of rows"),
-            ("batch", "for each batch only, not for each head and block of rows of its batch"),
-            ("all", "at the very beginning only, or never, not for each head and block of rows"),
+            ("head", "block of rows"),
+            ("batch", "head and block of rows of its batch"),
+            ("all", "head and block of rows"),
         ):
             yield Suspect(
                 "stale_sum",
-                f"{names} set to zero {reset}: each row also gets the sums of earlier rows at the same place of the "
-                "tile.",
+                f"{names} not set to zero for each {reset}: each row also gets the sums of earlier rows at the same "
+                "place of the tile.",
                 lambda s, o=o, li=li, since=since: _kept_over_rows(s, o, li, since),
                 (f"{names} kept since {since}",),
             )
