@@ -109,7 +109,6 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"column": 5}, "columns of the product with V do not all take the same weights"),
     ({"divisor": lambda sums: sums[..., [0, 0, 2, 2, 4, 4, 6], :]}, " is the sum of row "),
     ({"start": 3.5}, "but they are divided by the sum of exp(score) plus 3.5"),
-    ({"start": -4e5}, "but they are divided by the sum of exp(score) plus -4e+05"),
     ({"start": 1e-6}, "plus 1e-06"),
     ({"start": 1.0}, "plus 1, as if the sum began at 1 (or, if its logarithm is kept"),
     ({"kept": lambda s: s.cumsum(1)}, "later heads plus the divisor of the same row in the head before"),
@@ -140,8 +139,9 @@ def test_keys_with_a_wrong_weight_are_named_by_index(mistake: dict[str, Any], wo
             scores = (np.exp(scores) if at else scores) + q[..., at : at + block] @ k[..., at : at + block].mT
         scores = mistake.get("score", lambda scores: scores)(scores)
         weights = np.exp(scores)[..., used]
-        sums = mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
-        sums = mistake.get("kept", lambda sums: sums)(sums)
+        sums = mistake.get("kept", lambda sums: sums)(
+            mistake.get("start", 0.0) + weights.sum(3, keepdims=True)
+        )
         weights /= mistake.get("divisor", lambda sums: sums)(sums) if sizes["N"] == 7 else sums
         weights[..., -1] *= mistake.get("last", 1.0)
         weights[..., :-1] *= mistake.get("earlier", 1.0)
@@ -554,14 +554,9 @@ def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> No
 def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
     def explained(*lengths: int) -> Diagnosis:
         names = tuple(f"remainder, tiles of {length}" for length in lengths)
-        tiles = dict(zip(names, map(str, lengths), strict=True))
-        suspect = Suspect("remainder_keys", "Keys are left out.", lambda s: None, names, tiles)
+        suspect = Suspect("remainder_keys", "Keys are left out.", lambda s: None, names)
         return diagnose.Explained("remainder_keys", "Keys are left out. Expected 1.", suspects=(suspect,))
 
-    (alone,) = diagnose.settled([explained(2, 8, 16)])
-    assert alone is not None and "Of all lengths" not in alone.message
-    for each in diagnose.settled([explained(2, 8, 16), explained(4, 16)]):
-        assert each is not None and "Of all block lengths, 16 fits the most inputs." in each.message
     # An output with few wrong elements excludes no mistake, because the part may have several outputs.
     few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
     (first, *_) = diagnose.settled([explained(16), explained(16), *few])
@@ -577,13 +572,13 @@ def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
         assert diagnose.settled([diagnosis, *more])[0].code == "scaled"
 
 
-def test_a_mistake_without_its_name_in_the_source_is_named_last() -> None:
+def test_a_mistake_without_its_name_in_the_source_is_not_named_beside_others() -> None:
     first = Suspect("l_not_carried", "L is not carried.", lambda s: None, ("l",), seen_in=r"\bL\b")
     second = Suspect("last_block_only", "Only the last block is used.", lambda s: None, ("last",))
     explained = diagnose.Explained("l_not_carried", "L is not carried. Expected 1.", suspects=(first, second))
-    assert explained.in_order(lambda _: True) == explained
-    other = explained.in_order(lambda pattern: pattern != r"\bL\b")
-    assert (other.code, other.suspects) == ("last_block_only", (second, first))
+    assert explained.fitting(lambda _: True) == explained
+    other = explained.fitting(lambda pattern: pattern != r"\bL\b")
+    assert (other.code, other.suspects) == ("last_block_only", (second,))
     assert other.message == "Only the last block is used. Expected 1."
     assert body(SUMS).uses(r"\bL\b")
     assert not body(WITHOUT_L).uses(r"\bL\b"), "a copy of an argument is no use of it"

@@ -182,24 +182,22 @@ class Explained(Diagnosis):
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
 
-    def in_order(self, is_in_text: Callable[[str], bool]) -> Explained:
-        """Return a copy in which the suspects that do not fit the function's source come last.
+    def fitting(self, is_in_text: Callable[[str], bool]) -> Explained:
+        """Return a copy with only the suspects that fit the function's source, or with all if none fits.
 
         `is_in_text` returns True if a pattern occurs in the source.
         """
-        ordered = sorted(
-            self.suspects, key=lambda suspect: bool(suspect.seen_in) and not is_in_text(suspect.seen_in)
+        kept = (
+            tuple(each for each in self.suspects if not each.seen_in or is_in_text(each.seen_in))
+            or self.suspects
         )
-        message = ordered[0].words + self.message.removeprefix(self.suspects[0].words)
-        return replace(self, code=ordered[0].code, message=message, suspects=tuple(ordered))
+        message = kept[0].words + self.message.removeprefix(self.suspects[0].words)
+        return replace(self, code=kept[0].code, message=message, suspects=kept)
 
-    def narrowed_to(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
-        """Return a Diagnosis (not Explained) that names only these suspects.
-
-        `counts` has the number of outputs that each explains. If a single tile length fits the most, it is named.
-        """
+    def narrowed_to(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """Return a Diagnosis (not Explained) that names only these suspects."""
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
-        named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
+        named = f" {SAME_OUTPUT} ".join(words)
         return self._plain(suspects[0].code, named + self.message.removeprefix(self.suspects[0].words))
 
     def unexplained(self) -> Diagnosis:
@@ -209,23 +207,6 @@ class Explained(Diagnosis):
     def _plain(self, code: str, message: str) -> Diagnosis:
         values = {item.name: getattr(self, item.name) for item in fields(Diagnosis)}
         return Diagnosis(**{**values, "code": code, "message": message})
-
-
-def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
-    """Return a sentence with the tile length that fits the most outputs; "" if several do or none matters."""
-    most = max((counts.get(name, 0) for suspect in suspects for name in suspect.names), default=0)
-    lengths = {
-        suspect.tiles[name]
-        for suspect in suspects
-        for name in suspect.names
-        if name in suspect.tiles and counts.get(name, 0) == most
-    }
-    # On a single output many lengths fit equally well.
-    return (
-        f" Of all block lengths, {lengths.pop()} fits the most inputs."
-        if len(lengths) == 1 and most > 1
-        else ""
-    )
 
 
 def refuted(
@@ -280,7 +261,7 @@ def _settled(
     left = diagnosis.left(counts)
     left = [suspect for suspect in left if not refuted.issuperset(suspect.names)] or left
     most = max(counts[name] for suspect in left for name in suspect.names)
-    narrowed = diagnosis.narrowed_to(left, counts)
+    narrowed = diagnosis.narrowed_to(left)
     if diagnosis.code in _SAYS_LITTLE or saying - most < _FEWEST_AGAINST or most >= _EXPLAINING * saying:
         return narrowed
     if 2 * most < saying:

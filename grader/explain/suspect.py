@@ -6,7 +6,7 @@ A suspect explains a wrong output if its prediction agrees with the output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from grader.core.arrays import Array, np
@@ -27,17 +27,16 @@ class Suspect:
     `predict` gets an argument that the lab chooses. It returns the output, with NaN for unknown values (read outside of
     a tensor), or None if the mistake does not apply. `names` identify the mistake for all inputs; several mistakes may
     share a `code`. Usually there is one name. A mistake that depends on a tile length has a name for each length that
-    gives this output. `tiles` maps these names to the lengths.
+    gives this output.
     """
 
     code: str
     words: str
     predict: Callable[[Any], Array | None]
     names: tuple[str, ...]
-    tiles: Mapping[str, str] = field(default_factory=dict)
     seen_in: str = ""
     """Regular expression for the source of functions that can have this mistake; "" for any source. If it does not
-    match, other mistakes that explain the same output come first."""
+    match, other mistakes that explain the same output are named."""
 
     def predicted(self, scene: Any) -> Any:
         """Return the prediction; None if `predict` returns None or raises."""

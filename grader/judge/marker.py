@@ -206,7 +206,7 @@ class Marker:
             UNEXPLAINED,
         )
         if isinstance(diagnosis, diagnose.Explained):
-            diagnosis = diagnosis.in_order(lambda text: self.body is None or bool(self.body.uses(text)))
+            diagnosis = diagnosis.fitting(lambda text: self.body is None or bool(self.body.uses(text)))
         if earlier is None:
             (diagnosis,) = diagnose.settled([diagnosis])
         return diagnosis

@@ -7,8 +7,7 @@ so give the same prediction. They are one suspect, whose message names the likel
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from grader.core import precision
@@ -47,16 +46,10 @@ def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(cut for cut, _ in found)
 
 
-@dataclass(frozen=True)
-class _Named:
-    """Names of a suspect, one for each tile length that gives its prediction. `tiles` maps names to these lengths."""
-
-    names: tuple[str, ...]
-    tiles: Mapping[str, str]
-
-
 @functools.lru_cache(maxsize=4096)
-def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool) -> _Named:
+def _named(
+    what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool
+) -> tuple[str, ...]:
     """Return a name for each tile length whose incomplete last block begins at `start`. With `last`, the last block may
     be full. The lengths in `own` (Bc, Br) change from case to case: names have "Bc" or "Br" in place of the number."""
 
@@ -66,24 +59,19 @@ def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *
         return tile > 0 and size // tile * tile == start
 
     fitting = (*(key for key, tile in own if fits(tile)), *filter(fits, USUAL_TILES))
-    tiles = {f"{what}, tiles of {tile}": str(tile) for tile in fitting}
-    return _Named(tuple(tiles), tiles)
+    return tuple(f"{what}, tiles of {tile}" for tile in fitting)
 
 
 def _own(s: Scene) -> tuple[tuple[str, int], ...]:
     return tuple((key, s.shape.get(key, 0)) for key in ("Bc", "Br"))
 
 
-def _beyond(what: str, s: Scene, cut: int, size: int) -> _Named:
+def _beyond(what: str, s: Scene, cut: int, size: int) -> tuple[str, ...]:
     return _named(what, _own(s), cut, size, last=False)
 
 
-def _last(what: str, s: Scene, start: int, size: int) -> _Named:
+def _last(what: str, s: Scene, start: int, size: int) -> tuple[str, ...]:
     return _named(what, _own(s), start, size, last=True)
-
-
-def _suspect(code: str, words: str, predict: Callable[[Scene], Array | None], named: _Named) -> Suspect:
-    return Suspect(code, words, predict, named.names, named.tiles)
 
 
 def _remainders(s: Scene) -> Iterator[Suspect]:
@@ -92,19 +80,19 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         count = "key" if n - cut == 1 else f"{n - cut} keys"
         where = f"The last {count} of {n}, from {cut} on, beyond the last full tile,"
         hint = _REST.format("N")
-        yield _suspect(
+        yield Suspect(
             "remainder_keys",
             f"{where} are left out of the product with V (they are in the row sum). {hint}",
             lambda s, c=cut: s.probabilities[:, :, :c] @ s.v[:, :c],
             _beyond("remainder of keys not in the product", s, cut, n),
         )
-        yield _suspect(
+        yield Suspect(
             "remainder_keys",
             f"{where} are left out. {hint}",
             lambda s, c=cut: s.some_keys(slice(0, c)),
             _beyond("remainder of keys left out", s, cut, n),
         )
-        yield _suspect(
+        yield Suspect(
             "remainder_keys",
             f"{where} are left out of the row sum (they are in the product with V). {hint}",
             lambda s, c=cut: s.weights @ s.v / s.weights[:, :, :c].sum(2, keepdims=True),
@@ -112,19 +100,19 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         )
         held = "the old values in QK_t (0, or weights of the previous head) count as their scores"
         no_scores = f"{where} get no score, because Q K^T is not computed for them: {held}. {hint}"
-        yield _suspect(
+        yield Suspect(
             "remainder_keys",
             no_scores,
             lambda s, c=cut: s.attend(np.where(np.arange(s.keys) < c, s.scores, 0.0)),
             _beyond("remainder of keys without scores", s, cut, n),
         )
-        yield _suspect(
+        yield Suspect(
             "remainder_keys",
             no_scores,
             lambda s, c=cut: _stale(s, np.arange(s.keys) < c, in_product=True),
             _beyond("remainder of keys stale", s, cut, n),
         )
-        yield _suspect(
+        yield Suspect(
             "remainder_keys",
             f"{where} are left out of both products, yet the row sum counts them: {held}. {hint}",
             lambda s, c=cut: _stale(s, np.arange(s.keys) < c, in_product=False),
@@ -138,13 +126,13 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         def scores(s: Scene, c: int = cut) -> Array:
             return s.q[:, s.rows, :c] @ s.k[:, :, :c].mT
 
-        yield _suspect(
+        yield Suspect(
             "remainder_channels",
             f"{which} are left out of Q K^T. {hint}",
             lambda s, scores=scores: s.attend(scores(s)),
             _beyond("remainder of channels left out", s, cut, d),
         )
-        yield _suspect(
+        yield Suspect(
             "remainder_channels",
             f"{which} are left out of Q K^T and of the output. {hint}",
             lambda s, c=cut, scores=scores: s.attend(scores(s)) * (np.arange(s.d) < c),
@@ -242,21 +230,21 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
     n, d = s.keys, s.d
     lasts = {(n - 1) // t * t: t for t in (*USUAL_TILES, *reversed(_tiles(s))) if t < n}
     for start in lasts:
-        yield _suspect(
+        yield Suspect(
             "block_overwritten",
             f"Only the last block of keys, from {start} on, is in the product with V: each block overwrites the sum "
             "of earlier blocks, or sets it to zero, in place of adding to it.",
             lambda s, c=start: s.probabilities[:, :, c:] @ s.v[:, c:],
             _last("last block in the product", s, start, n),
         )
-        yield _suspect(
+        yield Suspect(
             "last_block_only",
             f"Only the last block of keys, from {start} on, is used: are the sums over blocks set to zero, or "
             "overwritten, inside the loop over blocks?",
             lambda s, c=start: s.some_keys(slice(c, None)),
             _last("last block alone", s, start, n),
         )
-        yield _suspect(
+        yield Suspect(
             "last_block_sum",
             f"Each row is divided by the sum of its last block of keys alone, from {start} on: is the "
             "row sum set to zero, or overwritten, inside the loop over blocks?",
@@ -287,7 +275,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             (f"first {which} left out",),
         )
     for start in {(d - 1) // t * t: t for t in USUAL_TILES if t < d}:
-        yield _suspect(
+        yield Suspect(
             "score_overwritten",
             f"The scores hold the products of the last channels only, from {start} on: each tile of d overwrites the "
             "score, or sets it to zero again, in place of adding to it.",

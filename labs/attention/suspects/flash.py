@@ -206,6 +206,7 @@ def suspects(s: Scene) -> Iterator[Suspect]:
             f"PV is not set to zero for each block {reset}: Pij Vj is added to the old values of earlier blocks.",
             lambda s, since=since: _pv_kept(s, since),
             (f"PV kept since {since}",),
+            seen_in=r"\bPV\b",
         )
     if s.shape.get("Br", 0) > 0:
         yield from _rows_outside(s)
@@ -446,6 +447,7 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
                 "place of the tile.",
                 lambda s, o=o, li=li, since=since: _kept_over_rows(s, o, li, since),
                 (f"{names} kept since {since}",),
+                seen_in=rf"\b(?:{names.partition(' ')[0] if o else '[lL](?:i|ij)?'})\b",
             )
 
 
