@@ -42,14 +42,8 @@ __all__ = [
     "Tier",
     "TimeLimit",
     "choose",
-    "describe",
     "of_file",
     "patience_s",
     "process_limit",
     "run_limited",
 ]
-
-
-def describe() -> dict[str, object]:
-    """Return tier D, the sandbox of a student's own run, as `result.json` records it."""
-    return OPEN.describe()
