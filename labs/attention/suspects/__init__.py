@@ -9,7 +9,7 @@ is float64 (G, R, d), or None where the bug cannot occur (for example without a 
 first: if several suspects explain the same output, they are shown in this order.
 
 A `Scene` holds the inputs of the predictions: G heads (b, h) that follow one another in memory, and a sample of R rows.
-Because it is small, all suspects together take well under a second at N = 1024.
+Because a Scene is small, all suspects together take well under a second at N = 1024.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PROBE_ROWS, _SCENE_ROWS = 3, 40
 
 @dataclass(frozen=True)
 class Sight:
-    """A wrong output in a scene's rows: values `got`, tolerances `allowed`, mask `bad` of wrong elements: (G, R, d)."""
+    """A wrong output in a scene's rows: values `got`, tolerances `allowed`, mask `bad` of errors, each (G, R, d)."""
 
     scene: Scene
     got: Array
@@ -96,8 +96,8 @@ class Sight:
 def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
     """Return the suspects that explain the whole output; if no suspect does, those that explain its wrong elements.
 
-    Simpler suspects come first. All tensors are (B, H, N, d). `likely` names suspects that explain other outputs of the
-    kernel. If one of these explains the whole output, the other suspects are not tried.
+    The second kind needs FEWEST_PARTIAL wrong elements. Simpler suspects come first. Tensors are (B, H, N, d). `likely`
+    names suspects that explain other outputs of the kernel; if one explains the whole output, others are not tried.
     """
     heads = _window(seen.wrong, seen.expected.shape[2])
     enough = int(_heads(seen.wrong)[heads].sum()) >= FEWEST_PARTIAL

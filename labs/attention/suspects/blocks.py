@@ -1,7 +1,7 @@
 """Suspected bugs of loops over blocks: a last, shorter block is dropped, or blocks overwrite each other's results.
 
 The student's tile length is unknown, so all usual lengths are tried. Several lengths can leave the same remainder, and
-so give the same prediction. They are one suspect, whose message names the likely lengths.
+so give the same prediction. Such lengths form one suspect, whose message names the likely lengths.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
 def _named(
     what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool
 ) -> tuple[str, ...]:
-    """Return a name for each tile length whose incomplete last block begins at `start`. With `last`, the last block may
+    """Return a name for each tile length whose incomplete last block begins at `start`. `last`: True if this block may
     be full. The lengths in `own` (Bc, Br) change from case to case: names have "Bc" or "Br" in place of the number."""
 
     def fits(tile: int) -> bool:
@@ -153,7 +153,7 @@ def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
 
 
 def _stale_places(s: Scene, tile: int) -> Array:
-    """Predict the output if both products also use old values behind the end of a last, shorter tile."""
+    """Predict the output if both products also use the old values behind the end of the last, shorter tile."""
 
     def again(size: int) -> slice:
         full = size // tile * tile

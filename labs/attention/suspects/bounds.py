@@ -228,8 +228,8 @@ def weights_read_with_stride_d(s: Scene) -> Array | None:
 def _written(s: Scene, places: Array) -> tuple[Array, Array]:
     """Return the scores at some offsets of the workspace if rows of scores are written with stride d in place of N.
 
-    Rows then overlap, and the last write to an offset counts. `places` (R, N) are the offsets. Return the scores
-    (G, R, N), and a mask (R, N) of the offsets to which a score was written.
+    Rows then overlap, and the last write to an offset counts. `places` (R, N) are the offsets. The scores are
+    (G, R, N). The second result is a mask (R, N) of the offsets to which a score was written.
     """
     i = np.minimum(places // s.d, s.keys - 1)
     j = places - i * s.d

@@ -1,4 +1,4 @@
-"""Suspected bugs of part 4: each repeats the published flash update, O = (li O + PV) / lnew, with one step changed."""
+"""Suspected bugs of part 4: most repeat the published flash update, O = (li O + PV) / lnew, with one step changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
 
 
 _MAXIMUM, _L = r"\b\w*max\w*\b", r"\bL\b"
-"""Patterns for the source: of functions with a maximum, and with the published update, which uses L."""
+"""Values of `Suspect.seen_in`: for sources with a maximum, and for sources with the published update, which uses L."""
 
 
 def _replay(s: Scene, update: Update) -> Array:
@@ -141,7 +141,7 @@ def _with_maximum(s: Scene, kept: str, block: int) -> Array:
 
 
 def _pv_kept(s: Scene, since: str) -> Array | None:
-    """Return the output if PV is reset once per head (`since`: "head") or never ("all"). None if data is missing."""
+    """Return the output if PV is reset once per head (`since`: "head") or never ("all"); None if it is unknown."""
     every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
     if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):
         return None
@@ -294,7 +294,8 @@ def _rows_of_tile() -> Iterator[Suspect]:
 
 
 def _shared_rows(s: Scene, at_tile: str, rows_outside: bool) -> Array | None:
-    """Return the output if the accesses in `at_tile` use the row within the tile (l, o: reads; L, O: writes)."""
+    """Return the output if the accesses in `at_tile` (l, o: reads; L, O: writes) use the row within the tile.
+    `rows_outside`: True if the outer loop is over blocks of rows. None if there are too many blocks."""
     tile, tops = s.shape["Br"], range(0, s.keys, s.shape["Br"])
     if s.blocks is None or len(tops) * len(s.blocks[0]) > _MOST_TURNS:
         return None
@@ -350,7 +351,7 @@ def _keys_of_tile() -> Iterator[Suspect]:
 
 
 def _from_second_block(s: Scene, used: str, meant: str) -> Array:
-    """Predict attention that takes K for V, or V for K, in all blocks of keys but the first."""
+    """Return the attention if `used` ("k" or "v") replaces `meant` in all blocks of keys but the first."""
     later = (np.arange(s.keys) >= s.shape["Bc"])[:, None]
     other = np.where(later, getattr(s, used), getattr(s, meant))
     return s.attend(s.scores, other) if meant == "v" else s.attend(s.q[:, s.rows] @ other.mT)
@@ -403,7 +404,7 @@ def _stale_keys(s: Scene) -> slice:
 
 
 def _untouched(s: Scene) -> int:
-    """Return the number of places of the tile that no block has written to. They still have their initial zeros."""
+    """Return the number of keys by which a tile exceeds N. No block writes them, so they keep their initial zeros."""
     return max(0, s.shape["Bc"] - s.keys)
 
 
@@ -416,9 +417,9 @@ def _stale_tail(s: Scene) -> Array:
 
 
 def _stale_scores(s: Scene) -> Array:
-    """Return the old scores (G, R, places) that Sij still has behind the last keys.
+    """Return the old scores (G, R, n) that remain in Sij behind the last block's keys.
 
-    Their keys are those of the last full block. Their query is in the last block of rows with a row at this place.
+    They belong to keys of the last full block, and to the last query that has the same row within its tile.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile
@@ -452,7 +453,7 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
 
 
 def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
-    """Return the output if Oi (with `o`) or Li (with `li`) keeps sums of earlier rows. `since`: see `_over_tiles`."""
+    """Return the output if Oi (`o`: True) or Li (`li`: True) keeps sums of earlier rows. `since`: see `_over_tiles`."""
     if s.all_sums is None:
         return None
     sums = s.all_sums[:, :, None]
@@ -464,10 +465,9 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
 
 
 def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
-    """Return each row's sum of `terms` (G, N, D): of this row, and of the row at the same place in each earlier block.
+    """Return for each row the sum of `terms` (G, N, D) over it and the row at its position in each earlier block.
 
-    Blocks have Br rows. `since`: the earlier blocks are those of the same "head", of the same "batch", or of "all"
-    heads. None if the scene lacks an earlier head.
+    Blocks have Br rows. `since`: blocks of the "head", the "batch" or "all" heads. None if an earlier head is missing.
     """
     tile, rows = s.shape["Br"], terms.shape[1]
     padded = np.pad(terms, ((0, 0), (0, -rows % tile), (0, 0)))

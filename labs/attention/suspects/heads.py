@@ -142,7 +142,7 @@ SUSPECTS += [
 
 
 def _summed_scores(s: Scene, of_batch: bool = False) -> Array:
-    """Return the scores summed over all heads, (1, R, N), or with `of_batch` over each head's batch, (G, R, N)."""
+    """Return the scores summed over all heads, (1, R, N). `of_batch`: True for the heads of each batch, (G, R, N)."""
     # The sum over the heads of a batch is one matrix product of rows of H * d channels.
     q, k = (
         each.swapaxes(1, 2).reshape(len(each), each.shape[2], -1).astype(np.float64)
