@@ -19,7 +19,7 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number of keys in the first two calls, and the largest in the last call. d is larger by 2, so that N and d differ.
+#: Number of keys in each call but the third, and its largest number in the third. d is larger by 2, to differ from N.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
@@ -27,7 +27,7 @@ CLOSE = 2e-4
 SAME = 2e-3
 #: Factor for Q that makes all scores nearly 0, and limit on the groups of channels that a message lists.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
-#: Mean of low scores, whose sums of exp(score) show a small number that is added to them.
+#: Mean of the scores in the last call. Sums of exp(score) are then so small that a small number added to them shows.
 LOW_SCORES = -14.0
 PRODUCT, PRODUCT_CLUES = "In the product with V", ("bytes", "input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
@@ -239,7 +239,7 @@ def _last_of_each(weights: Array) -> Dissected | None:
 def _of_row_before(weights: Array, right: Array, rows: int) -> Dissected | None:
     """Return a finding if rows also contain a multiple of an earlier row of the output, else None.
 
-    This is the row before, or the same row of the head before. A head has `rows` rows.
+    The earlier row is the row before, or the same row of the head before. A head has `rows` rows.
     """
     added = weights - right
     for step, which in ((1, "row before it"), (rows, "same row of the head before")):
@@ -340,7 +340,7 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
 
 
 def _more(used: Array, sums: Array, rows: int) -> Dissected | None:
-    """Return a finding if rows are divided by their sum plus a number, in later heads by a sum that goes on."""
+    """Return a finding if rows are divided by `sums` plus a number, plus the divisor of the head before, or both."""
     added, first = used - sums, slice(0, rows)
     constant = float(np.median(added[first]))
     of_before = np.concatenate([np.full(len(used[first]), constant), used[:-rows]])

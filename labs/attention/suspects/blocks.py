@@ -1,7 +1,7 @@
 """Suspected bugs of loops over blocks: a last, shorter block is dropped, or blocks overwrite each other's results.
 
 The student's tile length is unknown, so all usual lengths are tried. Several lengths can leave the same remainder, and
-so give the same prediction. Such lengths form one suspect, whose message names the likely lengths.
+so give the same prediction. Such lengths form one suspect, which has a name for each of them.
 """
 
 from __future__ import annotations
