@@ -78,9 +78,9 @@ class AutogradForm:
 class DeviceCall:
     """Further properties of a part in another language than C++.
 
-    `dtypes` has types of inputs; the size `precision` gives the type of all others. `ranges` has the bounds of the
-    random numbers in a timed call's inputs. `returned` are the outputs that no argument names. `library_operators` are
-    the torch operators that the part may call; calls of others are flagged. ("any",) allows all except attention.
+    `dtypes` has types of inputs; the size `precision` gives the type of inputs that it lacks. `ranges` has the bounds
+    of the random numbers in a timed call's inputs. `returned` are the outputs that no argument names. The part may call
+    the torch operators in `library_operators`; calls of others are flagged. ("any",) allows all except attention.
     """
 
     language: str

@@ -93,8 +93,8 @@ def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
 
 
 def reference_steps(part: Part) -> list[Step]:
-    """Return the calls of cases with their own shape, and the call whose memory is measured. The reference repeats
-    these calls: then both heaps have the same history."""
+    """Return the calls of cases with their own shape, and the call whose memory is measured. The reference makes these
+    calls, too, so that its process and the student's have allocated alike when memory is measured."""
     return [step for step in steps(part, look=True) if step.peak or step.case.shape]
 
 

@@ -165,7 +165,7 @@ def share(count: int, most: int) -> str:
 
 
 def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
-    """Draw a time ratio, its interval `bounds` and the allowance in the height of a line; "" for invalid numbers."""
+    """Draw a time ratio, its interval `bounds` and the allowance, as high as a line of text; "" for invalid numbers."""
     scale = _log_scale(INTERVAL_RANGE, 3, 117)
     if not all(value > 0 and math.isfinite(value) for value in (ratio, *bounds)):
         return ""

@@ -157,7 +157,7 @@ def _summary(result: SubmissionResult, views: Sequence[StudentView], score: Scor
 
 
 def _leaderboard(result: SubmissionResult) -> list[dict[str, Any]]:
-    """Return leaderboard entries (time / reference time) for the parts that passed; none with a flag for review."""
+    """Return leaderboard entries for passed parts without a flag for review; [] if the whole file has such a flag."""
     of_parts = {flag for part in result.parts for flag in part.flags}
     if any(flag.level != "note" for flag in result.flags if flag not in of_parts):
         return []

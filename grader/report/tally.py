@@ -60,7 +60,7 @@ class PartTally:
     places: list[Dot] = field(default_factory=list)
     """Shares of the machine's peak speed that correct kernels reach, in per cent."""
     rungs: dict[str, list[float]] = field(default_factory=dict)
-    """Shares of peak speed in per cent, by comparison kernel's name. Each student's kernel adds one share to each."""
+    """Shares of peak speed in per cent, by comparison kernel's name. Each student's kernel adds one to each list."""
 
 
 @dataclass

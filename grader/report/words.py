@@ -43,7 +43,7 @@ _PILES = re.compile(f"([{_MARKS}]{{4}})[{_MARKS}]+")
 
 
 def verdict_words(verdict: Verdict) -> str:
-    """Return the text for a verdict in small letters, such as "right, but too slow"."""
+    """Return the text for a verdict in lower case, such as "right, but too slow"."""
     return VERDICT_WORDS[verdict].lower()
 
 

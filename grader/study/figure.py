@@ -118,7 +118,7 @@ def draw(figure: Figure, path: Path, kind: Literal["png", "svg"] = "png") -> Non
 
 
 def _head(figure: Figure, axes: Axes) -> None:
-    """Draw the title, and below it the line `about` in small letters."""
+    """Draw the title, and below it the line `about` in a small font."""
     about = _lines(figure.about, MAP_LETTERS if isinstance(figure, HeatMap) else SUBTITLE_LETTERS)
     axes.set_title(figure.title, fontsize=12, fontweight="bold", pad=8 + 10 * len(about.splitlines()))
     axes.annotate(

@@ -300,8 +300,8 @@ TIME_COLUMNS = ("ms", "ms from", "ms to", "to reference", "ratio from", "ratio t
 class Line:
     """One variant in a comparison. `ratio` is its time divided by the base variant's time.
 
-    `round_ms` are its times, one per round. `behind` is its time divided by the fastest variant's; None for the fastest
-    itself (`is_fastest`) and outside of `compared`'s `rivals`. `time_ms`, `ratio`: None if `trouble` prevented timing.
+    `round_ms` are its times, one per round. `behind` is a rival's time divided by the fastest rival's (see `compared`);
+    None for the fastest and for other variants. `time_ms`, `ratio`: None if `trouble` prevented timing.
     """
 
     variant: Variant

@@ -240,8 +240,8 @@ def words_of(
 ) -> Watched:
     """Call a part under ThreadSanitizer. Return a text on its data races, or the reason why this was not possible.
 
-    The first call has small sizes. A second call has the sizes `shape`. It follows if the first shows no race, but
-    has no parallel region with several threads, or also a region with one thread.
+    The first call has small sizes. If it shows no race, but ran no parallel region, or ran one on a single thread, a
+    second call has the sizes `shape`.
     """
     small = watched_sizes(assignment, part)
     try:

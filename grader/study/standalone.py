@@ -65,7 +65,7 @@ def build_program(
 ) -> Path:
     """Build a student's file as a program, or return the cached program. The compilers run in `sandbox`.
 
-    Raises Unsuitable if the file does not compile or link with the stand-in, and KitError if the kit's sources do not.
+    Raises Unsuitable if the file does not compile or link without torch, and KitError if the kit's sources do not.
     """
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))

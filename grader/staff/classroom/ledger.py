@@ -373,7 +373,7 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
     fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
     stack.callback(os.close, fd)
     scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
-    # Write the note before making the scratch folder: if this process dies, the next writer finds the folder by it.
+    # Write the note before making the scratch folder. If this process dies, the note names the folder to remove.
     os.ftruncate(lock, 0)
     os.pwrite(lock, json.dumps(asdict(_Note(_identity(lock), str(scratch), os.getpid()))).encode(), 0)
     stack.callback(removal.remove, scratch)

@@ -134,8 +134,8 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """Work of a run. `todo` are the submissions to judge, in order. `scored` are the submissions whose points alone
-    change, each as (new record, new text of result.json)."""
+    """Work of a run. `todo` are the submissions to judge, in order. `scored` are submissions that get new points, but
+    are not judged again, each as (new record, new text of result.json)."""
 
     todo: list[Planned] = field(default_factory=list)
     scored: list[tuple[Record, str]] = field(default_factory=list)

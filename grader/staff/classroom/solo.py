@@ -36,7 +36,7 @@ def run(
 ) -> int:
     """Grade the submission at `path`, and print the result. Return the exit code.
 
-    `timing`: measure times. `trust`: allow a sandbox below tier C. `for_github`: print only feedback.txt and
+    `timing`: measure times. `trust`: allow a sandbox below tier C. `for_github`: print only the student's feedback and
     GitHub's annotations, because students can read a workflow's log. Raises UsageError for a missing path or folder.
     """
     assignment = load(config, seed)

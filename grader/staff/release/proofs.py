@@ -279,7 +279,7 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, s
 
 
 def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
-    """Run `python gpt149.py` in the handout with `asked` or `all --no-time`. Return the parts in result.json by id."""
+    """Run `python gpt149.py` in the handout, with `asked` or `all --no-time`. Return result.json's parts by id."""
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)

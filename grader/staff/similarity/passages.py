@@ -82,9 +82,9 @@ def winnow(hashes: list[int]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Prints:
-    """Fingerprints of one source that the starter lacks. `whole` are from tokens with all names equal, `named` from
-    tokens with their names. `functions` has both kinds for each function. `own` is the number of the source's tokens
-    outside of all runs of GRAM tokens that the starter has, too."""
+    """Fingerprints of one source that the starter lacks. For `whole`, all names count as equal; for `named`, different
+    names differ. `functions` has both kinds for each function. `own` is the number of the source's tokens outside of
+    all runs of GRAM tokens that the starter has, too."""
 
     whole: frozenset[int]
     named: frozenset[int]
