@@ -41,7 +41,7 @@ MOST_STATED, MOST_UNITS, MOST_LOOPS = 40, 400, 64
 #: and nested loops.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
-_LEAVES = re.compile(r"\b(?:continue|break|return)\s*;")
+_LEAVES = re.compile(r"\b(?:continue|break|return(?:\s+\w+)?)\s*;")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
 #: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
 _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Za-z_]\w*)\s*(?=\])")
@@ -69,6 +69,7 @@ _ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=
 _ACTS = re.compile(
     r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
+_SET_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^][]*\])?\s*[-+*/]?=(?!=)")
 _ACCUMULATED = re.compile(r"\b(?:std::)?accumulate\s*\((?:[^;()]|\([^;()]*\))*,\s*0\)")
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*[;,)])")
 
@@ -204,8 +205,11 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         row = code[code.rfind("\n", 0, jump.start()) + 1 : jump.start()]
         condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
         old = (condition[0] if condition else "") + jump[0]
-        yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
         is_in_loop = any(first < jump.start() < last for first, last in loops)
+        # A function that returns a value needs another `return`.
+        if " " in jump[0] and not (is_in_loop and "return" in code[jump.end() : end]):
+            continue
+        yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
         other = "continue;" if jump[0][0] == "r" and is_in_loop else "break;" if jump[0][0] == "c" else ""
         if other:
             yield ranked_edit(code, 0, jump.start(), jump[0], other)
@@ -279,11 +283,20 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if not one.is_bare:
             stated.setdefault(re.findall(r"\w*", one.text)[0], []).append((one.begin, one.text))
     for each in known:
-        if not each.kind.endswith(("float", "double", "vector", "array")) or each.kind.startswith("const"):
+        kinds = ("float", "double", "vector", "array", "objects")
+        if not each.kind.endswith(kinds) or each.kind.startswith("const"):
             continue
         element = rf"(?<![\w.]){each.name}\s*(?:\[[^\]=;]*\]\s*){{0,2}}"
-        is_set = rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b|&\s*\w+\s*:\s*{each.name}\)"
-        if not re.compile(is_set).search(code, each.begin, min(end, each.end)):
+        is_set = (
+            rf"{element}(?:[-+*/]=|=(?!=))|\w*[wW]rite\w*\(\s*{each.name}\b|&\s*\w+\s*[:=]\s*{each.name}\b"
+        )
+        again = re.compile(
+            rf"\bfill\w*\s*\(\s*{each.name}\b|\bmemset\s*\(\s*&?\s*{each.name}\b|\b{each.name}\.assign\("
+            rf"|{element}=\s*(?:{FLOAT}|0)\s*;|:\s*{each.name}\)\s*\w+\s*=\s*(?:{FLOAT}|0)\s*;"
+            rf"|\w*[wW]rite\w*\(\s*{each.name}\b[^;]*,\s*(?:{FLOAT}|0)\)"
+        )
+        last = min(end, each.end)
+        if not re.compile(rf"{is_set}|{again.pattern}").search(code, each.begin, last):
             continue
         statement = code[max(0, code.rfind(each.name, 0, each.begin + 1)) : code.find(";", each.begin) + 1]
         given = re.search(rf"[=,]\s*({FLOAT}|0)\s*\)?\s*[;,]", statement)
@@ -292,19 +305,16 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         # Before the first term, the logarithm of a sum is that of 0.
         is_logarithm = re.compile(rf"\bexpf?\s*\(\s*{element}-").search(code, begin, end) and value == "0"
         is_one = each.kind.endswith(("float", "double"))
+        value = "{}" if each.kind == "objects" else value
         shown = f"`{each.name} = {value};`" if is_one else f"a loop that sets all of {each.name} to {value}"
         new = f" if (@) gpt149_set({each.name}, {value.replace('-INFINITY', '-__builtin_inff()')}); "
+        if each.kind == "objects":
+            new = f" if (@) for (auto& gpt149_one : {each.name}) gpt149_one = {{}}; "
         inside = [body for body, _ in loops if each.begin <= body < each.end]
         inside = [
             at for at in inside if re.compile(rf"\b{each.name}\b").search(code, at, closed(code, at, "{}"))
         ]
-        again = re.compile(
-            rf"\bfill\w*\s*\(\s*{each.name}\b|\bmemset\s*\(\s*&?\s*{each.name}\b|\b{each.name}\.assign\("
-            rf"|{element}=\s*(?:{FLOAT}|0)\s*;|:\s*{each.name}\)\s*\w+\s*=\s*(?:{FLOAT}|0)\s*;"
-            rf"|\w*[wW]rite\w*\(\s*{each.name}\b[^;]*,\s*(?:{FLOAT}|0)\)"
-        )
         # If a loop changes a variable step by step, setting the variable again in this loop would undo each step.
-        last = min(end, each.end)
         others = [one.start() for one in islice(again.finditer(code, each.begin, last), MOST_STATED)]
         is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")
         steps = [at for at, text in stated.get(each.name, ())[:MOST_STATED] if is_step.match(text)]
@@ -447,7 +457,12 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                     if side == "after":
                         beside = [insertion(outer, opens), insertion(ended, mark + text + closes)]
                     places = [*(each for each in beside if each[2]), insertion(at, "if (!(@)) ")]
-                    yield ranked_edit(code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown)
+                    # Before the loop, the statement misses values that the loop sets before it.
+                    is_weak = side == "before" and bool(used & set(_SET_BEFORE.findall(code, body, at)))
+                    rank, edit = ranked_edit(
+                        code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown
+                    )
+                    yield rank, replace(edit, is_weak=is_weak)
 
 
 def _constant(code: str, name: str, begin: int, end: int) -> str:

@@ -82,7 +82,7 @@ def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
 
 def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a variable, a member or a small number."""
-    yield from _members(code, begin, end)
+    yield from _members(code, begin, end, known)
     blocks, counters = _block_lengths(code, begin, end, known), set(_COUNTER.findall(code, begin, end))
     factors = set(_FACTOR.findall(code, begin, end))
     defined = set(_MACRO_NUMBER.findall(code))
@@ -194,23 +194,20 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
     return not re.compile(r"\s*(?:\(|::)").match(code, word.end())
 
 
-def _members(code: str, begin: int, end: int) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that replace a member, as in `tile.begin`, by one of the same object or of the same name.
+def _members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that replace a member, as in `tile.begin`, by another one of the same object.
 
-    In a loop's bound, any other member is tried.
+    In a loop's bound, members of all objects are tried. All these members are compared, added or set to a variable.
     """
-    member = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.(\w+)\b(?!\s*(?:[\w([.]|<\w+>))")
+    member = re.compile(r"(?<=[<=+-])\s*([A-Za-z_]\w*)\.(\w+)\b(?!\s*(?:[\w([.]|<[\w, ]+>|[-+*/]?=))")
     found = list(islice(member.finditer(code, begin, end), MOST_WORDS))
     every = dict.fromkeys(one.groups() for one in found)
     for one in found:
-        before = _before(code, one.start())
-        if not _SET.match(code, one.end()) and not before.endswith(("&", "++", "--")):
-            is_bound = before.endswith(("<", "<="))
-            others = [
-                (a, b) for a, b in every if (a == one[1]) != (b == one[2]) or (is_bound and a != one[1])
-            ]
-            for k, (name, of) in enumerate(others[: MOST_NAMES if is_bound else MOST_UNUSED]):
-                yield ranked_edit(code, 1.0 + 0.1 * k, one.start(), one[0], f"{name}.{of}")
+        is_bound, scope = code[: one.start()].endswith(("<", "<=")), in_scope(known, one.start())
+        others = [(a, b) for a, b in every if a in scope and (is_bound or a == one[1])]
+        others = [each for each in others if each != one.groups()]
+        for k, (name, of) in enumerate(others[: MOST_NAMES if is_bound else MOST_UNUSED]):
+            yield ranked_edit(code, 1.0 + 0.1 * k, one.start(1), f"{one[1]}.{one[2]}", f"{name}.{of}")
 
 
 def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -265,7 +262,8 @@ def in_macros(code: str, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     whole = [each.name for each in known if each.kind.endswith("int")]
     sizes = dict.fromkeys(name for name in whole if re.fullmatch(r"[A-Z]|d", name))
     for macro in MACRO.finditer(code):
-        parameters = re.findall(r"\w+", macro[2])
+        arrays = re.findall(r"(\w+)\s*\)?\s*[\[.]", macro[3])
+        parameters = [name for name in re.findall(r"\w+", macro[2]) if name not in arrays]
         if re.search(r"[;{?]", macro[3]):
             continue
         for word in WORD.finditer(code, macro.start(3), macro.end(3)):

@@ -15,7 +15,7 @@ MOST_USES = 256
 MOST_BRACKETS = 2000
 _DECLARED = re.compile(
     r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)"
-    r"|(std::vector\s*<\s*float\s*>|(?:torch|at)::Tensor\b)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
+    r"|(std::vector\s*<\s*[A-Za-z_]\w*\s*>|(?:torch|at)::Tensor\b)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
 )
 _NEXT = re.compile(
     r"(?:[^,;(){}\[\]]|\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])*,\s*(\*?)\s*([A-Za-z_]\w*)\s*(?=[=,;({])"
@@ -31,8 +31,10 @@ _LOOP_MACRO = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*,[^()\n]*\)[^\n]*\bfor\s*\(\s*int\s+\2\b", re.MULTILINE
 )
 _CONSTANT = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\d+[ \t]*$", re.MULTILINE)
-#: A declaration of objects of a struct: `Matrix A, B;`.
-_OBJECTS = re.compile(r"^[ \t]*([A-Z]\w*)\s+(\w+(?:\s*,\s*\w+)*)\s*;", re.MULTILINE)
+#: A declaration of objects of a struct: `Matrix A, B;`, `const Tile &t = tiles[i];`.
+_OBJECTS = re.compile(
+    r"^[ \t]*(?:const\s+)?([A-Z]\w*)(?:\s*&\s*|\s+)(\w+(?:\s*,\s*\w+)*)\s*(?=[=;({])", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,10 @@ def declared_names(code: str) -> Iterator[Name]:
     for one in _DECLARED.finditer(code):
         if row_before(code, one.start()).lstrip().startswith("#"):
             continue
-        of_values = "tensor" if "Tensor" in (one[5] or "") else "vector"
+        held = re.findall(r"<\s*(\w+)", one[5] or "")
+        of_values = (
+            {"float": "vector", "double": "double vector"}.get(held[0], "objects") if held else "tensor"
+        )
         kind = one[2] or (of_values if one[5] else "pointer" if one[4] else "float")
         kind = f"{kind} array" if code[one.end()] == "[" else kind
         kind = f"const {kind}" if one[1] and "const" in code[one.start() : one.end(1)] else kind
@@ -154,7 +159,7 @@ def in_scope(known: Sequence[Name], at: int) -> dict[str, str]:
     return {each.name: each.kind for each in known if each.begin <= at < each.end}
 
 
-_NOT_WHOLE = ("float", "double", "pointer", "vector", "tensor", "array", "object")
+_NOT_WHOLE = ("float", "double", "pointer", "vector", "tensor", "array", "object", "objects")
 
 
 def is_whole(kind: str) -> bool:
