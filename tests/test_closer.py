@@ -106,7 +106,7 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
     ({"earlier": 2.0}, "each earlier one has too much weight (with N=7 Br=3 Bc=2): look at the update of O"),
     ({"score": lambda s: np.stack([s[:, 0], s[:, 1] ** 2], 1)}, "Some heads (b, h) have the right weights"),
-    ({"column": 5}, "columns of the product with V do not all take the same weights"),
+    ({"column": 5}, "columns of the output do not all take the same weights"),
     ({"divisor": lambda sums: sums[..., [0, 0, 2, 2, 4, 4, 6], :]}, " is the sum of row "),
     ({"start": 3.5}, "but they are divided by the sum of exp(score) plus 3.5"),
     ({"start": 1e-6}, "plus 1e-06"),
@@ -261,7 +261,7 @@ def test_landmarks_find_loops_sums_and_stores() -> None:
     assert numbers(body(copied).divisors()) == [11], "a copy is no sum"
     assert shown(SUMS, "part4", ["fills"]) == [], "fillTensor sets nothing to zero"
     assert [line for line, _ in shown(SUMS, "part4", [r"text:\bL\b"])] == [11]
-    assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "computed here, but not used below")]
+    assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [], "a copy of an argument that is not used"
     pointed = WITHOUT_L.replace("total += std", "sums[k] += std").replace(
         "std::vector<float> L = formatTensor(LTensor)", "float *sums = LTensor.data_ptr<float>()"
     )

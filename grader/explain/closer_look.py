@@ -338,10 +338,9 @@ class Closer:
         if NUMBERED_EARLY in "\n".join(regions):
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
         elif early or WHOLE_LOOP in "\n".join(regions):
-            rows[0] = OWN_PART.sub("", rows[0]).rstrip()
+            rows = [OWN_PART.sub("", rows[0]).rstrip()]
         elif "omp_get_thread_num" in "\n".join(rows[1:]):
-            overlap = "The parts of the threads overlap: look at the beginning and the length."
-            rows[0] = OWN_PART.sub(overlap, rows[0])
+            rows[0] = OWN_PART.sub("", rows[0]).rstrip()
         lines = [first, *early, *regions, *rows, command, seen]
         return replace(diagnosis, message="\n".join(lines))
 

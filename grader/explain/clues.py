@@ -188,8 +188,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
     if kind == "line":
         return "", body.find(what)
     if kind == "text":
-        used = body.uses(what) or body.reads(body.copied_in(what))
-        return ("", used) if used else ("computed here, but not used below", body.find(what))
+        return "", body.uses(what) or body.reads(body.copied_in(what))
     if kind == "begun":
         return "where this sum begins", body.begun(_given(at, part, what))
     if kind in ("until", "mixed"):

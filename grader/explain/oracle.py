@@ -59,6 +59,8 @@ class Oracle(ABC):
     """Maps an axis's letter to names of sizes and macros that are usual block lengths. Pictures show the blocks."""
     output = "the output"
     """Name of the output in messages."""
+    overflowing = ""
+    """Distribution of inputs whose exp() overflows in kernels that subtract no maximum; "" without such inputs."""
     relations: tuple[simple.Relation, ...] = (
         *(simple.not_written, simple.partly_not_written, simple.transposed, simple.moved),
         simple.constant_factor,

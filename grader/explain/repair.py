@@ -131,6 +131,12 @@ def _found(
             further = further or search.by_rightness(drawn())[:MOST_FURTHER]
             if search.all_right(further, number):
                 found[edit.line] = edit
+    if len(found) > 1 and (overflowing := judged.kernel.oracle.overflowing):
+        # If one edit keeps the effect of a maximum, drop edits that lose it.
+        case = replace(wrong[0], distribution=overflowing)
+        found = {
+            line: edit for line, edit in found.items() if search.is_right(case, numbers[edit], fresh=True)
+        } or found
     return found, len(cases) + len(further)
 
 

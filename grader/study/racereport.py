@@ -122,9 +122,15 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
     elif location is not None:
         place = "a local variable" if location["stack"] else "a global variable"
     variable, is_static = _global_name((location["name"] or "") if location is not None else "")
-    if not variable and made is not None and (found := MADE.search(made.text)):
-        variable = found["grown"] or found["name"] or ""
+    variable = variable or (_made_name(made.text, sides) if made is not None else "")
     return Race(variable or _written_name(sides), place, sides[0], sides[1], made, is_static)
+
+
+def _made_name(text: str, sides: Sequence[Access]) -> str:
+    """Return the name of the array that a line makes. If it makes several, return one that an access names."""
+    names = [one["grown"] or one["name"] for one in MADE.finditer(text)]
+    used = re.findall(r"\w+", " ".join(frame.text for side in sides for frame in side.frames))
+    return next((name for name in names if name in used), next(iter(names), ""))
 
 
 def _global_name(name: str) -> tuple[str, bool]:

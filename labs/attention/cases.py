@@ -39,16 +39,20 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
     """Return the inputs of one case, by name.
 
     Attention distributions give float32 Q, K and V of shape (B, H, N, d), contiguous. "indices" and "some_indices" give
-    the inputs for the accessors: see `_indices`. `shape` needs B, H, N and d, each at least 1; its other keys (Br, Bc,
-    threads) are ignored. Raises UsageError for an unknown distribution, or if one of the four sizes is missing.
+    the inputs for the accessors: see `_indices`. "random*8" gives 8 times the scores of "random". `shape` needs B, H, N
+    and d, each at least 1; its other keys (Br, Bc, threads) are ignored. Raises UsageError for an unknown distribution,
+    or if one of the four sizes is missing.
     """
-    maker = DISTRIBUTIONS.get(distribution)
+    name, _, factor = distribution.partition("*")
+    maker = DISTRIBUTIONS.get(name)
     if maker is None:
         raise UsageError(f"unknown distribution '{distribution}'; choose one of {', '.join(DISTRIBUTIONS)}")
     missing = [key for key in "BHNd" if shape.get(key, 0) < 1]
     if missing:
         raise UsageError(f"a case's shape needs B, H, N and d of at least 1; check {', '.join(missing)}")
     made = maker(shape, Draws(seed))
+    if factor:
+        made["Q"] = made["Q"] * np.float32(factor)
     return {name: np.ascontiguousarray(value) for name, value in made.items()}
 
 

@@ -29,7 +29,7 @@ SAME = 2e-3
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
 #: Mean of the scores in the last call. Sums of exp(score) are then so small that a small number added to them shows.
 LOW_SCORES = -14.0
-PRODUCT, PRODUCT_CLUES = "In the product with V", ("bytes", "input:V", "store")
+PRODUCT, PRODUCT_CLUES = "In the output", ("bytes", "input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 SOME_HEADS = (
     "Some heads (b, h) have the right weights, so the formula is right: look at the index of the head and the pointers "
@@ -77,9 +77,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
                 other is not None
                 and not (abs(other[..., ::-1][..., :keys] - weights[..., :keys]) < CLOSE).all()
             ):
-                return Dissected(
-                    "The columns of the product with V do not all take the same weights", PRODUCT_CLUES
-                )
+                return Dissected("The columns of the output do not all take the same weights", PRODUCT_CLUES)
         if found is not None:
             return found
     return None

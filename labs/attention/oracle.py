@@ -225,7 +225,7 @@ class Attention(Oracle):
     )
     tiles = ("Br", "Bc")
     cuts: ClassVar[Mapping[str, tuple[str, ...]]] = {"i": ("Br", "TILE_SIZE"), "j": ("TILE_SIZE",)}
-    output = "O"
+    output, overflowing = "O", "random*8"
     probes: ClassVar = {
         "N": (1, 2, 3, 4, 5, 8, 12, 16, 17, 24, 32, 33, 48, 64, 96),
         "d": (1, 2, 3, 4, 5, 8, 12, 16, 17, 32, 33),

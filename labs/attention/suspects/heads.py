@@ -29,11 +29,17 @@ def _register_ignored_heads() -> None:
     """Register suspects that read Q, K or V without the index h, without b, or without both."""
     for name in "QKV":
         for head, words in (
-            (_first_head, f"{name} is read from head 0 for every head: its index h is not used."),
-            (_first_batch, f"{name} is read from batch 0 for every batch: its index b is not used."),
+            (
+                _first_head,
+                f"{name} is read from head 0 for every head: the head is missing in its index or pointer.",
+            ),
+            (
+                _first_batch,
+                f"{name} is read from batch 0 for every batch: the batch is missing in its index or pointer.",
+            ),
             (
                 _very_first,
-                f"{name} is read from batch 0 and head 0 for all: its indices b and h are not used.",
+                f"{name} is read from batch 0 and head 0 for all: both are missing in its index or pointer.",
             ),
         ):
 
