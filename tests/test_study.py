@@ -294,8 +294,7 @@ def test_a_variable_is_named_after_the_line_that_writes_it() -> None:
     for name, _, line in (each.partition(": ") for each in lines.split("|")):
         side = racereport.Access(True, (racereport.Frame(1, line, "f"),))
         assert racereport._written_name([side]) == name, line
-        made = "rows" if "rows" in line else "p"
-        assert racereport._made_name("std::vector<float> p(N), rows(d);", [side]) == made, line
+        assert racereport._made_name("T p(N), rows(d);", [side]) == ("rows" if "rows" in line else "p")
 
 
 #: A kernel whose result is always wrong, and differs with the number of threads.

@@ -166,7 +166,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
     scores, weights, exact, sums, right = (each[rows] for each in (scores, weights, exact, sums, right))
     factor = (weights / right).mean(1, keepdims=True)
     if (abs(factor) > TINY).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
-        found = _divisors((sums / factor)[:, 0], sums[:, 0], 1 if left else sizes["N"])
+        found = _divisors((sums / factor)[:, 0], sums[:, 0], exact.max(1), 1 if left else sizes["N"])
         return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
     if not left and (before := _of_row_before(weights, right, sizes["N"])) is not None:
         return before
@@ -309,14 +309,14 @@ def _listed(which: Array) -> str:
     return f"each of {len(keys)} keys of {len(which)}, the first is {keys[0]},"
 
 
-def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
+def _divisors(used: Array, sums: Array, largest: Array, rows: int) -> Dissected:
     """Return a finding about rows divided by `used` in place of `sums`, the right sums. A head has `rows` rows."""
     worst = int(abs(used - sums).argmax())
     first = worst // rows * rows
     same = np.flatnonzero(abs(sums[first : first + rows] / used[worst] - 1) < CLOSE)
     shown = f"is divided by {used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
     whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05
-    if (more := _more(used, sums, rows)) is not None:
+    if (more := _more(used, sums, largest, rows)) is not None:
         return more
     shown = (
         f"row {worst - first} {shown}; {used[worst]:.4g} is the sum of row {same[0]}"
@@ -337,27 +337,31 @@ def _divisors(used: Array, sums: Array, rows: int) -> Dissected:
     )
 
 
-def _more(used: Array, sums: Array, rows: int) -> Dissected | None:
-    """Return a finding if rows are divided by `sums` plus a number, plus the divisor of the head before, or both."""
-    added, first = used - sums, slice(0, rows)
-    constant = float(np.median(added[first]))
-    of_before = np.concatenate([np.full(len(used[first]), constant), used[:-rows]])
-    goes_on = 1 < rows < len(used) and (abs(added - of_before) < CLOSE * abs(used)).all()
-    if not goes_on and (abs(added - constant) > CLOSE * abs(used)).any():
-        return None
-    begins = f"plus {constant:.4g}" if abs(constant) > CLOSE * abs(used).min() else ""
-    if not begins and not goes_on:
-        return None
-    if abs(constant - 1) < 100 * CLOSE:
-        begins = "plus 1, as if the sum began at 1 (or, if its logarithm is kept, the logarithm at 0 and not -infinity)"
-    kept = (
-        "in later heads plus the divisor of the same row in the head before: it is not set back for each head"
-    )
-    words = "; ".join(filter(None, (begins, kept if goes_on else "")))
-    return Dissected(
-        f"The weights of a row have the right proportions, but they are divided by the sum of exp(score) {words}",
-        ("logarithms", "bare", "sums", "divide"),
-    )
+def _more(used: Array, sums: Array, largest: Array, rows: int) -> Dissected | None:
+    """Return a finding if rows are divided by `sums` plus a number, plus the divisor of the head before, or both.
+
+    The number may also be added to a sum of exp(score - maximum). `largest` has the largest exp(score) of each row.
+    """
+    for scale, of in ((np.ones_like(largest), "exp(score)"), (largest, "exp(score - maximum)")):
+        added, near = (used - sums) / scale, CLOSE * abs(used) / scale
+        constant = float(np.median(added[:rows]))
+        of_before = np.concatenate([np.full(len(used[:rows]), constant), (used / scale)[:-rows]])
+        goes_on = 1 < rows < len(used) and (abs(added - of_before) < near).all()
+        is_more = abs(constant) > near.min()
+        if not goes_on and not (is_more and (abs(added - constant) < near).all()):
+            continue
+        begins = f"plus {constant:.4g}" if is_more else ""
+        if abs(constant - 1) < 100 * CLOSE:
+            begins = (
+                "plus 1, as if the sum began at 1 (or its logarithm, if that is kept, at 0 and not -infinity)"
+            )
+        kept = "in later heads plus the divisor of the same row in the head before: it is not set back for each head"
+        words = "; ".join(filter(None, (begins, kept if goes_on else "")))
+        return Dissected(
+            f"The weights of a row have the right proportions, but they are divided by the sum of {of} {words}",
+            ("logarithms", "bare", "sums", "divide"),
+        )
+    return None
 
 
 def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
