@@ -1019,7 +1019,7 @@ def test_no_edit_hides_a_mistake() -> None:
          "N in place of d, and d in place of N in line 6"),
         ("each(N, [&](int i, int k) {\ns += p[k];\n});", "i in place of k | without `s += p[k];`"),
         ("const float *q = p, *r = p;\nfor (int i = 0; i + d <= N; i += d) {\nr += N * d;\ns += q[i] * r[i];\n}",
-         "i < N in place of i + d <= N | add `q += N * d` | i * d in place of i | after this loop set r back"),
+         "i < N in place of i + d <= N | without + d | add `q += N * d` | i * d in place of i | loop set r back"),
         ("int i = 0, j = 0;\nwhile (i < N && j < N) {\nif (i > d) continue;\nj += d;\ni += d;\n}",
          "with `i += d;` before it | break; in place of continue; | i < N || j < N in place of"),
         ("std::vector<Row> R(N);\nfor (int i = 0; i < N; i++) {\nRow &r = R[i];\nint k = 0;\ns = k ? t : 0;\n}",

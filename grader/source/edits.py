@@ -440,6 +440,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
             words = used | set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(inner)))
             # Copy the constants that the loop declares for the statement, too.
             declared = [_constant(code, name, body, at) for name in words & inside] if not level else [""]
+            declared = [text if len(inside & set(WORD.findall(text))) == 1 else "" for text in declared]
             for copied in (inner, [code[outer:body], *inner]):
                 if (copied is inner and words & (own | inside)) or (words & inside and not all(declared)):
                     continue

@@ -40,7 +40,7 @@ _ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
 _FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*[,;])")
 #: A term of a sum of integers: a name, or a product of names.
 _PRODUCT = re.compile(
-    r"(?<=[-+=(\[])\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[-+\]);,])(?!\s*(?:\+\+|--|->))"
+    r"(?<=[-+=(\[])\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[-+\]);,])(?!\]\s*[({])(?!\s*(?:\+\+|--|->))"
 )
 _FACTOR = re.compile(r"\*\s*([A-Za-z_]\w*)")
 FLOAT = (
@@ -207,7 +207,8 @@ def _members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         others = [(a, b) for a, b in every if a in scope and (is_bound or a == one[1])]
         others = [each for each in others if each != one.groups()]
         for k, (name, of) in enumerate(others[: MOST_NAMES if is_bound else MOST_UNUSED]):
-            yield ranked_edit(code, 1.0 + 0.1 * k, one.start(1), f"{one[1]}.{one[2]}", f"{name}.{of}")
+            places = wrapped((one.start(1), one.end()), f"(@ ? {name}.{of} : ")
+            yield ranked_edit(code, 1.0 + 0.1 * k, one.start(1), f"{one[1]}.{one[2]}", f"{name}.{of}", places)
 
 
 def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -247,8 +248,8 @@ def sizes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
     often = [name for name, _ in Counter(_FACTOR.findall(code, begin, end)).most_common()]
     for term in islice(_PRODUCT.finditer(code, begin, end), MOST_WORDS):
         at, names, scope = term.end(), WORD.findall(term[1]), in_scope(known, term.start(1))
-        is_bare = code[term.start(1) - 1] == "(" and code[at] in ",)"
-        if is_bare or re.search(r"\bfor\s*\([^()]*$", row_before(code, at)):
+        before, is_bare = row_before(code, at), code[term.start(1) - 1] == "(" and code[at] in ",)"
+        if is_bare or re.search(r"\bfor\s*\([^()]*$", before) or _DIMENSION.search(before):
             continue
         if all(is_whole(scope.get(name, "")) for name in names):
             others = [name for name in often if name not in names and is_whole(scope.get(name, ""))]
@@ -306,9 +307,12 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if kind.endswith(("int", "float")):
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
-    for small in re.compile(rf"(?<=[\w\])])\s*([-+])\s*({FLOAT})(?!\s*[*/])").finditer(code, begin, end):
-        place = (*small.span(2), f"(@ ? 0.0f : {small[2]})")
-        yield ranked_edit(code, 0.9, small.start(2), small[0].strip(), "", [place])
+    # A term too many: a small number, as in `/ (sum + 1e-6f)`, or a name.
+    added = rf"(?<=[\w\])])\s*([-+])\s*({FLOAT}|[A-Za-z_]\w*(?:\.\w+)?)(?!\s*(?:[\w(*/[.]|::|<\w))"
+    for extra in re.compile(added).finditer(code, begin, end):
+        if not any(first < extra.start() < last for first, last in exponents):
+            likely, places = 1.6 if extra[2][0].isalpha() else 0.9, wrapped(extra.span(2), "(@ ? 0 : ")
+            yield ranked_edit(code, likely, extra.start(2), extra[0].strip(), "", places)
     for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
         places = wrapped(lead.span(1), "(@ ? 1.0f : ")
         yield ranked_edit(code, 1.2, lead.start(1), f"{lead[1]} *", "", places)
@@ -347,7 +351,12 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         is_passed = code[last - 1] == ")" and re.fullmatch(r"\s*\w+\s*", code[right : last - 1]) is not None
         kept = wrapped((right, last - 1), "(gpt149_kept = ") if is_passed else []
         fitting = [atom for atom in atoms if atom not in code[right:last]]
-        fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= scope.keys()]
+        numbers = {name for name, kind in scope.items() if not kind.endswith(("object", "objects"))}
+        fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= numbers]
+        # The same name may be an array elsewhere, and a number here.
+        fitting = [
+            atom for atom in fitting if ("[" in atom) != scope[WORD.findall(atom)[0]].endswith("float")
+        ]
         fitting.sort(key=atoms.__getitem__)
         exps = _EXP.finditer(code, right, last)
         ends = list(_terms_of(code, right, last - 1))
