@@ -1,6 +1,7 @@
 """Shared memory of judge and runner, and reading /proc of an untrusted process: limits hold, and no cheat works."""
 
 import fcntl
+import itertools
 import os
 import signal
 import struct
@@ -25,7 +26,7 @@ from grader.backends.torch import forkserver
 from grader.core import procfs
 from grader.core.arrays import np
 from grader.integrity import flags as integrity
-from grader.runner import placement
+from grader.runner import placement, watch
 from grader.runner.calls import Request
 from grader.runner.frames import IN_MEMORY, LARGEST_BYTES, Payloads
 from grader.runner.session import Session, cpu_clock_s
@@ -262,6 +263,17 @@ def seen_of(pid: int) -> Evidence:
     watch = Watch(pid, None, cpu_clock_s, ())
     watch.ending()
     return watch.evidence
+
+
+@pytest.mark.parametrize("used_s", [0.0, 0.1])
+def test_a_runner_without_a_core_gets_more_time_to_stop(used_s: float, monkeypatch: Patch) -> None:
+    states, clock = iter("RRRT"), itertools.count(0.0, used_s)
+    monkeypatch.setattr(watch, "STOP_WITHIN_S", 0.0)
+    monkeypatch.setattr(watch, "_thread_states", lambda *_: [next(states)])
+    seen = Watch(os.getpid(), None, lambda _: next(clock), ())
+    seen.stopped()
+    seen.ending()
+    assert (seen.evidence.stops, seen.evidence.unstopped, seen.evidence.late) == (1, used_s > 0, used_s > 0)
 
 
 @pytest.mark.parametrize("count", [3000, 8])

@@ -19,7 +19,9 @@ from grader.core.procfs import Excess
 
 #: Library by which the judge recognises a zygote: the process that forks runners with torch.
 TORCH_LIBRARY = "libtorch_cpu"
-STOP_WITHIN_S = 0.05
+STOP_WITHIN_S, PATIENCE_S = 0.05, 5.0
+"""Seconds that the judge waits for a stop. On a busy machine a thread may get no core in STOP_WITHIN_S. So a runner
+that has not yet used much CPU time since the signal gets more time, at most PATIENCE_S in all its stops together."""
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
 """CPU seconds that a runner may use between the stop signal and its stop: the larger one of LATE_CPU_S and
 LATE_CPU_SHARE of the call's CPU time. Freeing memory may delay a stop. Measured: 0.02 to 0.15 ms in the median."""
@@ -80,6 +82,7 @@ class Watch:
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
         self._stops = self._unstopped = self._late = 0
+        self._patience_s = PATIENCE_S
         self._queued: dict[int, float] = {}
         self._queued_before: dict[int, float] = {}
         self._excess = Excess()
@@ -88,20 +91,28 @@ class Watch:
     def stopped(self, call_cpu_s: float | None = None) -> float | None:
         """Observe how the runner stops, right after the stop signal. Return its CPU clock in seconds after the stop.
 
-        Returns None if it does not stop in time, or if the system does not report the clock. After a call of many CPU
-        seconds (`call_cpu_s`) a stop may take longer: threads may spin at the end of a parallel region, wait for a core
-        or free memory. A runner that often stops late does so on purpose.
+        Returns None if it does not stop in time, or if the system does not report the clock. A stop is late if the
+        runner uses more CPU time than stopping takes. After a call of many CPU seconds (`call_cpu_s`) more is allowed:
+        threads may spin at the end of a parallel region or free memory. A runner that often stops late does so on
+        purpose.
         """
-        before_s = self._cpu_clock_s(self._pid)
+        before_s, started = self._cpu_clock_s(self._pid), time.monotonic()
         self._stops += 1
-        stands, threads = _stands_still(self._pid, self._excess)
-        self._threads = threads
+        while True:
+            states = _thread_states(self._pid, self._excess)
+            stands = set(states) <= set("TtZX")  # also if the process cannot be observed
+            cpu_s, waited_s = self._cpu_clock_s(self._pid), time.monotonic() - started
+            allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0))
+            allowed_s += TICK_S * min(len(states), len(self._cpus))
+            is_late = before_s is not None and cpu_s is not None and cpu_s - before_s > allowed_s
+            more_s = waited_s - STOP_WITHIN_S
+            if stands or (more_s > 0 and is_late) or more_s > self._patience_s:
+                break
+            time.sleep(0.0002 if more_s < 0 else 0.005)
+        self._patience_s -= max(0.0, more_s)
+        self._threads = len(states)
         self._unstopped += not stands
-        cpu_s = self._cpu_clock_s(self._pid)
-        if before_s is not None and cpu_s is not None:
-            running = min(threads, len(self._cpus))
-            allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0)) + TICK_S * running
-            self._late += cpu_s - before_s > allowed_s
+        self._late += is_late
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
         self._queued = procfs.schedstat_s(self._pid, procfs.QUEUED, self._excess)
         return cpu_s if stands else None
@@ -171,21 +182,6 @@ class Watch:
             children=_children_of(self._pid, excess),
         )
         self.evidence = replace(self.evidence, unseen=excess.what)
-
-
-def _stands_still(pid: int, excess: Excess) -> tuple[bool, int]:
-    """Wait until every thread has stopped, at most STOP_WITHIN_S. Return (True if they stopped, number of threads).
-
-    A process that cannot be observed is reported as stopped.
-    """
-    deadline = time.monotonic() + STOP_WITHIN_S
-    while True:
-        states = _thread_states(pid, excess)
-        if set(states) <= set("TtZX"):
-            return True, len(states)
-        if time.monotonic() > deadline:
-            return False, len(states)
-        time.sleep(0.0002)
 
 
 def _thread_states(pid: int, excess: Excess) -> list[str]:
