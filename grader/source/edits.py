@@ -41,6 +41,8 @@ MOST_STATED, MOST_UNITS, MOST_LOOPS = 40, 400, 64
 #: and nested loops.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
+#: The beginning of a pragma, or of the length of an array.
+_FIXED = re.compile(r"#|\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
 _LEAVES = re.compile(r"\b(?:continue|break|return(?:\s+\w+)?)\s*;")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
 #: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
@@ -115,8 +117,10 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             values,
         ):
             found += kind(code, begin, end, scope)
-    # A pragma takes no edits: most of its clauses need names or constants.
-    found = [each for each in found if not any("#" in row_before(code, at) for at, _, _ in each[1].places)]
+    # A pragma and the length of an array take no edits: most need names or constants.
+    found = [
+        each for each in found if not any(_FIXED.search(row_before(code, at)) for at, _, _ in each[1].places)
+    ]
     found += list(_repeated(code, found))
     used = [each for each in known if any(each.begin < end and each.end > begin for begin, end in spans)]
     found += in_macros(code, used)
@@ -210,7 +214,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if " " in jump[0] and not (is_in_loop and "return" in code[jump.end() : end]):
             continue
         yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
-        other = "continue;" if jump[0][0] == "r" and is_in_loop else "break;" if jump[0][0] == "c" else ""
+        other = "continue;" if jump[0] == "return;" and is_in_loop else "break;" if jump[0][0] == "c" else ""
         if other:
             yield ranked_edit(code, 0, jump.start(), jump[0], other)
         for step in _skipped(code, begin, jump) if jump[0][0] == "c" else ():
@@ -513,7 +517,10 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
         for loop in direct:
             kept = f" {{ const auto gpt149_a = {name}, gpt149_b = {other}; {{ "
             new = f"auto {name} = @ ? gpt149_b : gpt149_a, {other} = @ ? gpt149_a : gpt149_b; "
-            places += [insertion(loop[1], kept + new), insertion(loop[2], " } }")]
+            # These braces close after those around the loops in this one (see `_own_loops`).
+            depth = sum(body <= loop[0] < last for _, body, last in _loops(code, begin, end))
+            mark = f"/*{MOST_DEPTH - depth - 1:03}+*/"
+            places += [insertion(loop[1], kept + new), insertion(loop[2], f"{mark} }} }}")]
         words = f"with this loop over {other} and the loop of line {line_of(code, direct[0][0])} over {name}"
         yield ranked_edit(code, 1.2, at, name, other, places, words)
 

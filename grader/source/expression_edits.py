@@ -54,7 +54,6 @@ _OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
 _POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
 #: Ends of the parts of a condition.
 _PART = re.compile(r"[;{}&|?]")
-_DIMENSION = re.compile(r"\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
 
 
 def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
@@ -95,7 +94,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         before, after = _before(code, at), code[word.end() : word.end() + 80].lstrip()
         is_head = re.search(rf"\b{old}\s*=[^;]*;$", before) is not None
         set_ = re.search(r"\b([A-Za-z_]\w*)\s*=$", before)
-        is_length = (set_ is not None and set_[1] in blocks) or _DIMENSION.search(before) is not None
+        is_length = set_ is not None and set_[1] in blocks
         if is_head or is_length or not _is_free(code, word):
             continue
         scope = in_scope(known, at)
@@ -216,8 +215,7 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
     blocks = _block_lengths(code, begin, end, known)
     for last in islice(_SUM.finditer(code, begin, end), MOST_WORDS):
         declared = re.match(r"\w+\s+([A-Za-z_]\w*)\s*=", last[0])
-        is_length = _DIMENSION.search(row_before(code, last.start() + 1)) is not None
-        if is_length or (declared is not None and declared[1] in blocks):
+        if declared is not None and declared[1] in blocks:
             continue
         at, used = last.end(), set(WORD.findall(last[0]))
         # Leave out names in the loop's end: a loop that begins at its end does nothing.
@@ -249,7 +247,7 @@ def sizes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
     for term in islice(_PRODUCT.finditer(code, begin, end), MOST_WORDS):
         at, names, scope = term.end(), WORD.findall(term[1]), in_scope(known, term.start(1))
         before, is_bare = row_before(code, at), code[term.start(1) - 1] == "(" and code[at] in ",)"
-        if is_bare or re.search(r"\bfor\s*\([^()]*$", before) or _DIMENSION.search(before):
+        if is_bare or re.search(r"\bfor\s*\([^()]*$", before):
             continue
         if all(is_whole(scope.get(name, "")) for name in names):
             others = [name for name in often if name not in names and is_whole(scope.get(name, ""))]
@@ -435,7 +433,7 @@ def values(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         # With a smaller step a loop visits some elements twice, which may hide a mistake.
         is_weak = before.rstrip().endswith("+=")
         set_ = re.search(r"(\w+)\s*=\s*$", before)
-        if (set_ is not None and set_[1] in blocks) or _DIMENSION.search(before):
+        if set_ is not None and set_[1] in blocks:
             continue
         for new in [each for each in digits if each != one[0]][:4]:
             rank, edit = ranked_edit(code, 2.0, one.start(), one[0], new)

@@ -33,7 +33,8 @@ _LOOP_MACRO = re.compile(
 _CONSTANT = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\d+[ \t]*$", re.MULTILINE)
 #: A declaration of objects of a struct: `Matrix A, B;`, `const Tile &t = tiles[i];`.
 _OBJECTS = re.compile(
-    r"^[ \t]*(?:const\s+)?([A-Z]\w*)(?:\s*&\s*|\s+)(\w+(?:\s*,\s*\w+)*)\s*(?=[=;({])", re.MULTILINE
+    r"(?:^|(?<=[(,]))[ \t]*(?:const\s+)?([A-Z]\w*)(?:\s*&\s*|\s+)(\w+(?:\s*,\s*\w+)*)\s*(?=[=;({:,)])",
+    re.MULTILINE,
 )
 
 
