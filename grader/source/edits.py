@@ -598,14 +598,6 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             yield ranked_edit(
                 code, rank, one.start(), "if", "", [insertion(one.end(), opened), insertion(last, ")")], words
             )
-    for one in re.compile(r"\b(?:if|while)\s*\(").finditer(code, begin, end):
-        last = closed(code, one.end(), "()") - 1
-        own = _operands(code[one.end() : last])
-        if len(own) == 3:
-            other = "||" if own[1] == "&&" else "&&"
-            shown, new = f"{own[0]} {own[1]} {own[2]}", f"{own[0]} {other} {own[2]}"
-            places = wrapped((one.end(), last), f"(@) ? {new} : (")
-            yield ranked_edit(code, 1.2, one.start(), shown, new, places)
     # A loop over tiles that stops before an incomplete tile: `i + T <= N` in place of `i < N`.
     for one in re.compile(r";\s*(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*(?=;)").finditer(code, begin, end):
         shown, new = one[0].strip("; "), f"{one[1]} < {one[2]}"
