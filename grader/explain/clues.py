@@ -37,7 +37,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "casts": (
         "converted to an integer or to half precision",
         lambda body: body.find(
-            r"\(\s*(?:int|long|short|char|unsigned|u?int\d+_t)\s*\)|static_cast\s*<\s*(?:int|long|short)|Half|BFloat16|_Float16"
+            r"\(\s*(?:int|long|short|char|unsigned|u?int\d+_t)\s*\)|static_cast\s*<\s*(?:int|long|short)|\b(?:int|long)\s*\(|Half|BFloat16|_Float16"
             r"|0[xX][fF]{4}0{4}|>>\s*16|_cvtps_ph"
         ),
     ),
@@ -72,7 +72,10 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
             r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b"
         ),
     ),
-    "fills": ("set to zero", lambda body: body.find(r"\bfill(?:_|_n)?\s*\(|\bmemset\s*\(|\.\s*assign\s*\(")),
+    "fills": (
+        "all elements are set",
+        lambda body: body.find(r"\bfill(?:_|_n)?\s*\(|\bmemset\s*\(|\.\s*assign\s*\("),
+    ),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
     "skips": ("this skips the rest of a loop", lambda body: body.find(r"\b(?:continue|break)\s*;")),
     "lanes": (

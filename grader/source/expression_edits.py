@@ -142,6 +142,8 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
             is_weak = old in lengths and kind.endswith("int")
             # A write to an array that nothing reads has the effect of no write.
             is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
+            # One more turn of a loop over tiles is empty, and may make a wrong test for the last tile true.
+            is_weak |= new == f"{old} + 1"
             place = (*word.span(), new)
             # A counter in place of a size may be right on all inputs that are tried.
             is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None

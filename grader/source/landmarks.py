@@ -318,7 +318,7 @@ class Body:
         for place in self.stores(names):
             row = self.code[place.line - 1]
             last = row.rpartition("=" if re.search(r"\]\s*[-+*/]?=", row) else ",")[2]
-            for name in set(re.findall(r"\b[A-Za-z_]\w*\b(?!\s*\()", last)):
+            for name in set(re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(\[])", re.sub(r"\[[^\[\]]*\]", "[", last))):
                 declared = re.compile(rf"\b(?:float|double|auto|\w*int\w*)\b[\s&*]*{name}\b")
                 at = [n for n in self.lines() if declared.search(self.code[n - 1])]
                 begin = max((n for n in at if n <= place.line), default=self.first)

@@ -136,7 +136,7 @@ def rows_outer(oi: str, li: str) -> str:
 ROWS_OUTER = [
     p4(f"{names} reset {'for ' if at != 'ALL' else ''}{when}", "stale_sum", says=says,
         body=rows_outer(at if "Oi" in names else "ROWS", at if "Li" in names else "ROWS"))
-    for names, says in (("Oi and Li", "Oi and Li"), ("Oi", "Oi is set to zero"), ("Li", "(Li or Lij) is set to zero"))
+    for names, says in (("Oi and Li", "Oi and Li"), ("Oi", "Oi is not set"), ("Li", "(Li or Lij) is not set"))
     for at, when in {"ALL": "never", "BATCHES": "each batch", "HEADS": "each head"}.items()
 ]  # fmt: skip
 ROWS_OUTER += [
