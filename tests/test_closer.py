@@ -21,7 +21,7 @@ from grader.backends.native import crashes, sanitize
 from grader.core.arrays import Array, np
 from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
-from grader.explain.closer_look import WHOLE_LOOP, Closer, _Findings
+from grader.explain.closer_look import OVERLAP, SAME_ELEMENT, WHOLE_LOOP, Closer, _Findings
 from grader.explain.common_facts import Seen
 from grader.explain.suspect import Suspect
 from grader.judge import explanation
@@ -103,7 +103,6 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"used": lambda keys: slice(2, None)}, "leaves out each of the keys 0 to 1 of 7"),
     ({"last": 0.0}, "key 6 of 7 has no weight (with N=7"),
     ({"last": 2.0}, "key 6 of 7 has too much weight (with N=7"),
-    ({"last": 0.5}, "key 6 of 7 has another weight (with N=7"),
     ({"earlier": 2.0}, "each earlier one has too much weight (with N=7 Br=3 Bc=2): look at the update of O"),
     ({"score": lambda s: np.stack([s[:, 0], s[:, 1] ** 2], 1)}, "Some heads (b, h) have the right weights"),
     ({"column": 5}, "columns of the output do not all take the same weights"),
@@ -412,17 +411,15 @@ def test_index_arithmetic_is_not_taken_for_a_division_or_a_sum() -> None:
 
 
 def test_the_line_where_a_sum_begins_is_found() -> None:
-    assert numbers(body(LEFT_OVER).begun(["Q"])) == [4]
-    stored = LEFT_OVER.replace("score += Q[i * d + k]", "S[i] = S[i] + Q[i * d + k]")
-    assert numbers(body(stored.replace(", score", ", 1.0f")).begun(["Q"])) == [5]
+    zero = LEFT_OVER.replace("twoDimRead(S, i, j, N);", "0;")
+    stored = LEFT_OVER.replace(", score", ", 1.0f").replace(
+        "score += Q[i * d + k]", "S[i] = S[i] + Q[i * d + k]"
+    )
     by_copy = LEFT_OVER.replace("k < d; k++) score", "k < d; k++) { float x = Q[k]; S[j] += x; }")
-    assert numbers(body(by_copy).begun(["Q"])) == [5]
-    begun_at_zero = LEFT_OVER.replace("twoDimRead(S, i, j, N);", "0;")
-    assert numbers(body(begun_at_zero).begun(["Q"])) == [4]
-    to_element = begun_at_zero.replace("twoDimWrite(S, i, j, N, score);", "S[i * N + j] += score;")
-    assert numbers(body(to_element).begun(["Q"])) == [6]
-    to_read = begun_at_zero.replace("N, score", "N, twoDimRead(S, i, j, N) + score")
-    assert numbers(body(to_read).begun(["Q"])) == [6]
+    to_element = zero.replace("twoDimWrite(S, i, j, N, score);", "S[i * N + j] += score;")
+    to_read = zero.replace("N, score", "N, twoDimRead(S, i, j, N) + score")
+    for line, texts in {4: (LEFT_OVER, zero), 5: (stored, by_copy), 6: (to_element, to_read)}.items():
+        assert [numbers(body(text).begun(["Q"])) for text in texts] == [[line], [line]]
 
 
 HELPED = """\
@@ -662,6 +659,16 @@ def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
     closer._row = functools.partial(Closer._row, closer)
     assert Closer._shared_out(closer) == [f"  mine.cpp:2: #pragma omp parallel{clause}   ({note})"]
+
+
+@pytest.mark.parametrize("races, advice", [("O: ", SAME_ELEMENT), ("S: s[j] = 1;", OVERLAP), ("S: x[j]", "")])
+def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
+    kernel = SimpleNamespace(body=body("void kernel() {\nreturn O;\n}"))
+    closer: Any = SimpleNamespace(kernel=kernel, _named=str, _shared_out=list)
+    part = f"{races}\n  Give each thread its own part of it: index it by omp_get_thread_num()"
+    closer._with_indices = lambda races: [part, "float *s = T + omp_get_thread_num();"]
+    message = Closer._raced(closer, Diagnosis("race", ""), races).message
+    assert advice in message and "Give each" not in message and (OVERLAP in message) == (advice == OVERLAP)
 
 
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:

@@ -72,6 +72,10 @@ OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all data races."
 #: Advice on a race, of no help if each thread already has its own part but the parts overlap.
 OWN_PART = re.compile(r"Give each thread its own part of it: index it by omp_get_thread_num\(\)[^\n]*")
+SAME_ELEMENT = (
+    "Threads work on the same element of the result: share out a loop whose counter is in its index."
+)
+OVERLAP = "The parts of the threads overlap: look at where they begin, and at their length."
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
 #: Names of arrays in the words of an edit that sets all elements again.
 SET_AGAIN = re.compile(r"add a loop that sets all of (\w+)")
@@ -339,8 +343,11 @@ class Closer:
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
         elif early or WHOLE_LOOP in "\n".join(regions):
             rows = [OWN_PART.sub("", rows[0]).rstrip()]
-        elif "omp_get_thread_num" in "\n".join(rows[1:]):
-            rows[0] = OWN_PART.sub("", rows[0]).rstrip()
+        elif body is not None and rows[0].partition(":")[0] in body.returned:
+            rows[0] = OWN_PART.sub(SAME_ELEMENT, rows[0])
+        elif parts := re.findall(r"(\w+)\s*=[^=\n]*omp_get_thread_num", "\n".join(rows[1:])):
+            own = re.search(rf"\b(?:{'|'.join(parts)})\s*[\[*]|\[[^\]\n]*\b(?:{'|'.join(parts)})\b", rows[0])
+            rows[0] = OWN_PART.sub(OVERLAP if own else "", rows[0]).rstrip()
         lines = [first, *early, *regions, *rows, command, seen]
         return replace(diagnosis, message="\n".join(lines))
 

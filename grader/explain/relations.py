@@ -149,11 +149,8 @@ def constant_factor(seen: Deviation) -> Found | None:
     return "constant_factor", f"{words} times the right value."
 
 
-def row_factors(words: str, seen: Deviation) -> Found | None:
-    """Return code and message if rows are multiples of the right rows, as if weights did not sum to 1; else None.
-
-    `words` are the message, with {low} and {high} in place of the smallest and the largest factor.
-    """
+def row_factors(seen: Deviation) -> Found | None:
+    """Return code and message if rows are multiples of the right rows, as if weights did not sum to 1; else None."""
     expected, actual = seen.expected, seen.actual
     if expected.ndim < 2 or expected.shape[-1] < 3:
         return None
@@ -165,7 +162,10 @@ def row_factors(words: str, seen: Deviation) -> Found | None:
     wrong = factor[..., 0][seen.wrong.any(-1)]
     if np.quantile(abs(wrong - 1), 0.5, method="lower") < ROUNDING:
         return None
-    return "not_normalised", words.format(low=f"{wrong.min():.4g}", high=f"{wrong.max():.4g}")
+    return "not_normalised", (
+        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times the right ones, as if each was divided by a "
+        "wrong sum."
+    )
 
 
 def _is_half(values: Array) -> bool:

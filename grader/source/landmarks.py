@@ -305,7 +305,7 @@ class Body:
                     rf"|[>\w,]\s*[*&]?\b{name}\s*[;,{{(\[]"
                 )
                 lines = [{loop.line for loop in self.enclosing(each.line)} for each in self.find(is_set)]
-                if around and not any(around[-1] in loops for loops in lines):
+                if around and not any(added[2] or around[-1] in loops for loops in lines):
                     found.append((self.place(n), name))
         return found
 

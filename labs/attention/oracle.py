@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 from grader.core import machine
@@ -194,8 +193,6 @@ def copied_heads(seen: Deviation) -> Found | None:
     return "heads_copied", f"Some heads (b, h) hold the results of other heads: {', '.join(pairs[:3])}."
 
 
-_FACTORS = "The rows of the softmax do not sum to 1: rows of the output are {low} to {high} times what they should be."
-
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]
 
@@ -246,13 +243,8 @@ class Attention(Oracle):
         *(simple.not_written, simple.partly_not_written, another_layout, simple.moved),
         *(copied_heads, simple.constant_factor),
     )
-    weak_relations = (simple.copied, partial(simple.row_factors, _FACTORS), simple.imprecise)
+    weak_relations = (simple.copied, simple.row_factors, simple.imprecise)
     outside_codes = frozenset({bounds.CODE})
-    race_advice = (
-        "Do threads share a variable or a workspace row (declare it inside the parallel loop; use row "
-        "omp_get_thread_num() of temp)? Is memory read before it is written, or does a static or global variable keep "
-        "a value from the call before?"
-    )
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         """Return the whole output, float64 (B, H, N, d)."""

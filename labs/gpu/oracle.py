@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from grader.core.arrays import Array, np
 from grader.core.draws import Draws
@@ -186,7 +186,7 @@ class Gelu(Rows):
 class Softmax(Rows):
     mistakes = tuple(elements.SOFTMAX)
     relations = (simple.not_written, simple.partly_not_written, simple.transposed, simple.moved)
-    weak_relations = (partial(simple.row_factors, elements.FACTORS), simple.imprecise)
+    weak_relations = (simple.row_factors, simple.imprecise)
 
     def of(self, x: Array, shape: Shape) -> Expected:
         y = arithmetic.softmax(x)

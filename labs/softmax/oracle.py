@@ -16,7 +16,6 @@ to each element:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import ClassVar
 
 from grader.core.arrays import Array, np
@@ -84,12 +83,6 @@ def all_zero(seen: Deviation) -> Found | None:
     )
 
 
-_FACTORS = (
-    "The wrong rows are {low} to {high} times what they should be, so they do not sum to 1. Look at the sum that "
-    "divides each row: its start, its terms, and when it is rescaled."
-)
-
-
 def lost_tail(seen: Deviation) -> Found | None:
     """Return code and message if a float sum in SIMD lanes, which loses small terms, explains the output; else None."""
     scene, cut = scene_of(seen)
@@ -140,7 +133,7 @@ class Rows(Oracle):
     refutes = True
     explains_not_finite = True
     relations = (all_zero, partly_not_written, transposed, moved)
-    weak_relations = (constant_factor, partial(row_factors, _FACTORS), imprecise)
+    weak_relations = (constant_factor, row_factors, imprecise)
 
     def __init__(self, mistakes: tuple[Suspect, ...], *, keeps_tail: bool) -> None:
         self.mistakes = mistakes

@@ -62,16 +62,8 @@ def _named(
     return tuple(f"{what}, tiles of {tile}" for tile in fitting)
 
 
-def _own(s: Scene) -> tuple[tuple[str, int], ...]:
-    return tuple((key, s.shape.get(key, 0)) for key in ("Bc", "Br"))
-
-
-def _beyond(what: str, s: Scene, cut: int, size: int) -> tuple[str, ...]:
-    return _named(what, _own(s), cut, size, last=False)
-
-
-def _last(what: str, s: Scene, start: int, size: int) -> tuple[str, ...]:
-    return _named(what, _own(s), start, size, last=True)
+def _beyond(what: str, s: Scene, cut: int, size: int, *, last: bool = False) -> tuple[str, ...]:
+    return _named(what, tuple((key, s.shape.get(key, 0)) for key in ("Bc", "Br")), cut, size, last=last)
 
 
 def _remainders(s: Scene) -> Iterator[Suspect]:
@@ -235,21 +227,21 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             f"Only the last block of keys, from {start} on, is in the product with V: each block overwrites the sum "
             "of earlier blocks, or sets it to zero, in place of adding to it.",
             lambda s, c=start: s.probabilities[:, :, c:] @ s.v[:, c:],
-            _last("last block in the product", s, start, n),
+            _beyond("last block in the product", s, start, n, last=True),
         )
         yield Suspect(
             "last_block_only",
             f"Only the last block of keys, from {start} on, is used: are the sums over blocks set to zero, or "
             "overwritten, inside the loop over blocks?",
             lambda s, c=start: s.some_keys(slice(c, None)),
-            _last("last block alone", s, start, n),
+            _beyond("last block alone", s, start, n, last=True),
         )
         yield Suspect(
             "last_block_sum",
             f"Each row is divided by the sum of its last block of keys alone, from {start} on: is the "
             "row sum set to zero, or overwritten, inside the loop over blocks?",
             lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdims=True),
-            _last("last block in the sum", s, start, n),
+            _beyond("last block in the sum", s, start, n, last=True),
         )
     # Bc and Br change from case to case, so their names are shown. Usual lengths are the same in all cases.
     named = {f"{key} of the shape": s.shape[key] for key in ("Bc", "Br") if key in s.shape}
@@ -280,7 +272,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             f"The scores hold the products of the last channels only, from {start} on: each tile of d overwrites the "
             "score, or sets it to zero again, in place of adding to it.",
             lambda s, c=start: s.attend(s.q[:, s.rows, c:] @ s.k[:, :, c:].mT),
-            _last("last tile of channels", s, start, d),
+            _beyond("last tile of channels", s, start, d, last=True),
         )
     for t in (4, 8, 16, 32, 64):
         yield Suspect(

@@ -157,12 +157,6 @@ for say, code, words in (
     SOFTMAX += in_blocks(f"{say} {{}}", code, words, partial(_online, say=say), BLOCKS)
 
 
-FACTORS = (
-    "The wrong rows are {low} to {high} times what they should be, so they do not sum to 1. Look at the sum that "
-    "divides each row: which elements it contains, and which maximum was subtracted from them."
-)
-
-
 # ---- suspects of a tiled product, and errors of sums in 16 bits
 
 MISTAKES: list[Suspect] = []

@@ -306,8 +306,6 @@ def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
             f"{words} from {cut} on: {_why(columns, names)}.",
             lambda s, cut=cut, predict=predict: predict(s, cut),
             tuple(f"{code} {name}" for name in names),
-            {f"{code} {name}": f"a block of {name}" for name in names if name.isdigit()}
-            | {f"{code} the last one": "one column less"},
         )
         for code, words, predict in (_KINDS if has_maximum else _KINDS[:-1])
         for cut, names in cuts.items()
