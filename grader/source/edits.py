@@ -329,7 +329,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             line = line_of(code, at)
             words, place = f"after line {line} add {shown}", (at, at, new)
             declared = line_of(code, each.begin)
-            note = "only here until now"
+            note = "its first value"
             if others:
                 is_outside = not any(at <= one < closed(code, at, "{}") for one in others)
                 nearest = max((one for one in others if one < at), default=others[0])
