@@ -125,7 +125,9 @@ def _found(
         if search.work > MOST_WORK or len(found) > MOST_LINES:
             break
         number = numbers[edit]
-        if edit.line in found or not search.is_right(cases[0], number, cpu_s=TINY_S if is_tiny else SMALL_S):
+        # Many wrong edits are right on few numbers: try a second case before a new runner.
+        tried_first = zip(cases, (TINY_S if is_tiny else SMALL_S, SMALL_S), strict=False)
+        if edit.line in found or not all(search.is_right(case, number, cpu_s=s) for case, s in tried_first):
             continue
         if search.all_right(cases, number):
             further = further or search.by_rightness(drawn())[:MOST_FURTHER]
