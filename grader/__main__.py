@@ -139,7 +139,7 @@ def _class_commands(commands: Any) -> None:
     _tier_options(appeal)
 
     extend = commands.add_parser(
-        "extend", help="give a student days beyond the due date; without ID, list all extensions"
+        "extend", help="give a student an extension or slip days; without ID, list those of all students"
     )
     extend.path(*out)
     extend.value(*student, nargs="?")

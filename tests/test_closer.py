@@ -973,7 +973,7 @@ TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
 
 
 def test_no_edit_hides_a_mistake() -> None:
-    """Edits that only hide a mistake are not tried: a tile of size N, `k + T - TILE_SIZE`, the index N, `N < N`."""
+    """Edits that only hide a mistake are not tried, such as N in place of a tile size, of an index or of a counter."""
     named = TILED.replace("TILE_SIZE", "24").replace("k += T", "k += last")
     assert not [each for each in edits.candidates(named, ["kernel"]) if each.line == 2]
     found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]

@@ -289,7 +289,7 @@ def test_a_forged_ledger_cannot_make_a_command_print_a_file(tmp_path: Path) -> N
         out = graded_with(config, tmp_path / f"out{k}")
         resume = partial(planning.settle, planning.RunOptions(out, out, 1, resume=True), ledger.read(out))
         for command in (partial(gradebook.open_book, out), resume):
-            message = refused("not an assignment file: restore it", command)
+            message = refused("no longer an assignment file: restore it", command)
             assert not re.search(r"admin|hash|token|schema", message), message
     mistaken = write(tmp_path, COURSE.read_text() + "lates: 1\n", "mistaken.yaml")
     refused("unknown key 'lates'", gradebook.open_book, graded_with(mistaken, tmp_path / "mistakes"))

@@ -282,7 +282,7 @@ def test_error_maps_are_drawn_for_public_cases_only() -> None:
     picture = base64.b64decode(image["url"].partition(",")[2]).decode()
     assert picture.count("<rect") == 1 + 4 and 'fill-opacity="1.00"' in picture
     hidden = replace(hidden_failure().cases[-1], error_map=("9",))
-    # A kernel could use a later case's wrong elements to draw the inputs of a hidden case.
+    # After a hidden case, a kernel could return wrong elements on purpose, to draw the hidden inputs.
     for secret in (replace(hidden_failure(), cases=(hidden,)), replace(made, cases=(hidden, *mapped))):
         assert prairielearn.images(student.view(secret)) == []
     assert all(prairielearn.svg(rows, "t") == "" for rows in ((), ("",), ("0x",), ("0", "00")))

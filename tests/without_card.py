@@ -1,4 +1,4 @@
-"""Kernels for a GPU in Triton's interpreter: helpers of several test files."""
+"""Helpers of tests that run GPU kernels in Triton's interpreter."""
 
 import importlib.metadata
 import re

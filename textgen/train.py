@@ -264,7 +264,7 @@ def main(arguments: list[str]) -> int:
     model = train(recipe, material)
     seconds = time.monotonic() - started
     nats = loss_per_char(model, material)
-    print(f"held out, whole: {nats:.4f} nats/char after {seconds:.0f} s")
+    print(f"loss on all held-out text: {nats:.4f} nats/char, after {seconds:.0f} s of training")
     command = "python -m textgen.train " + " ".join(arguments)
     save(folder, recipe, model, material, {
         "command": command, "held_out_nats_per_char": nats, "floor_nats_per_char": floor,

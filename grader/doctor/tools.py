@@ -164,8 +164,8 @@ def _torch(host: Host) -> Iterator[Finding]:
     if said["trouble"]:
         yield warn(
             f"torch {said['torch']} does not work with this NumPy: {said['trouble']}",
-            "judging uses torch and NumPy in different processes, but text generation (--inference) and students' own "
-            "scripts may fail",
+            "C++ kernels are judged all the same; Triton's interpreter, text generation (--inference) and students' "
+            "own scripts may fail",
             "pip install --upgrade torch",
         )
     else:
@@ -298,7 +298,7 @@ def _card(card: dict[str, str]) -> Iterator[Finding]:
     if total.isdigit() and used.isdigit() and int(used) > (1 - LEAST_FREE_SHARE) * int(total):
         yield warn(
             f"{used} of {total} MiB of the {name} are in use",
-            "timed calls get fewer inputs at once, so times of short calls vary more",
+            "a timed call repeats the kernel on fewer inputs, so times of short kernels vary more",
             "end other programs that use the GPU",
         )
 

@@ -352,7 +352,8 @@ class Closer:
         return replace(diagnosis, message="\n".join(lines))
 
     def _shared_out(self) -> list[str]:
-        """Return the lines of the parallel region, of numbers that its threads share, and of early thread numbers."""
+        """Return these lines with notes: the pragma of the parallel region, declarations of numbers that its threads
+        share, and calls of omp_get_thread_num() before it. [] without exactly one region."""
         body = self.body
         regions = body.find(r"#\s*pragma\s+omp\s+parallel\b") if body is not None else []
         if body is None or len(regions) != 1:
@@ -607,7 +608,7 @@ class Closer:
         found = self.second.look(self.part, wrong[:MOST_CHECKED])
         if found is None or found.sites.found:
             return found
-        # A small input whose result is right by chance may show the access, too.
+        # With other inputs the result may be right by chance in spite of a wrong access: try small ones, too.
         small = [case for case in cases if case.shape and case not in wrong]
         others = self.second.look(self.part, small[:MOST_CHECKED])
         return others if others is not None and others.sites.found else found

@@ -78,10 +78,9 @@ class JudgedPart:
 
 @dataclass
 class Checked:
-    """Result of calls to the checked build (with sanitizers) of a part. `tried` are the names of the called cases.
+    """Result of calls to the checked build (with sanitizers) of a part. In this build all new memory is zero.
 
-    `right_if_zeroed` names cases that are wrong in the usual build, but right and without a bad access in this build:
-    here all new memory is zero.
+    `look` adds each case that it called to the end to `tried`, and to `right_if_zeroed` if the result was right.
     """
 
     sites: Sites

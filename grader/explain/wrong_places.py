@@ -126,7 +126,8 @@ def _list(axis: Axis, indices: Sequence[int]) -> str:
 
 
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:
-    """Return (shortest period up to 64 with which `indices` repeat, their remainders); None without such a period."""
+    """Return (shortest period, 2 to 64, with which `indices` repeat, their remainders), or None. At most half of the
+    remainders may occur, and the indices must span two periods."""
     present = set(indices)
     low, high = indices[0], indices[-1]
     for period in range(2, 65):

@@ -40,7 +40,7 @@ class Step:
 @dataclass(frozen=True)
 class Shown:
     """The student's call `run`, repeated later under the profiler. `ok`: its outputs were right. `peak_bytes` is the
-    peak memory of the call with `Step.peak`, an earlier one or the same."""
+    peak memory of the call with `Step.peak`, which is `run` or an earlier call."""
 
     peak_bytes: int | None
     run: CaseRun

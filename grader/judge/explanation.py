@@ -127,7 +127,7 @@ def _wrong_forward(results: Correctness) -> Part | None:
 
 
 def failing_helper(results: Correctness) -> Part | None:
-    """Return the first part whose function this part calls and whose own test fails; None if all pass."""
+    """Return the first accessor (a part with a `table`) that this part calls and whose own test fails, else None."""
     bench, body = results.bench, results.marker.body
     for part in bench.assignment.parts:
         if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):

@@ -90,7 +90,7 @@ def _flags_beside(
 ) -> Iterator[Flag]:
     """Yield flags if the part does the work of `other`: if their outputs agree although those of the references differ.
 
-    `is_first`: True: also flag unused arguments that only this part has, and outputs that are equal in all tiles.
+    If `is_first`, also flag unused arguments that `other` lacks, and an output that stays the same if tiles are larger.
     """
     part, outputs = marker.part, marker.bench.outputs
     mine, theirs = outputs[part.id], outputs[other.id]

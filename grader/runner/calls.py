@@ -171,7 +171,7 @@ def understood(
 ) -> Call:
     """Turn a reply into a Call. `echo`: True if the reply should include the inputs.
 
-    Raises RunnerDied if the reply does not fit the request: tensors are missing, or a table has another size.
+    Raises RunnerDied if the reply is malformed, lacks tensors, or its "table" has another type or shape than requested.
     """
     from grader.core.arrays import as_array, item_bytes
 

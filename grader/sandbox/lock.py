@@ -26,7 +26,7 @@ SECCOMP_SET_MODE_FILTER = 1
 #: Flags to try in turn: TSYNC (1) applies the filter to every thread. SPEC_ALLOW (4) avoids Spectre protections that
 #: make a filtered process slow on Linux before 5.16.
 SECCOMP_FLAGS = (1 | 4, 1)
-#: Landlock's three calls have the same numbers on every machine.
+#: Landlock's three calls have the same numbers on x86-64 and aarch64.
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 LANDLOCK_VERSION, LANDLOCK_PATH_BENEATH = 1, 1
 #: Rights on files that each version of Landlock knows: 13 at first, then REFER, TRUNCATE and IOCTL_DEV.

@@ -567,7 +567,7 @@ class Body:
         return [(self.place(line), tested[1], ", ".join(sorted(_changed(step))))]
 
     def changes(self, loops: Iterable[Place]) -> list[Place]:
-        """Return the lines in these `while` loops that change a variable that one of them tests."""
+        """Return, for all these `while` loops, the lines inside a loop that change a variable which this loop tests."""
         found = set[int]()
         for loop in loops:
             tested = set(_WORD.findall(self.code[loop.line - 1].partition("while")[2]))

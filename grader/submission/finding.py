@@ -120,10 +120,10 @@ def find(
 def find_one(
     path: Path, source_name: str, scratch: Path, companions: Sequence[str] | None = None
 ) -> Submission:
-    """Return the one submission in `path`: a file, a folder or an archive. Raises the same errors as `find`.
+    """Return the one submission in `path`, a file, a folder or an archive. It has an `error` if it cannot be copied.
 
-    A Python file is copied with the files that it imports from its own folders.
-    """
+    Copies a Python file with the files that it imports from its own folders. Raises UsageError if `path` is missing,
+    KitError if `scratch` is full or cannot be written."""
     names = Names(source_name, companions_of(source_name) if companions is None else tuple(companions))
     one = _taken(
         [replace(single(_root(path)), with_imports=source_name.endswith(".py"))], names, _private(scratch)

@@ -291,7 +291,7 @@ class Attention(Oracle):
         )
 
     def flops(self, shape: Shape) -> int:
-        """Return the operations of the two matrix products: no exact computation needs fewer."""
+        """Return the number of multiplications and additions in the two matrix products."""
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
 
@@ -400,7 +400,7 @@ class Read4D(Oracle):
 
 
 class Write4D(Oracle):
-    """Oracle of fourDimWrite. Expects the tensor after `values[m]` is written at row m of `index`: float64, exact.
+    """Oracle of fourDimWrite. Expects `tensor` with `values[m]` at the place that row m of `index` names, exactly.
 
     Elements that no index names must keep their value. So a write to a wrong or additional place is found.
     """

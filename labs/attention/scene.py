@@ -110,9 +110,9 @@ class Scene:
         return self.head_of("Q", head)[:, self.rows] @ self.head_of("K", head).mT
 
     def up_to_here(self, heads: Array, *, of_batch: bool = False) -> Array | None:
-        """Return for each head the sum of `heads` (G, ...) over this head and all earlier heads.
+        """Return for each head the sum of `heads` (G, ...) up to and with this head.
 
-        `of_batch`: True to add only heads of the same batch. None if the scene lacks one of the earlier heads.
+        Returns None if the scene lacks an earlier head. `of_batch`: True to add only heads of the same batch.
         """
         if self.first % self.shape["H"] if of_batch else self.first:
             return None

@@ -141,8 +141,8 @@ LOGITS: dict[str, Callable[[Draws, int, int], Array]] = {
 def _partial_results(
     maxima: Callable[[Draws, int], tuple[Array, Array]], shape: Shape, draws: Draws
 ) -> dict[str, Array]:
-    """Draw sums from 1 to 100 and means within +-1 for both sides, whose maxima the function `maxima` draws. A side
-    with a maximum of -inf is empty: its sum and mean are 0."""
+    """Draw the two partial results (sides) of each row: maxima by the function `maxima`, sums from 1 to 100, means
+    within +-1. A side with a maximum of -inf is empty: its sum and mean are 0."""
     rows, d = shape["R"], shape["d"]
     found: dict[str, Array] = {}
     for side, m in zip("12", maxima(draws, rows), strict=True):
@@ -154,14 +154,14 @@ def _partial_results(
 
 
 def _near(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return the maxima of both sides, within +-4."""
+    """Return the maxima of the two partial results of each row, within +-4."""
     return draws.uniform((rows,), -4.0, 4.0), draws.uniform((rows,), -4.0, 4.0)
 
 
 def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return the maxima of both sides, at most 3 apart.
+    """Return the maxima of the two partial results of each row, at most 3 apart.
 
-    In every third row they are JUMP apart, with the right side and the left side larger in turn.
+    In every third row they are JUMP apart: the second one is larger, then the first one, and so on.
     """
     m1, difference = draws.uniform((rows,), -LARGEST, LARGEST), draws.uniform((rows,), -3.0, 3.0)
     difference[::6], difference[3::6] = JUMP, -JUMP
@@ -169,7 +169,7 @@ def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
 
 
 def _empty(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return the maxima of both sides, -inf for an empty side. In turn, the left, the right, both or none is empty."""
+    """Return the maxima of the two partial results. In turn, the first, the second, both or none are empty (-inf)."""
     m1, m2 = _near(draws, rows)
     m1[0::4], m2[1::4] = -np.inf, -np.inf
     m1[2::4], m2[2::4] = -np.inf, -np.inf

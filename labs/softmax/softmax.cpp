@@ -29,7 +29,7 @@ torch::Tensor naiveSoftmax(torch::Tensor XTensor, int R, int C) {
     return OTensor;
 }
 
-// Part 2. The same for logits of any size, in three passes: the first finds the largest element of the row.
+// Part 2. The same, also for very large logits, in three passes: the first finds the largest element of the row.
 torch::Tensor safeSoftmax(torch::Tensor XTensor, int R, int C) {
     torch::Tensor OTensor = at::zeros({R, C}, at::kFloat);
     const float *X = XTensor.data_ptr<float>();

@@ -111,7 +111,7 @@ def _answers_of(bench: Bench, part: records.Part) -> dict[str, Answer]:
 
 
 def how_well_named(mutation: Mutation, result: results.PartResult) -> str:
-    """Return how well the bug is named: "exactly", "half" (another code, or further causes) or "not" (only a place)."""
+    """Return "exactly" for a diagnosis with the bug's code and words, "not" if no cause is named, else "half"."""
     if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"
     exact = result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message

@@ -76,7 +76,7 @@ def player_bytes(assignment: Assignment) -> int:
 
 
 class Parent(Protocol):
-    """The judge's end of a zygote, from which runners are forked (`torch.zygote.Zygote`)."""
+    """The judge's end of a zygote, a process that forks runners (`grader.backends.torch.zygote.Zygote`)."""
 
     @property
     def caches(self) -> Caches: ...

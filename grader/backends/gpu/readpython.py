@@ -1,6 +1,6 @@
 """Reads an untrusted Python file in a process of its own: readpython.py BUNDLES FILE MOST ENTRY[=CLASS=REACHED] ...
 
-For a file with an error it prints "error NAME:LINE:COLUMN:MESSAGE" (NAME is empty for a single file). Otherwise it
+For a file with an error it prints "error PATH:LINE:COLUMN:MESSAGE" (PATH is empty for a single file). Otherwise it
 prints lines for each entry (a judged function), about the code that the entry reaches. "calls ENTRY NAME LINE" reports
 a computing function or method of torch that this code calls or names. "reaches ENTRY NAME LINE" reports something that
 no kernel needs: ctypes, torch's internals, other objects' frames, other threads; or an operation in a kernel's body
@@ -11,8 +11,8 @@ on; and all other module-level statements except those below `if __name__ == "__
 an autograd.Function takes its place: CLASS is its name, or the language of its forward pass (triton, pytorch, any), and
 REACHED is forward or both. Names are followed through imports, assignments and getattr.
 
-FILE may be a bundle of several files. Then names are followed from file to file, LINE is printed as NAME:LINE, and
-BUNDLES is the path of `grader.core.filebundle`. This file imports nothing of the kit.
+FILE may be a bundle of several files. Then names are followed from file to file, and LINE is printed as PATH:LINE.
+BUNDLES is the path of filebundle.py, which splits a bundle. This file imports nothing of the kit.
 """
 
 from __future__ import annotations

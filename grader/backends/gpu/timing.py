@@ -103,7 +103,7 @@ def measured(timed: TimedPart, host: DeviceHost) -> Timing:
 
 
 class Outlasting(Exception):
-    """Raised if a student's call on all sets takes too long. `sets` is the number of sets that it may have instead."""
+    """Raised if a student's call on all sets of inputs and outputs takes too long. `sets`: the number for a new try."""
 
     def __init__(self, sets: int) -> None:
         super().__init__(sets)
@@ -227,10 +227,10 @@ class DeviceRounds:
     def attached(
         self, session: Session, arena: Arena, *, is_reference: bool, as_autograd: bool = False
     ) -> TimedRunner:
-        """Return a warmed-up runner that has mapped the arena. `is_reference`: True to measure the overhead.
+        """Return a warmed-up runner that has mapped the arena. `as_autograd`: True to call an autograd.Function.
 
-        `as_autograd`: True to call the file's autograd.Function. Raise Faulty or KitError if the warm-up fails,
-        Outlasting if a student's call takes too long.
+        `is_reference`: True for the reference's runner, whose overhead of a call is measured, too. Raises Faulty or
+        KitError if the warm-up fails, Outlasting if a student's call takes too long.
         """
         assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
         part = self.part

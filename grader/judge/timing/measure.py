@@ -148,7 +148,7 @@ class _View:
 
 
 def _seconds(rounds: Sequence[Round], side: str, clock: Clock, *, own: bool = False) -> tuple[float, ...]:
-    """Return the seconds of the calls of one side; with `own`, wall seconds without waiting for a core."""
+    """Return the seconds of the calls of one side. `own`: True for wall seconds without waits for a core."""
     samples = [sample for one in rounds for sample in getattr(one, side)]
     if own:
         return tuple(max(s.own_s or 0.0, SHORTEST_S) for s in samples)
@@ -158,7 +158,7 @@ def _seconds(rounds: Sequence[Round], side: str, clock: Clock, *, own: bool = Fa
 def _view(
     rounds: Sequence[Round], policy: TimePolicy, clock: Clock, ceiling: float = 1.0, *, own: bool = False
 ) -> _View:
-    """Return the rounds as one clock shows them. `ceiling` multiplies the allowance; `own`: as in `_seconds`."""
+    """Return the rounds by one clock. `ceiling` multiplies the allowance. `own`: True to leave out waits for a core."""
     reference_s, student_s = (_seconds(rounds, side, clock, own=own) for side in ("reference", "student"))
     allowance = max(policy.allowance_ratio, 1 + policy.allowance_ms / (1e3 * median(reference_s)))
     return _View(clock, ceiling * allowance, policy.early_slow, reference_s, student_s)

@@ -49,7 +49,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class Days:
-    """Days beyond the due date for one student. `slip`: maximum of slip days (late days without penalty)."""
+    """Days that one student got: `extension` moves the due date, `slip` is the most late days without penalty."""
 
     extension: int = 0
     slip: int = 0

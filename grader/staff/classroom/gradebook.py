@@ -199,8 +199,8 @@ def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
         if layers.are_assignments(config):
             raise
         raise UsageError(
-            f"{folder} was graded with {config}, which is not an assignment file: restore it, or name another one with "
-            "`run ... --resume --config FILE`"
+            f"{folder} was graded with {config}, which is no longer an assignment file: restore it, or name another "
+            "one with `run ... --resume --config FILE`"
         ) from error
 
 
@@ -316,8 +316,8 @@ def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
 def extend(
     folder: Path, submission_id: str | None, extension: int | None, slip: int | None, reason: str | None
 ) -> int:
-    """Set one student's days beyond the due date and write the reports again. If `submission_id` is None, only print
-    the days of all students. None keeps the value of `extension`, `slip` or `reason`; 0 takes days back. Raises
+    """Set one student's days of extension and slip days, and write the reports again. If `submission_id` is None, only
+    print the days of all students. None keeps the value of `extension`, `slip` or `reason`; 0 takes days back. Raises
     UsageError without a number of days, and for an assignment without a late rule.
     """
     assignment, history = open_book(folder)
@@ -325,7 +325,7 @@ def extend(
     days, notes = byhand.read_days(folder, ids)
     if submission_id is None:
         listed = [f"{name}: {each.text()}" for name, each in sorted(days.items()) if each]
-        print("\n".join([*listed, *notes]) or "no student has days beyond the due date")
+        print("\n".join([*listed, *notes]) or "no student has an extension or slip days")
         return 0
     if assignment.late is None:
         raise UsageError(

@@ -310,8 +310,8 @@ def sandbox_for(wanted: RunOptions, history: History) -> Sandbox:
 
 
 def source_of_times(wanted: RunOptions, history: History) -> str | None:
-    """Return the source of submission times: a table's path, FILE_TIMES, COMMIT_TIMES, or None for the export alone.
-    Raises UsageError if the table of the resumed run no longer exists."""
+    """Return the source of submission times: a table's path, FILE_TIMES or COMMIT_TIMES; None if only the platform's
+    export may contain them. Raises UsageError if the table of the resumed run no longer exists."""
     if wanted.submitted is not None:
         return str(wanted.submitted.resolve())
     if wanted.file_times:

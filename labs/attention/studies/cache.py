@@ -215,7 +215,7 @@ def main(arguments: list[str]) -> int:
         arguments, "cache", "Cache lines that the parts' loops move, simulated over the size of the cache."
     )
     parse.value("kernels", "PART", f"of {', '.join(KERNELS)} (part1 part2)", nargs="*", default=[])
-    parse.value("--cache", "SIZE,...", "sizes of the cache, as 16K,512K (4 usual ones and this machine's)")
+    parse.value("--cache", "SIZE,...", "sizes of the cache (default: 4 usual ones and this machine's)")
     parse.value("--ways", "n", "associativity of the cache, 0 for full (%(default)s)", default="0")
     parse.add_argument("--tile", metavar="n", default="16", help="T of part 2 (%(default)s)")
     parse.add_argument("--br", metavar="n", default="256", help="Br of part 4 (%(default)s)")

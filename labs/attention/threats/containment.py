@@ -1,6 +1,6 @@
-"""Threats C1 to F1: attempts that the sandbox stops (C1 to D2, E3), and files that the judge must read safely (E, F1).
+"""Threats that the sandbox stops (C1 to D2, E3), and files that the judge must read safely (E1, E2, E4, E5, F1).
 
-Tier D, the weakest sandbox, limits only time, memory and system calls. Threats that it cannot stop have an `open_end`.
+`open_end` is the end of a threat in the weakest sandbox, tier D, if it may differ from the end in the others.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ def diagonal_tiles(h: Heads, tile: int) -> Array | None:
 
 
 def turned_diagonal(h: Heads, tile: int) -> Array | None:
-    """Return the mask (N, M) if tiles beyond the diagonal are skipped, and the mask is reversed in tiles on it.
+    """Return the mask (N, M) of a kernel that skips tiles beyond the diagonal and reverses the tiles on the diagonal.
 
-    None without a causal mask, or with a single tile.
+    Returns None without a causal mask, or with a single tile.
     """
     if not h.causal or h.keys <= tile:
         return None

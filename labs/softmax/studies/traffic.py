@@ -146,7 +146,7 @@ def main(arguments: list[str]) -> int:
         "traffic",
         "Loads, stores and cache lines of the parts' loops, simulated and by theory.",
     )
-    parse.add_argument("--cache", metavar="SIZE,...", help="sizes of the cache, as 16K,512K (8K,256K,64M)")
+    parse.add_argument("--cache", metavar="SIZE,...", help="sizes of the cache (default: 8K,256K,64M)")
     parse.add_argument("--ways", metavar="n", default="0", help="associativity, 0 for full (%(default)s)")
     given = parse.parse_args(arguments)
     settings = options.settings(given)

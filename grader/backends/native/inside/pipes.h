@@ -47,8 +47,8 @@ inline bool read_exactly(std::vector<iovec> parts) {
   return move_all(std::move(parts), [](iovec *first, int count) { return read_some(kRequests, first, count); });
 }
 
-// Reads the 12 bytes before a message. It allocates no memory, because a student's file may define `operator new`: the
-// frame must be wiped before any code of the student runs.
+// Reads the 12 bytes before a message (the frame). The frame must be wiped before any code of the student runs. So this
+// function allocates no memory: a student's file may define `operator new`.
 inline bool read_frame(char *frame) {
   for (size_t done = 0; done < kFrame;) {
     const iovec rest = {frame + done, kFrame - done};
