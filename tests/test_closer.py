@@ -1020,7 +1020,7 @@ def test_no_edit_hides_a_mistake() -> None:
         ("int i = 0;\nwhile (i < N) {\nif (i > d) continue;\ni += d;\n}", "with `i += d;` before | break; in place of"),
         ("std::vector<Row> R(N);\nfor (int i = 0; i < N; i++) {\nRow &r = R[i];\nint k = 0;\ns = k ? t : 0;\n}",
          "all of R to {} | i in place of k"),
-        ("memset(o, 0, N);\no[omp_get_num_threads() * N] = 1;\nt = s + p[0] / (t + 1e-6f);\ns = *o + p[0] / t;",
+        ("memset(o, 0, N);\no[omp_get_num_threads() * N] = 1;\nt = 1 / (t + 1e-6f);\nfloat &f = *o;\nf = s + *p / t;",
          "omp_get_thread_num() in | N * sizeof(float) in | without + 1e-6f | around the whole sum before / t"),
         ("Span a, b;\nt = 0;\n#pragma omp for\nfor (int i = 0; i < a.n; i++) {\nt += b.m;\n}", "start of | b.m in"),
         ("std::vector<float> L(N);\nfor (int i = 0; i < N; i++) {\nconst float *q = p;\nL[i] = exp(L[i] - q[i]);\n}",

@@ -14,7 +14,7 @@ MOST_USES = 256
 #: Largest number of brackets and semicolons that are read to find the end of a statement.
 MOST_BRACKETS = 2000
 _DECLARED = re.compile(
-    r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)"
+    r"\b(const\s+|static\s+|constexpr\s+)*(?:(int|long|size_t|std::size_t|unsigned|int64_t)\b\s*&?|(float|double)\b\s*(\*?)&?"
     r"|(std::vector\s*<\s*[A-Za-z_]\w*\s*>|(?:torch|at)::Tensor\b)\s*(?:const\s*)?&?)\s*(?:const\s+|__restrict(?:__)?\s+|restrict\s+)*([A-Za-z_]\w*)\s*(?=[=,;)\[({])"
 )
 _NEXT = re.compile(
