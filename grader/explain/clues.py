@@ -73,7 +73,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
         ),
     ),
     "fills": (
-        "all elements are set",
+        "elements are set",
         lambda body: body.find(r"\bfill(?:_|_n)?\s*\(|\bmemset\s*\(|\.\s*assign\s*\("),
     ),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
