@@ -73,5 +73,5 @@ def is_number(text: str) -> bool:
 
 
 def evaluate_float(text: str, shape: Mapping[str, int]) -> float:
-    """Return the value of a number literal, or of an expression as in `evaluate_int`."""
+    """Return the value of a number literal (0.5), or of an expression that contains names of sizes (2 * N)."""
     return float(ast.literal_eval(text)) if is_number(text) else float(evaluate_int(text, shape))

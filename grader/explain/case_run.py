@@ -53,7 +53,7 @@ class CaseRun:
 
     @property
     def outputs(self) -> dict[str, Any] | None:
-        """Outputs by name; None if the call returned no output of the right type and shape (see `misfit`)."""
+        """Outputs by name; None if the call failed, or an output was not written or has a wrong type or shape."""
         return self._read[0]
 
     @property

@@ -155,7 +155,7 @@ class Closer:
         return replace(placed, message="\n".join(filter(None, (place, repairs, before))))
 
     def _before(self, diagnosis: Diagnosis) -> str:
-        """Return the cause of wrong outputs on public cases before the crash; "" without such outputs or cause."""
+        """Return the cause of wrong public outputs before the crash; "" if unknown, or for few wrong elements."""
         wrong = [
             case for case in self.judged.cases if not case.hidden and case.diagnosis not in (None, diagnosis)
         ]
@@ -321,7 +321,7 @@ class Closer:
         near: Collection[int] = (),
         facts: Collection[int] = (),
     ) -> str:
-        """Return the small edits that make the part right (see `repair.repairs`); "" without other builds."""
+        """Return sentences with the small edits that make the part right (`repair.repairs`); "" if none does."""
         if self.second is None:
             return ""
         return repair.repairs(self.judged, self.second, smallest, near, facts)
@@ -374,13 +374,13 @@ class Closer:
         return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
 
     def _shared(self, found: _Findings) -> str:
-        """Return a sentence with facts common to all inputs if the cause is unknown or depends on sizes, else ""."""
+        """Return a sentence with facts common to all inputs; "" without any, or if a known cause is not about sizes."""
         if found.has_cause and found.diagnosis.code not in self.kernel.oracle.sized_codes:
             return ""
         return _sentence(lambda: self._facts(found.prober), "")
 
     def _dissection(self, found: _Findings) -> Dissected | None:
-        """Return the wrong step of the computation if the cause is unknown or may be in several steps, else None."""
+        """Return the wrong step of the computation; None if it is not found, or if a cause in one step is known."""
         code, message = found.diagnosis.code, found.diagnosis.message
         is_named = found.has_cause or (code == "low_precision" and not message.startswith(CLOSE))
         if is_named and code not in self.kernel.oracle.dissected_codes:
@@ -494,7 +494,7 @@ class Closer:
     def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
         """Call the kernel at other sizes. Return (the Prober with these calls, the smallest sizes that fail).
 
-        The Prober is None if the lab has no sizes to try, the sizes are None if no call fails.
+        Both are None without a fitting case or sizes to try. The sizes are None if no call fails.
         """
         case, anchors = size_probe.choose(self.kernel), size_probe.anchors(self.kernel)
         if case is None or not anchors or not self.kernel.oracle.probes:
@@ -593,7 +593,7 @@ class Closer:
     # ---- other builds
 
     def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
-        """Run the checked build on public inputs, if a wrong access to memory may be the cause; else return None.
+        """Run the checked build on public inputs, if it exists and a wrong access may be the cause; else return None.
 
         If the cause is `known`, it runs only if some elements are right or calls differ. Memory outside of an array and
         freed memory hold arbitrary values, so their effect may look like a mistake in a formula.
@@ -726,7 +726,7 @@ class Closer:
         return f"the first call of a process is right and the same call again is wrong: {keeping}"
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
-        """Return " (expected ..., got ...)" with all numbers of an output at these sizes; "" for a large output."""
+        """Return " (expected ..., got ...)" with all numbers at these sizes; "" unless one small output differs."""
         inputs = prober.inputs({**self.kernel.shape, **sizes})
         expected = self.kernel.expected(inputs)
         if len(expected) != 1:

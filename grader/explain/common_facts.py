@@ -200,7 +200,7 @@ class Condition:
 
 
 def condition(seen: Sequence[Seen], names: Sequence[str], tiles: Sequence[str]) -> str:
-    """Return a clause "right where ..., wrong where ..." on the sizes; "" if no simple condition separates the inputs.
+    """Return "right where ..., wrong where ..." on the sizes; "" for few inputs, or if no simple condition fits.
 
     `names` are the sizes that the condition may use, `tiles` those that are lengths of tiles.
     """

@@ -123,7 +123,7 @@ def _words(source: str, function: str) -> frozenset[str]:
 
 
 def _macro(name: str, source: str, defines: Mapping[str, str]) -> int | None:
-    """Return the value of a macro; None unless it is a plain number."""
+    """Return the value of a macro; None unless it is a plain number of at most 7 digits."""
     text = defines.get(name)
     if text is None:
         found = re.search(

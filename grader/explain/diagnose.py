@@ -257,7 +257,7 @@ def _settled(
     diagnosis: Explained, counts: Mapping[str, int], saying: int, refuted: frozenset[str]
 ) -> Diagnosis:
     """Return the final diagnosis of one output. `counts`: number of outputs that each suspect explains, by its name.
-    `saying`: number of informative outputs (see `settled`). `refuted`: names of suspects that right outputs refute."""
+    `saying`: number of informative diagnoses. `refuted`: names of suspects that right outputs refute."""
     left = diagnosis.left(counts)
     left = [suspect for suspect in left if not refuted.issuperset(suspect.names)] or left
     most = max(counts[name] for suspect in left for name in suspect.names)

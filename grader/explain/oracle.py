@@ -116,7 +116,7 @@ class Oracle(ABC):
         return (), self.expected(inputs, shape)
 
     def flops(self, shape: Shape) -> int:
-        """Return the least number of operations that any exact computation needs; 0 if it is unknown."""
+        """Return the least number of operations that the usual computation needs; 0 if it is unknown."""
         return 0
 
     def diagnose(
@@ -135,7 +135,7 @@ class Oracle(ABC):
         return None
 
     def dissect(self, ask: Ask, sizes: Shape) -> Dissected | None:
-        """Find the wrong step of a kernel by calls with inputs that isolate one of its steps.
+        """Return the wrong step of a kernel, found by calls with inputs that isolate one step; None if it is not found.
 
         The kernel is wrong at `sizes`. `ask(sizes, inputs)` calls it and returns its output in float64, None without
         an output. Sizes that are not given keep their values.

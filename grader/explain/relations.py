@@ -79,7 +79,7 @@ _MOST_LOOKED_UP, _SAMPLED = 256, 16
 def copied(seen: Deviation) -> Found | None:
     """Return code and message if each wrong index along an axis holds another's right values, at one fixed distance.
 
-    The code ends in "_copied", and the words name the place. Returns None for any other output.
+    The code ends in "_copied", and the words name the place. Returns None if one, very many or all indices are wrong.
     """
     for at, axis in enumerate(seen.axes):
         expected, actual, slack, wrong = (
@@ -124,7 +124,7 @@ def transposed(seen: Deviation) -> Found | None:
 
 
 def constant_factor(seen: Deviation) -> Found | None:
-    """Return code and message if each element is the right value times one factor for all elements; else None."""
+    """Return code and message if all elements are the right values times one factor, not 0 or 1; else None."""
     expected, actual = seen.expected, seen.actual
     if np.count_nonzero(expected) < 2:
         return None  # a single number is a multiple of any other
@@ -181,7 +181,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 
 def imprecise(seen: Deviation) -> Found | None:
-    """Return code and message if errors are small or look like rounding (smaller type, few decimals); else None."""
+    """Return code and message if all errors are small, else None. The message names a type or decimals that fit."""
     error = abs(seen.actual - seen.expected)
     # Without a tolerance, the right result is exact (a count or a copy): an error is never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():

@@ -215,7 +215,7 @@ def _index(count: int, k: int, at: int, turn: int) -> int:
 
 
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
-    """Return a build with all edits that compile; None if too many do not.
+    """Return a build with all edits that compile; None if MOST_BUILDS tries fail, or no build is possible.
 
     In the first PRECISE builds, leave out the edit at the place of each error. After that, leave out the edits of the
     error's line that add a statement, then all edits of the line.

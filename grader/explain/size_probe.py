@@ -64,7 +64,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Shrink the sizes `anchor` in turn while the kernel is wrong. Return these sizes; None if it never is."""
+        """Shrink the sizes `anchor` in turn while the kernel is wrong. Return them; None if it is right at `anchor`."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):
@@ -164,8 +164,8 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
 def choose(kernel: Kernel) -> Case | None:
     """Return the public case whose distribution of inputs is used; None if no case fits.
 
-    A case fits if it has the run's sizes, so that a command line can repeat a finding. If several fit, the case with
-    the largest weight is returned.
+    A case fits if it has a weight and the run's sizes, so that a command line can repeat a finding. If several fit, the
+    case with the largest weight is returned.
     """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)

@@ -320,7 +320,7 @@ def met_s(call: Call) -> float:
 def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis) -> str:
     """Repeat a wrong call and make the further calls that the oracle proposes. Return the oracle's sentence on them.
 
-    Returns "" if the oracle proposes no calls or has no sentence, or if a call fails.
+    Returns "" if the diagnosis needs no calls, the oracle proposes none or has no sentence, or a call fails.
     """
     from grader.core.arrays import np
 
@@ -346,7 +346,7 @@ def inquired(marker: Marker, case: Case, session: Session, diagnosis: Diagnosis)
 def _outputs_of(
     marker: Marker, part: Part, run: CaseRun, inputs: CaseInputs, session: Session
 ) -> dict[str, Any] | None:
-    """Call the function of `part` with the sizes of a run. Return its outputs; None if it is not exported or fails."""
+    """Call the function of `part` with the sizes of a run. Return its outputs; None if it is missing or fails."""
     if marker.backend.unbound(part, session) is not None:
         return None
     call = session.call(marker.backend.request(part, inputs))

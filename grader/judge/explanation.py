@@ -249,7 +249,7 @@ class SecondBuild:
         return self.checked is not None
 
     def edited(self, part: Part, text: str) -> Edited | None:
-        """Build `text` in place of the student's file. Return None if the build fails and no error names a line."""
+        """Build `text` in place of the student's file. None if it needs torch, or fails and no error names a line."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None

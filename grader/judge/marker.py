@@ -76,11 +76,11 @@ class Marker:
         return CaseRun(self.part, case, inputs, self.seen(), session.call(request, **how), self.oracle)
 
     def call_case(self, session: Session, case: Case, **how: Any) -> CaseRun:
-        """Call the function on the inputs of a case; `how` as for `call`."""
+        """Call the function on the inputs of a case. `how`: `reference`, or keywords of `Session.call`."""
         return self.call(session, case.name, self.inputs_of(case), **how)
 
     def again(self, session: Session, run: CaseRun, **how: Any) -> CaseRun:
-        """Repeat the call `run`; `how` as for `call`."""
+        """Repeat the call `run`. `how`: `reference`, or keywords of `Session.call`."""
         return self.call(session, run.case, run.inputs, **how)
 
     def holds(self, case: str, inputs: CaseInputs, call: Call) -> bool:

@@ -77,7 +77,7 @@ def of_call(marker: Marker, mine: Shown) -> tuple[Memory, Held]:
 
 
 def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, int]) -> Held:
-    """Measure the memory held by student and reference at other `sizes`, each in a new runner (see `_large_call`).
+    """Measure the memory that student and reference hold in a call with other `sizes`, each in a new runner.
 
     If the student's output is not right, the student's memory is None. Raises KitError if the reference fails.
     """
@@ -184,7 +184,7 @@ def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def _example(run: CaseRun) -> tuple[tuple[int, ...], float, float] | None:
-    """Return one index of an accessor with the expected and the actual value, to be printed; None for other parts."""
+    """Return one index of an accessor with the expected and the actual value; None for other parts, or no output."""
     if not run.part.table or run.outputs is None:
         return None
     actual = run.outputs[RESULT]

@@ -103,7 +103,7 @@ class PartJudge:
         )
 
     def standing(self) -> Standing | None:
-        """Return the part's speed compared with known kernels; None if either has no valid time on this machine."""
+        """Return the part's speed compared with known kernels; None unless it is right and all have valid times."""
         if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
             return None
         ladder = self.bench.assignment.lab.ladder()
@@ -356,7 +356,7 @@ class PartJudge:
             yield Flag(ONE_THREAD, f"{words}{self._unshared_loop()}", "review")
 
     def _unshared_loop(self) -> str:
-        """Return a text with the line of the outermost loop, if the function's source has no threads; else ""."""
+        """Return a text with the line of the outermost loop; "" if the function uses threads, or stores in no loop."""
         body = self.marker.body
         if body is None or body.find(r"#\s*pragma\s+omp|std::thread|parallel_for"):
             return ""

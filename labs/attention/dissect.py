@@ -43,7 +43,7 @@ POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
-    """Return a finding about the wrong step, or None: see `Oracle.dissect`. `sizes` has B, H, N; in part 4 Br, Bc."""
+    """Return a finding about the wrong step, or None. `ask` calls the kernel. `sizes`: B, H, N; Br, Bc in part 4."""
     largest, few = min(sizes["N"], MOST_KEYS), {"Br": 3, "Bc": 2}
     for keys, tiles, mean in ((KEYS, {}, 0), (KEYS, few, 0), (largest, {}, 0), (KEYS, {}, LOW_SCORES)):
         if keys < 2:
@@ -84,7 +84,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 
 
 def _channels(output: Array | None, q: Array, k: Array) -> Dissected | None:
-    """Return a finding if some channels are added more often than others in Q K^T.
+    """Return a finding if some channels are added more often than others in Q K^T, else None.
 
     `output` is the kernel's output for scores near 0, or None. For such scores log(weight) is a sum over channels.
     Least squares give the factor of each channel in this sum.

@@ -78,7 +78,7 @@ def measurable() -> bool:
 
 
 def kept(part: Part, shape: Mapping[str, int]) -> Yardsticks | None:
-    """Return the stored measurement for this part, shape and machine. Return None if it is missing or damaged."""
+    """Return the stored measurement for this part, shape and machine; None if it does not exist or is damaged."""
     if not applies(part):
         return None
     try:

@@ -88,7 +88,7 @@ class Scene:
     def blocks(self) -> tuple[Array, Array] | None:
         """Sums of the weights over each block of Bc keys, and the products of the block's weights with V.
 
-        Shapes (blocks, G, N, 1) and (blocks, G, N, d). None without Bc, or if the second would exceed 2^22 elements.
+        Shapes (blocks, G, N, 1) and (blocks, G, N, d). None without `all_weights` or Bc, or beyond 2^22 elements.
         """
         every, block = self.all_weights, self.shape.get("Bc", 0)
         if every is None or block < 1 or -(-self.keys // block) * self.v.size > 1 << 22:

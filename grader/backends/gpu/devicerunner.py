@@ -275,7 +275,7 @@ def limit_card(most_bytes: int) -> None:
 
 
 def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> None:
-    """Replay the trace `packed` on `tensors` (`ablate` as in `replay.Player.play`). A failed replay raises Failed."""
+    """Replay the trace `packed` on `tensors`. `ablate`: True to replace kernels' numbers by NaN. May raise Failed."""
     try:
         player.play(packed, tensors, ablate=ablate)
     except BaseException as error:

@@ -634,9 +634,9 @@ class Files:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))
 
     def newly(self, reader: Reader, node: ast.AST, led: set[tuple[str, str, str]]) -> Iterator[Definition]:
-        """Yield the same as `defined`, but only once for each name, because a file may use a name very often.
+        """Yield the results of `defined`, but only for names not in `led`, and add these names to `led`.
 
-        `led` are the names that were already followed.
+        A file may use a name very often.
         """
         name = getattr(node, "id", "") or getattr(node, "value", "")
         key = reader.file, name if isinstance(name, str) else "", reader.spelt(node)
@@ -806,7 +806,7 @@ def assigned(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[tuple[str
 
 
 def pairs(target: ast.AST, value: ast.AST | None) -> list[tuple[str, ast.AST | None]]:
-    """Return the same as `assigned` for one target of an assignment, such as `a, b`, and the value assigned to it."""
+    """Return (name, assigned expression or None) for each name in a `target`, such as `a, b`, to which `value` goes."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
     if isinstance(target, (ast.Tuple, ast.List)):

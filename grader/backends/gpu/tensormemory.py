@@ -144,7 +144,7 @@ class Memory:
         return 0 if k >= 0 and high + size <= ends[k] else None
 
     def reached(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """Return (real addresses, mask of active lanes outside of every tensor, or None without such lanes)."""
+        """Return (real addresses, mask of active lanes outside of every tensor or None without such lanes)."""
         away = self.distance(int(addresses.min()), int(addresses.max()), size)
         if away is None:
             active = addresses[mask]
@@ -156,7 +156,7 @@ class Memory:
         return self.reached_apart(addresses, mask, size)
 
     def reached_apart(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """Return the same as `reached`, for lanes that lie in several storages or outside of all storages."""
+        """Do the work of `reached` for lanes that lie in several storages or outside of all storages."""
         np = self.np
         real, outside = addresses.copy(), mask.copy()
         own = addresses >= np.uint64(FIRST)
@@ -306,10 +306,10 @@ def storages() -> tuple[list[int], list[int]]:
 
 
 def guard(students: Mapping[str, int]) -> Memory | None:
-    """Make Triton's interpreter in this process use a `Memory`, and return it. `students` is as in `Memory`.
+    """Make Triton's interpreter in this process use a `Memory`, and return it.
 
-    If this version of Triton has a different interpreter, change nothing and return None.
-    """
+    `students` maps the student's modules to shifted file numbers. If this version of Triton has a different
+    interpreter, change nothing and return None."""
     import torch
 
     with contextlib.suppress(ImportError, AttributeError):

@@ -51,7 +51,7 @@ class Trace:
         self.seen: dict[str, int] = {}
         """Number of calls of each operator ("op mm") and launches of each kernel ("launch k")."""
         self.steps: list[list[Any] | str] = []
-        """Steps as in `gpu.replay.Player.play`, each as a list or as JSON."""
+        """Steps [kind, ...] for `gpu.replay.Player.play`, each as a list or as JSON."""
         self.kernels: dict[str, int] = {}
         self.storages: dict[int, tuple[int, Any]] = {}
         self.lost = ""

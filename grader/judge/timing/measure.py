@@ -178,7 +178,7 @@ def _had_its_core(rounds: Sequence[Round]) -> bool:
 
 
 def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | None]:
-    """Return (view of the rounds by the clock that decides, view by the wall clock for the ceiling or None)."""
+    """Return (view by the deciding clock; ceiling's view by wall clock, None if it decides or calls lacked cores)."""
     if policy.clock == "wall" or not _has_cpu(rounds):
         return _view(rounds, policy, "wall"), None
     own = all(s.own_s is not None for one in rounds for s in (*one.reference, *one.student))
@@ -193,7 +193,7 @@ def _decide(
 ) -> tuple[Literal["pass", "slow"] | None, _View]:
     """Return (verdict or None if the rounds prove none, view of the rounds by the clock that decided).
 
-    `early`: the rules for early ends apply (see the module's text), not the interval of a look.
+    `early`: True to apply the rules under "Early ends" in the module's docstring, False for the median's interval.
     """
     main, ceiling = _views(rounds, policy)
     verdict = main.verdict(early=early)

@@ -185,7 +185,7 @@ class LocalExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events as in `Executor`. Raises KitError if workers repeatedly die before they can take a job."""
+        """Yield events, and None regularly. Raises KitError if workers repeatedly die before they can take a job."""
         while True:
             self._assign()
             if not self._queue and not any(worker.job for worker in self._workers):

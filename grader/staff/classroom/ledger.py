@@ -195,7 +195,7 @@ def read(folder: Path) -> History:
 
 
 def results(folder: Path) -> Iterator[Record]:
-    """Yield every result record in order, including outdated ones. Raises the same errors as `read`."""
+    """Yield all result records, also old ones. Raises KitError for an invalid line, UsageError if unreadable."""
     yield from (item for item in _items(folder / LEDGER) if isinstance(item, Record))
 
 

@@ -74,7 +74,7 @@ class Slot:
 
     def __init__(self, folder: Path, cores: Sequence[int] | None = None, *, alone: bool = False) -> None:
         """Open the lock files in `folder`, which all workers of the machine share. On each of `cores`, by default
-        `machine.timing_cores()`, one serial timing may run at a time. `alone`: see the class."""
+        `machine.timing_cores()`, one serial timing may run at a time. `alone`: True if all timings lock the machine."""
         self.folder, self.alone = folder, alone
         self.cores = machine.timing_cores() if cores is None else list(cores)
         self._times = False

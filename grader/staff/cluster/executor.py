@@ -167,7 +167,7 @@ class ClusterExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events, and None regularly, as in `Executor`.
+        """Yield events until every job has ended, and None regularly, so that the caller can do other work.
 
         Raises UsageError if the scheduler has no worker. Raises KitError if all machines are refused or lost.
         """

@@ -110,7 +110,7 @@ class ProofSetup:
     def ended(
         self, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run Python in a folder as in `run`. Return (exit code, output). Raises Unproved after TIMEOUT_S seconds."""
+        """Run Python with `arguments` in `folder`. Return (exit code, output). Raises Unproved after TIMEOUT_S s."""
         command = [sys.executable, *arguments]
         try:
             ended = subprocess.run(

@@ -141,7 +141,7 @@ def _with_maximum(s: Scene, kept: str, block: int) -> Array:
 
 
 def _pv_kept(s: Scene, since: str) -> Array | None:
-    """Return the output if PV is reset once per head (`since`: "head") or never ("all"); None if it is unknown."""
+    """Return the output if PV is reset once per head (`since`: "head") or never ("all"); None if data are missing."""
     every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
     if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):
         return None
@@ -295,7 +295,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
 
 def _shared_rows(s: Scene, at_tile: str, rows_outside: bool) -> Array | None:
     """Return the output if the accesses in `at_tile` (l, o: reads; L, O: writes) use the row within the tile.
-    `rows_outside`: True if the outer loop is over blocks of rows. None if there are too many blocks."""
+    `rows_outside`: True if the outer loop is over blocks of rows. None without `s.blocks`, or for too many blocks."""
     tile, tops = s.shape["Br"], range(0, s.keys, s.shape["Br"])
     if s.blocks is None or len(tops) * len(s.blocks[0]) > _MOST_TURNS:
         return None
@@ -453,7 +453,7 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
 
 
 def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
-    """Return the output if Oi (`o`: True) or Li (`li`: True) keeps sums of earlier rows. `since`: see `_over_tiles`."""
+    """Return the output if Oi (`o`) or Li (`li`) keeps sums of earlier rows of a "head", "batch" or "all" (`since`)."""
     if s.all_sums is None:
         return None
     sums = s.all_sums[:, :, None]

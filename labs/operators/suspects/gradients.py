@@ -35,7 +35,7 @@ class Mistakes(list[Suspect]):
     def gives(
         self, code: str, words: str, output: str = "", adds: bool = False
     ) -> Callable[[Predictor], Predictor]:
-        """Return a decorator that adds a suspect, like `gives_each`. The function's name is the suspect's name."""
+        """Return a decorator that calls `gives_each` with the function, whose name becomes the suspect's name."""
 
         def register(predict: Predictor) -> Predictor:
             self.gives_each((predict.__name__, code, words, predict), output=output, adds=adds)

@@ -148,7 +148,7 @@ class TorchNetwork(_Trained):
         return F.conv2d(x, w, b, layer.sizes["stride"], layer.sizes["pad"])
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> float:
-        """Make one step of gradient descent. Return the same as `StudentNetwork.step`."""
+        """Make one step of gradient descent. Return the loss before it."""
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.forward(images), labels)

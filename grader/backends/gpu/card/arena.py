@@ -211,7 +211,7 @@ class Arena:
     ) -> dict[str, Any]:
         """Return the request by which the runner maps this memory.
 
-        `arguments` are as in `grader.runner.calls.Request`; inputs are given by their index in `tensors`.
+        `arguments` have the form that `grader.runner.calls.Request` describes. An input is an index of `self.tensors`.
         """
         return {
             "op": "attach",
@@ -296,7 +296,7 @@ class Arena:
     def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
         """Return {output's name: number of elements that differ from `other`'s}, counted in the sets of both arenas.
 
-        `tolerances` maps outputs to (absolute, relative) as in `Card.differing`.
+        `tolerances` maps an output's name to (absolute, relative) tolerance.
         """
         return {
             tensor.name: self.card.differing(
