@@ -118,7 +118,8 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
     if location is not None and location["heap"]:
         own = _own_frames(_stack_after(text, location.end()), rows)
         made = own[-1] if own else None
-        place = f"{int(location['bytes']) // 4} floats" if int(location["bytes"]) % 4 == 0 else "memory"
+        size, kind = (8, "doubles") if made is not None and "double" in made.text else (4, "floats")
+        place = f"{int(location['bytes']) // size} {kind}" if int(location["bytes"]) % size == 0 else "memory"
     elif location is not None:
         place = "a local variable" if location["stack"] else "a global variable"
     variable, is_static = _global_name((location["name"] or "") if location is not None else "")

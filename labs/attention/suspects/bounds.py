@@ -189,7 +189,7 @@ SUSPECTS += [
 
 @suspect(
     "stale_l",
-    "The row sums L are not reset to zero for the next (b, h): they still hold the sums of earlier heads.",
+    "The row sums are not reset to zero for the next (b, h): they still hold the sums of earlier heads.",
 )
 def l_not_reset(s: Scene) -> Array | None:
     sums = s.up_to_here(s.row_sum)
@@ -198,7 +198,7 @@ def l_not_reset(s: Scene) -> Array | None:
 
 @suspect(
     "stale_l",
-    "The row sums L are reset to zero only for each batch, not for each head: they still hold the sums of earlier "
+    "The row sums are reset to zero only for each batch, not for each head: they still hold the sums of earlier "
     "heads of the batch.",
 )
 def l_reset_for_each_batch(s: Scene) -> Array | None:
