@@ -101,7 +101,7 @@ def _class_commands(commands: Any) -> None:
     run.value(
         "--cluster",
         "ADDRESS",
-        "grade on the workers of a dask scheduler, tcp://HOST:PORT or tls://HOST:PORT, or local:N to try it",
+        "grade on a dask scheduler's workers: tcp://HOST:PORT, tls://HOST:PORT, or local:N to simulate N machines",
     )
     run.path(
         "--calibration",

@@ -1,4 +1,4 @@
-"""Helpers: build small C++ sources with and without torch, call their functions, and measure growth of CPU time."""
+"""Helpers that build small C++ sources with and without torch, call their functions, and measure CPU time's growth."""
 
 import ctypes
 import math

@@ -1,4 +1,4 @@
-"""Helpers: submissions on disk, their discovery, and archives that no honest program would write."""
+"""Helpers that write submissions, find them, and make archives that no honest program would write."""
 
 import io
 import struct

@@ -117,7 +117,7 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
         source.write_text(source.read_text() + text)
         made = made_by(source, object_bytes=2 << 20)
         assert not made.ok and made.object_path is None
-        assert "MiB; it may have 2 MiB" in made.diagnostics and "hint:" in made.diagnostics
+        assert "MiB; the limit is 2 MiB" in made.diagnostics and "hint:" in made.diagnostics
     if made_by is build:
         assert made_by(source, object_bytes=2 << 20, sanitize=True).ok, "the limit is higher with sanitizers"
 

@@ -1,4 +1,4 @@
-"""The expert and the plain kernel: right at every instruction-set level, for any shape and any size of scores."""
+"""The kit's two fast kernels, expert and plain C++: right at each instruction-set level, for any shape and scores."""
 
 import ctypes
 import functools

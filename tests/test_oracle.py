@@ -1,4 +1,4 @@
-"""Attention's inputs and oracle: required properties, equality with torch, and an error budget for float32 only."""
+"""Attention's inputs and oracle: properties, equality with torch, an error budget that only float32 meets."""
 
 import os
 import subprocess

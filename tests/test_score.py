@@ -109,7 +109,7 @@ def test_a_single_hidden_case_does_not_decide_all_points() -> None:
     assert earned(part, "wrong") == earned(replace(part, cases=(public[0], one)), "wrong") == 0
     lone = replace(PUBLIC, parts=(part, both, replace(part, case_credit=0.0)))
     assert lone.warnings == [
-        "part2: 'x' is the only hidden case with a weight, so it alone decides half of case_credit: add another"
+        "part2: 'x' is the only hidden case with a weight, so it alone decides half of case_credit: add another case"
     ]
     assert not PUBLIC.warnings and not STAFF.warnings
 

@@ -196,7 +196,7 @@ class Assignment:
         kinds = [(part, hidden) for part in self.parts if part.case_credit for hidden in (False, True)]
         return [
             f"{part.id}: '{case.name}' is the only {'hidden' if hidden else 'public'} case with a weight, so it alone "
-            "decides half of case_credit: add another"
+            "decides half of case_credit: add another case"
             for part, hidden in kinds
             if (case := part.lone_case(hidden=hidden)) is not None
         ]

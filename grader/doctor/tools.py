@@ -309,6 +309,6 @@ def _others(host: Host, path: str) -> Iterator[Finding]:
     if ran.returncode == 0 and pids:
         yield warn(
             f"other processes use a GPU: {', '.join(pids[:5])}",
-            "processes take turns on a GPU: each one's times include the other's work",
+            "processes take turns on a GPU: each process's times include work of the others",
             "judge when these processes have ended",
         )

@@ -298,12 +298,12 @@ class Budget:
         """Return the reason why no further call may be made; "" while the budget lasts."""
         if self.idle_s > MOST_IDLE_CALLS * self.call_s:
             return (
-                f"the calls before it waited for {self.idle_s:.0f} s without computing, and all calls of a part may "
+                f"earlier calls waited for {self.idle_s:.0f} s without computing, and all calls of a part together may "
                 f"wait for {MOST_IDLE_CALLS * self.call_s:.0f} s. Remove code that sleeps or waits"
             )
         if self.used_s > MOST_CALLS * self.call_s:
             return (
-                f"the calls before it took {self.used_s:.0f} s, and all calls of a part may take "
+                f"earlier calls took {self.used_s:.0f} s, and all calls of a part together may take "
                 f"{MOST_CALLS * self.call_s:.0f} s. Make the function faster, first on its largest input"
             )
         return ""

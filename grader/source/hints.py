@@ -168,7 +168,7 @@ def _instructions(match: re.Match[str], line: int, source: str) -> str:
     if isa.startswith("avx512"):
         extensions = re.findall(r"fp16|bf16|f|cd|dq|bw|vl|vnni|vbmi2?|ifma|bitalg|vpopcntdq", isa[6:])
         wanted = ",".join(f"avx512{each}" for each in extensions) or "avx512f"
-        note = " A machine without AVX-512 cannot run it: AVX2 runs on more."
+        note = " Machines without AVX-512 cannot run the file: AVX2 runs on more machines."
     target = f'target("{wanted}")'
     needs = f"{name} needs" if name and not name.startswith("__builtin") else "this needs"
     return (

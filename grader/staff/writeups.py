@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         if given.export:
             print(exported(given.read, given.export))
     elif given.export:
-        raise UsageError("--export of several write-ups needs --read FILE, too: it converts that file")
+        raise UsageError("--export of several write-ups needs --read FILE, too: --export converts FILE")
     table = given.sheet or (given.results / "manual.csv" if given.results else None)
     if table:
         remarks = {each.id: (each.name, each.remark) for each in found}

@@ -52,11 +52,11 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
     """
     parse = Parser(prog=f"{STUDENT_PROGRAM} {command}", description=description)
     parse.path("--module", "the file to study, or its folder", "PATH")
-    parse.path("--out", "folder for CSV and PNG (%(default)s/)", "DIR", default=DEFAULT_OUT)
+    parse.path("--out", "folder for CSV and PNG (default: %(default)s/)", "DIR", default=DEFAULT_OUT)
     parse.path("--writeup", "fill the table in this write-up, too; the rest of the file stays")
     parse.path("--config", "another assignment", default=PUBLIC_CONFIG)
     add_sizes(parse, chosen_options(arguments), lists)
-    rounds = "number of rounds; each times every variant twice (%(default)s)"
+    rounds = "number of rounds; each times every variant twice (default: %(default)s)"
     parse.value("--rounds", "n", rounds, default=str(DEFAULT_ROUNDS))
     parse.value("--seed", "n", "seed of the random inputs, to repeat a run")
     parse.flag("--show", "draw the figure in the terminal, too")

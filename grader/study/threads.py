@@ -205,7 +205,7 @@ def main(arguments: list[str]) -> int:
         "Speed-up and efficiency of an OpenMP part for each number of threads, and without OpenMP.",
         lists=("threads",),
     )
-    parse.value("part", "PART", "the OpenMP part (the first that is timed on several threads)", nargs="?")
+    parse.value("part", "PART", "the OpenMP part (default: the first timed on several threads)", nargs="?")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     part = options.openmp_part(settings, given.part)

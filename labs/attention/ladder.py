@@ -334,7 +334,7 @@ def parser(arguments: list[str]) -> Parser:
     parse.add_argument("part", metavar="PART", help="part1 to part4")
     commandline.add_sizes(parse, chosen_options(arguments))
     parse.path("--module", "the file to judge, or its folder (module.cpp)", "PATH")
-    parse.add_argument("--rounds", metavar="n", default="7", help="calls of each kernel (%(default)s)")
+    parse.add_argument("--rounds", metavar="n", default="7", help="calls of each kernel (default: 7)")
     parse.path("--config", "another assignment file (YAML)", default=PUBLIC_CONFIG)
     return parse
 

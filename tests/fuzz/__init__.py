@@ -1,1 +1,1 @@
-"""Damaged and hostile inputs for every reader of untrusted bytes: only documented errors, in linear time."""
+"""Tests of every reader of untrusted bytes with damaged and hostile inputs: only documented errors, linear time."""

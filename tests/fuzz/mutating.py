@@ -1,4 +1,4 @@
-"""Helpers that make mutated and hostile inputs for a reader under test. A fault in reading raises AssertionError."""
+"""Helpers that make mutated and hostile inputs for a reader under test. They raise AssertionError for its faults."""
 
 from __future__ import annotations
 

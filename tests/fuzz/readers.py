@@ -1,4 +1,4 @@
-"""Readers under test: they read files from outside, make texts for people, or read a submission's output."""
+"""Table READERS of functions under test: they read foreign files or a submission's output, or make texts for people."""
 
 import csv
 import io

@@ -161,7 +161,7 @@ class Compilers:
         with contextlib.suppress(FileNotFoundError):
             if (size := made.lstat().st_size) > self.options.largest_bytes:
                 return (
-                    f"the compiled file has {size_text(size)}; it may have {size_text(self.options.largest_bytes)}\n"
+                    f"the compiled file has {size_text(size)}; the limit is {size_text(self.options.largest_bytes)}\n"
                     "hint: look for huge arrays with values in the source, and fill them while the program runs"
                 )
         return ""

@@ -42,7 +42,7 @@ LACKING = (
 )
 DOES_NOT_RUN = (
     f"The {TOOL} of this machine cannot compile even the kit's own test file in the sandbox: nothing is judged, and no "
-    f"points are lost. Install one that every user can read and run ({WHERE_FROM}), and judge again."
+    f"points are lost. Install an ispc that every user can read and run ({WHERE_FROM}), and judge again."
 )
 LEFT_OUT = f"{SOURCE} was left out: this machine has no working {TOOL} ({WHERE_FROM})"
 

@@ -473,7 +473,7 @@ class ClusterExecutor:
             return
         self._deaths[name] += attempt.alone
         if self._deaths[name] >= MOST_DEATHS:
-            why = f"{self._deaths[name]} machines were lost while they judged it alone"
+            why = f"{self._deaths[name]} machines were lost while they judged only this submission"
             yield Failed(name, why, died=True, final=True)
             return
         self._suspects.add(name)

@@ -287,7 +287,7 @@ def prepare(arguments: list[str]) -> int:
         prog="python -m grader.staff.platforms.container",
         description="Compile the reference, the runner and the headers once for all submissions.",
     )
-    parse.add_argument("--torch", action="store_true", help="compile them for processes with torch, too")
+    parse.add_argument("--torch", action="store_true", help="also compile for processes with torch")
     torch = parse.parse_args(arguments).torch
     assignment = _first_assignment([ROOT])
     if all_on_card(assignment.parts):

@@ -23,13 +23,13 @@ def main(arguments: Sequence[str]) -> int:
     parse.path("--out", "folder for the archives", "DIR", required=True)
     parse.path(
         "--config",
-        "the assignment file with hidden cases (configs/hidden/gpt149.yaml)",
+        "the assignment file with hidden cases (default: configs/hidden/gpt149.yaml)",
         default=ROOT / "configs" / "hidden" / "gpt149.yaml",
     )
     add_lab(parse)
     parse.path("--master", "the source with the solution (default: the assignment's)")
-    parse.path("--text", "the assignment's text (docs/handout.md)")
-    parse.path("--writeup", "the write-up's template (writeup_template.md)")
+    parse.path("--text", "the assignment's text (default: docs/handout.md)")
+    parse.path("--writeup", "the write-up's template (default: writeup_template.md)")
     parse.path(
         "--reference",
         "reference objects for other platforms, compiled there by `python -m module_ref_stub FOLDER`",
@@ -39,10 +39,10 @@ def main(arguments: Sequence[str]) -> int:
     parse.value(
         "--platform",
         "NAME",
-        "platform to release for (gradescope): github, classroom50, prairielearn; see `platforms`",
+        "platform to release for: github, classroom50, prairielearn (default: gradescope); see `platforms`",
         default="gradescope",
     )
-    parse.add_argument("--image", metavar="NAME", default="", help="name of PrairieLearn's image (ID-grader)")
+    parse.add_argument("--image", metavar="NAME", default="", help="PrairieLearn image (default: ID-grader)")
     given = parse.parse_args(arguments)
 
     from grader.staff.release import contents, making, products

@@ -255,8 +255,8 @@ def main(arguments: list[str]) -> int:
     parse.value("--source", "NAME", "name of the file to compare (default: the assignment's, module.cpp)")
     parse.path("--config", "the assignment (default: the one of the class's results, else the main one)")
     add_lab(parse)
-    parse.add_argument("--top", metavar="n", type=int, default=20, help="number of pairs to show (20)")
-    parse.path("--html", "page to write (similar.html, in a class's DIR)")
+    parse.add_argument("--top", metavar="n", type=int, default=20, help="pairs to show (default: 20)")
+    parse.path("--html", "page to write (default: similar.html; for a class, in DIR)")
     given = parse.parse_args(arguments)
     if given.top < 1:
         raise UsageError(f"--top takes a number from 1 up, not {given.top}")

@@ -297,7 +297,7 @@ def main(arguments: list[str]) -> int:
     )
     parse.add_argument("part", metavar="PART", help="part1, part2, part3 or part4")
     parse.add_argument("--tile", metavar="n,n,...", help=f"values of the tile's macro (part2: {TILES})")
-    parse.add_argument("--macro", metavar="NAME", default=MACRO, help="the tile's macro (%(default)s)")
+    parse.add_argument("--macro", metavar="NAME", default=MACRO, help=f"the tile's macro (default: {MACRO})")
     parse.add_argument("--br", metavar="n,n,...", help=f"rows of a Q tile (part4: {BLOCKS})")
     parse.add_argument("--bc", metavar="n,n,...", help=f"rows of a K and V tile (part4: {BLOCKS})")
     given = parse.parse_args(arguments)

@@ -311,7 +311,7 @@ READING = [
         binds='    m.def("length", &length);\n    m.def("next", &next);\n',
         build_s=300.0,  # all of torch's headers
     ),
-    Threat("E4", "the name of a library's function, 20 MB long", End(("compile_error",), says="it may have 8 MiB"),
+    Threat("E4", "the name of a library's function, 20 MB long", End(("compile_error",), says="the limit is 8 MiB"),
            HONEST, alone=True,
            top='asm(".section .rodata\\n.ascii \\"cblas_\\"\\n.fill 20971520,1,97\\n.byte 0\\n.text\\n");\n'),
     Threat("E4", "the name of a library's function, 6 MB long, beside the loader",

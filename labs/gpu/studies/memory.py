@@ -79,7 +79,7 @@ class MemoryStudy:
 def main(arguments: list[str]) -> int:
     """Run `python gpt149.py lab gpu attention-memory` and return the exit code."""
     parse = options.parser(arguments, "attention-memory", "Memory of naive and of flash attention over N.")
-    parse.add_argument("--lengths", metavar="n,n,...", help=f"values of N ({','.join(map(str, LENGTHS))})")
+    parse.value("--lengths", "n,n,...", f"values of N (default: {','.join(map(str, LENGTHS))})")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     lengths = LENGTHS if given.lengths is None else options.numbers(given.lengths, "--lengths", 16, 65536)

@@ -136,8 +136,8 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments, "waves", "Throughput of your matmul over its size, and where another wave begins."
     )
-    parse.add_argument("--sizes", metavar="n,n,...", help="sizes of the square products (1024,1152,...,5632)")
-    parse.value("--tile", "r,c", "rows and columns of your tiles (%(default)s)", default="128,256")
+    parse.value("--sizes", "n,n,...", "sizes of the square products (default: 1024,1152,...,5632)")
+    parse.value("--tile", "r,c", "rows and columns of your tiles (default: %(default)s)", default="128,256")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     sides = SIDES if given.sizes is None else options.numbers(given.sizes, "--sizes", 16, 16384)

@@ -61,20 +61,20 @@ def parser() -> Parser:
     )
     parse.path("--module", "the file to train with, or its folder (operators.cpp)", "PATH")
     parse.path("--data", "MNIST's four files, also .gz (without it, digits are drawn)", "DIR")
-    parse.path("--out", "folder for CSV and PNG (%(default)s/)", "DIR", default=options.DEFAULT_OUT)
+    parse.path("--out", "folder for CSV and PNG (default: %(default)s/)", "DIR", default=options.DEFAULT_OUT)
     parse.path("--writeup", "also fill this write-up's tables")
     parse.path("--config", argparse.SUPPRESS, default=PUBLIC_CONFIG)
     group = parse.add_argument_group("training")
     for flag, name, what in (
-        ("--model", "mlp|cnn|both", "which network (both)"),
-        ("--epochs", "n", "passes through all images (mlp 10, cnn 8)"),
-        ("--batch", "n", f"images in a step ({DEFAULT_BATCH})"),
-        ("--rate", "x", "learning rate (mlp 0.2; cnn 0.05, a fifth of it in the first 200 steps)"),
-        ("--seed", "n", f"seed of the digits, the first weights and the order ({DEFAULT_SEED})"),
-        ("--images", "n", f"number of digits to draw, a sixth of them for testing ({DEFAULT_IMAGES})"),
-        ("--lockstep", "n", f"steps in which every call is checked ({DEFAULT_LOCKSTEP})"),
-        ("--threads", "n,n,...", "OpenMP threads (1); several numbers also give a table of the speed-up"),
-        ("--rounds", "n", f"rounds of timing for --threads ({options.DEFAULT_ROUNDS})"),
+        ("--model", "mlp|cnn|both", "which network (default: both)"),
+        ("--epochs", "n", "passes through all images (default: mlp 10, cnn 8)"),
+        ("--batch", "n", f"images in a step (default: {DEFAULT_BATCH})"),
+        ("--rate", "x", "learning rate (default: mlp 0.2, cnn 0.05); the cnn's first 200 steps use a fifth"),
+        ("--seed", "n", f"seed of the digits, the first weights and the order (default: {DEFAULT_SEED})"),
+        ("--images", "n", f"digits to draw, a sixth of them for testing (default: {DEFAULT_IMAGES})"),
+        ("--lockstep", "n", f"steps in which every call is checked (default: {DEFAULT_LOCKSTEP})"),
+        ("--threads", "n,n,...", "OpenMP threads (default: 1); several also give a table of the speed-up"),
+        ("--rounds", "n", f"rounds of timing for --threads (default: {options.DEFAULT_ROUNDS})"),
     ):
         group.add_argument(flag, metavar=name, help=what)
     group.add_argument("--go-on", action="store_true", help="continue after a wrong result")

@@ -225,8 +225,8 @@ def main(arguments: list[str]) -> int:
     parse = options.parser(
         arguments, "accuracy", "The logits at which your parts overflow, and the errors of their results."
     )
-    parse.add_argument("--sizes", metavar="n,n,...", help=f"logits' sizes ({','.join(map(str, SIZES))})")
-    parse.value("--columns", "n,n,...", f"lengths of rows with a tail ({','.join(map(str, COLUMNS))})")
+    parse.value("--sizes", "n,n,...", f"logits' sizes (default: {','.join(map(str, SIZES))})")
+    parse.value("--columns", "n,n,...", f"row lengths, with tail (default: {','.join(map(str, COLUMNS))})")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     most = settings.assignment.maxima["C"]

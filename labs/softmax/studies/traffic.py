@@ -147,7 +147,7 @@ def main(arguments: list[str]) -> int:
         "Loads, stores and cache lines of the parts' loops, simulated and by theory.",
     )
     parse.add_argument("--cache", metavar="SIZE,...", help="sizes of the cache (default: 8K,256K,64M)")
-    parse.add_argument("--ways", metavar="n", default="0", help="associativity, 0 for full (%(default)s)")
+    parse.value("--ways", "n", "associativity, 0 for full (default: %(default)s)", default="0")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     sizes = {**USUAL, **{name: settings.shape[name] for name in USUAL if name in settings.shape}}
