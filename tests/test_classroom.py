@@ -61,7 +61,7 @@ def test_a_worker_that_dies_twice_costs_only_its_submission(acting: Class) -> No
     assert ledger.read(acting.out).records["bob"].attempt == 2
     assert gone(acting.state)
 
-    assert "1 are graded again (the kit failed last time): eve" in acting.grade()
+    assert "1 is graded again (the kit failed last time): eve" in acting.grade()
     assert acting.totals()["eve"] == "18"
     assert Counter(acting.graded()) == {"ada": 1, "bob": 1, "eve": 1, "zoe": 1}
 
@@ -115,16 +115,16 @@ def test_only_changed_submissions_are_graded_again_and_the_reason_is_given(actin
     unreadable = acting.out / "eve" / ledger.RESULT
     unreadable.unlink()
     said = acting.grade()
-    assert "1 were finished before and stay as they are" in said
-    assert "1 are graded again (source changed): bob" in said
-    assert "1 are graded again (its result.json cannot be read): eve" in said
+    assert "1 was finished before and stays as it is" in said
+    assert "1 is graded again (source changed): bob" in said
+    assert "1 is graded again (its result.json cannot be read): eve" in said
     assert acting.totals()["bob"] == "18"
     unreadable.write_text("{}")
-    assert "1 are graded again (its result.json cannot be read): eve" in acting.grade()
+    assert "1 is graded again (its result.json cannot be read): eve" in acting.grade()
 
     acting.config.write_text(acting.config.read_text().replace("points: 10", "points: 10.0"))
-    _, said = acting.run(only=["ada"], kit="2")
-    assert "1 are graded again (assignment changed, kit changed): ada" in said
+    again = "1 is graded again (assignment changed, kit changed): ada"
+    assert again in acting.run(only=["ada"], kit="2")[1]
     assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 3}
     assert ledger.read(acting.out).records["ada"].reason == "assignment changed, kit changed"
 

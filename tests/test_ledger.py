@@ -219,7 +219,7 @@ def test_live_progress_shows_who_is_running_and_takes_names_literally() -> None:
     stream.isatty = lambda: True  # type: ignore[method-assign]
     with Progress(3, stream) as progress:
         progress.phase("[bold]ada[/bold]", "part1: timing")
-        progress.finished("bob", {}, "", "a broken archive\nand more")
+        progress.finished("bob", {}, "", "a broken archive: hand it in again\nmore")
         progress.live.refresh()
     counts = ("1 of 3 done", "1 without a result", "[1/3] bob: a broken archive (")
     assert all(text in stream.getvalue() for text in ("[bold]ada[/bold]", "part1: timing", *counts))

@@ -162,7 +162,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     assert known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada", "github_id:3")
     assert known["hw1-stranger"] == ()
     # A later run still knows times and identities. A gradebook's rows match by number or by address.
-    assert "have no submission time" not in acting.grade()
+    assert "without a submission time" not in acting.grade()
     export, filled = tmp_path / "export.csv", acting.out / "canvas.csv"
     export.write_text(EXPORT)
     reported = grader("report", acting.out, "--canvas", export)

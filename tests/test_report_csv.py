@@ -155,12 +155,14 @@ def test_a_time_of_submission_is_reported_in_the_zone_of_the_due_date() -> None:
 def test_only_the_failure_of_hidden_cases_is_reported_and_public_ones_in_full() -> None:
     text = feedback_on(part(*PARTS[2]), paper.hidden_failure())
     lines = ("1 of 2 parts passed.", "Hidden tests failed in: part2.", "right on 6 of 6 public inputs")
-    assert not [known for known in (*lines, student.HIDDEN_FAILED.split()[-1]) if known not in text]
+    assert not [known for known in (*lines, student.OWN_SHAPES.split()[-1]) if known not in text]
     assert "all passed" not in text.lower() and secrets_in(text) == []
     found = paper.cases("heads_copied", hidden=False)
     wrong = replace(part(*NAIVE, "wrong"), cases=found, diagnosis=found[1].diagnosis, output="i=3")
     text = feedback_on(wrong)
     assert "Expected 0.5" in text and "i=3" in text and "hidden" not in text.lower()
+    both = feedback_on(replace(wrong, cases=paper.cases("heads_copied", hidden_wrong=True)))
+    assert "Hidden tests failed in: part1.\n" in both and "Try your own" not in " ".join(both.split())
 
 
 def test_no_feedback_holds_a_secret_or_another_student(written: Path) -> None:

@@ -234,7 +234,7 @@ def test_points_have_the_class_s_ids_none_reserved(tmp_path: Path, monkeypatch: 
     table, bob = tmp_path / "manual.csv", {"bob": ("bob", "")}
     refused("no write-up belongs to a submission .*'bob'", writeups.update, table, bob, "writeup", tmp_path)
     said = writeups.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
-    assert "note: 1 write-ups belong to no student in" in said and "no row: README" in said
+    assert "note: 1 write-up belongs to no student in" in said and "no row: README" in said
     rows = ["id,name,writeup,comment", "ada,Ada,,", "zoe,Zoe Z,,write-up: none"]
     assert table.read_text().splitlines() == rows
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())

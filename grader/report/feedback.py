@@ -110,8 +110,12 @@ def passed_text(views: Sequence[StudentView]) -> str:
 
 def hidden_failed(views: Sequence[StudentView]) -> str:
     """Return a sentence that names the parts with a failed hidden test, or "" if none failed."""
-    failed = ", ".join(view.part.id for view in views if view.hidden_passed is False)
-    return failed and f"Hidden tests failed in: {failed}. Passing the public tests was not enough."
+    failed = [view for view in views if view.hidden_passed is False]
+    if not failed:
+        return ""
+    text = f"Hidden tests failed in: {', '.join(view.part.id for view in failed)}."
+    only_hidden = all(view.public_passed for view in failed)
+    return f"{text} Passing the public tests was not enough." if only_hidden else text
 
 
 def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:

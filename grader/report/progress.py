@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from grader.core.harmless import guarded, harmless, unguarded
+from grader.report import words
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -128,7 +129,7 @@ class Progress:
             self.machines.setdefault(machine, MachineShown()).count(verdicts)
         self.verdicts.update(verdicts.values())
         self.without_result += bool(trouble)
-        said = trouble.splitlines()[0] if trouble else f"{counted(Counter(verdicts.values()))}; {points}"
+        said = words.reason(trouble) if trouble else f"{counted(Counter(verdicts.values()))}; {points}"
         took = f"{self.clock() - begun_s:.1f} s"
         left = f"; {self.time_left()} left" if self.done < self.total else ""
         self.say(f"[{self.done:>{len(str(self.total))}}/{self.total}] {submission_id}: {said} ({took}{left})")

@@ -24,8 +24,10 @@ BEFORE_INPUTS = ("compile_error", "missing", "unjudged")
 BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
 
 HIDDEN_FAILED = (
-    "At least one hidden test failed: on an input that is not in the handout, the result was wrong or missing. Try "
-    "your own shapes: sizes of 1, odd sizes, sizes that are not multiples of 16 or of your block lengths, and "
+    "At least one hidden test failed: on an input outside the handout, the result was wrong or missing."
+)
+OWN_SHAPES = (
+    "Try your own shapes: sizes of 1, odd sizes, sizes that are not multiples of 16 or of your block lengths, and "
     "several batches, if there are any."
 )
 PRINTED_WITHHELD = (
@@ -55,6 +57,10 @@ class StudentView:
     def all_passed(self) -> bool:
         return self.part.verdict == "pass" and self.hidden_passed is not False
 
+    @property
+    def public_passed(self) -> bool:
+        return self.part.diagnosis is None and all(case.ok for case in self.part.cases)
+
 
 def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     """Return the part's result as the student may see it. `cases` are all cases of the part in the assignment."""
@@ -70,14 +76,15 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     failed = any(not case.ok for case in hidden)
     ended_hidden = _ended_on_hidden(part, cases)
     diagnosis = _diagnosis(part, public, first_hidden, ended_hidden)
-    notes = [HIDDEN_FAILED] if failed or ended_hidden else []
-    if part.output:
-        notes.append(PRINTED_WITHHELD)
     # Show "wrong" for a crash or a hang, too. A kernel that chooses one of three verdicts reveals more than one bit.
     verdict: Verdict = "wrong" if ended_hidden else part.verdict
     shown = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)
-    return StudentView(shown, passed, "\n".join(notes))
+    found = StudentView(shown, passed)
+    notes = [HIDDEN_FAILED + f" {OWN_SHAPES}" * found.public_passed] if passed is False else []
+    if part.output:
+        notes.append(PRINTED_WITHHELD)
+    return replace(found, note="\n".join(notes))
 
 
 def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView, ...]:

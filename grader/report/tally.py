@@ -108,7 +108,7 @@ class Tally:
             self.totals.append(row.total)
             self.max_points = max(self.max_points, row.max_points or 0.0)
         if row.trouble or row.result is None:
-            self.troubles.append((link, words.line(row.trouble or "no verdict", 300)))
+            self.troubles.append((link, words.reason(row.trouble or "no verdict")))
         if row.result is None:
             return
         self.perfect += all(part.verdict == "pass" for part in row.result.parts)

@@ -79,6 +79,11 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
+def reason(trouble: str) -> str:
+    """Return the first line of a text for a student, without its advice (": hand it in again"), for the staff."""
+    return line(re.split(r": hand (?:it )?in |\n", trouble, maxsplit=1)[0], 300)
+
+
 def ratio(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) and abs(value) < 1000 else "–"
 

@@ -57,7 +57,7 @@ def run(wanted: RunOptions, command: Sequence[str] = ()) -> int:
         history = ledger.read(wanted.out)
         if history.records and not wanted.resume:
             raise UsageError(
-                f"{wanted.out} holds {len(history.records)} results already: continue with --resume, "
+                f"{wanted.out} holds {words.plural(len(history.records), 'result')} already: continue with --resume, "
                 "or choose another --out"
             )
         wanted, assignment, seed = planning.settle(wanted, history)
@@ -90,7 +90,10 @@ def run(wanted: RunOptions, command: Sequence[str] = ()) -> int:
             judged_by=words.judged_by(version.describe(), machine.describe()),
         )
         plan = planning.plan(wanted, start, assignment, submissions, history)
-        print(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", flush=True)
+        print(
+            f"{words.plural(len(submissions), 'submission')}, sandbox tier {box.tier}, seed {assignment.seed}",
+            flush=True,
+        )
         for note in (*roster_notes, *assignment.warnings):
             print(f"note: {note}", flush=True)
         for line in planning.lines(wanted, submissions, plan, history):
@@ -160,6 +163,10 @@ def timed(
     """Return the submissions, with submission times from the table, the files or the commits if `wanted` names them."""
     source = planning.source_of_times(wanted, history)
     if source == FILE_TIMES:
+        if wanted.file_times and not any(item.submitted_at or item.modified_at for item in submissions):
+            raise UsageError(
+                f"--file-times: {wanted.submissions} holds no files with times of their own; use --submitted FILE"
+            )
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]
     if source == COMMIT_TIMES:
         return github.with_commit_times(submissions, scratch)

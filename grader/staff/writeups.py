@@ -24,6 +24,7 @@ from grader.core.harmless import harmless, one_line
 from grader.core.places import PUBLIC_CONFIG, WRITEUP_KEY
 from grader.core.quantities import shortened
 from grader.report.grades_csv import csv_line, safe_text
+from grader.report.words import plural
 from grader.staff.classroom import byhand, gradebook, ledger
 from grader.study import writeup
 from grader.study.writeup import NAME, Region, State, exported, template_of
@@ -131,7 +132,7 @@ def _with_roster(
         )
     note = ""
     if strangers:
-        count = f"{len(strangers)} write-ups belong to no student in {results}"
+        count = f"{plural(len(strangers), 'write-up belongs', 'write-ups belong')} to no student in {results}"
         note = f"note: {count} and get no row: {shortened(strangers)}"
         note += f"; if one is a student's, {advice}"
     kept = {name: (title, remarks[name][1] if name in remarks else "none") for name, title in roster.items()}

@@ -91,7 +91,8 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
     ]
     if not fallen:
         return []
-    warning = f"{len(fallen)} totals are LOWER than in the report of {before.at}: {shortened(fallen)}"
+    warning = plural(len(fallen), "total is", "totals are")
+    warning += f" LOWER than in the report of {before.at}: {shortened(fallen)}"
     if before.manual != by_hand.source:
         warning += (
             f"; points by hand came from {before.manual or 'no table'} then, "
@@ -108,9 +109,9 @@ def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
     if due is None or not names:
         return ""
     return (
-        f"{len(names)} of {len(roster)} submissions have no submission time and count as on time (due "
+        f"{len(names)} of {plural(len(roster), 'submission')} without a submission time, counted as on time (due "
         f"{due.isoformat()}): {shortened(names)}; to add times, use `run ... --resume --submitted FILE.csv` (columns "
-        "id,time) or --file-times"
+        "id,time) or, for a folder whose file times are right, --file-times"
     )
 
 
@@ -276,8 +277,8 @@ def report(
     ]
     if stale:
         print(
-            f"note: {len(stale)} results were judged before the last change of {assignment.path}; "
-            "`run ... --resume` grades them again",
+            f"note: {plural(len(stale), 'result was', 'results were')} judged before the last change of "
+            f"{assignment.path}; `run ... --resume` grades them again",
         )
     print(f"wrote {folder / 'grades.csv'} and {folder / 'report.html'}")
     for name, found in filled.items():
@@ -307,9 +308,9 @@ def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
         plainfile.replace(place, MAIL_MERGE, ["".join(table).encode("utf-8-sig")])
     print(f"wrote {len(history.roster)} files and {to / MAIL_MERGE}; nothing is sent")
     if unaddressed:
-        print(f"note: {len(unaddressed)} have no e-mail address: {shortened(unaddressed)}")
+        print(f"note: {plural(len(unaddressed), 'has', 'have')} no e-mail address: {shortened(unaddressed)}")
     if pending:
-        print(f"note: {len(pending)} totals are not final: {shortened(pending)}")
+        print(f"note: {plural(len(pending), 'total is', 'totals are')} not final: {shortened(pending)}")
     return 0
 
 

@@ -36,6 +36,7 @@ from grader.core.quantities import shortened
 from grader.judge import regrade
 from grader.judge.regrade import Rest
 from grader.report import result_json
+from grader.report.words import plural
 from grader.sandbox import Sandbox
 from grader.staff.classroom import fingerprints, gradebook, ledger
 from grader.staff.classroom.fingerprints import Fingerprints
@@ -87,7 +88,7 @@ def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
     for name, tool in sorted(waits.items()):
         by_tool.setdefault(tool, []).append(name)
     return [
-        f"{len(names)} cannot be judged without {tool}, their points are open: {shortened(names)}; "
+        f"{len(names)} cannot be judged without {tool}, points are open: {shortened(names)}; "
         f"{REMEDIES.get(tool, f'pip install {tool}')}, then {remedy}"
         for tool, names in by_tool.items()
     ]
@@ -218,29 +219,33 @@ def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, his
     again = [item for item in todo if item.reason]
     stay = finished - len(again) - len(plan.scored)
     is_known = finished and (stay or not plan.scored)
-    lines = [f"{stay} were finished before and stay as they are"] if is_known else []
+    kept = plural(stay, "was finished before and stays as it is", "were finished before and stay as they are")
+    lines = [kept] if is_known else []
     if plan.scored:
         names = [record.submission_id for record, _ in plan.scored]
         lines.append(
-            f"{len(names)} get new points without being judged again ({WORTH_CHANGED}): {shortened(names)}"
+            f"{plural(len(names), 'gets', 'get')} new points without being judged again ({WORTH_CHANGED}): "
+            f"{shortened(names)}"
         )
     for reason in dict.fromkeys(item.reason for item in again):
         names = [item.submission.id for item in again if item.reason == reason]
-        lines.append(f"{len(names)} are graded again ({reason}): {shortened(names)}")
+        lines.append(f"{plural(len(names), 'is', 'are')} graded again ({reason}): {shortened(names)}")
     gone = sorted(history.records.keys() - {item.id for item in submissions})
     if gone:
         lines.append(
-            f"{len(gone)} earlier results belong to no student in {wanted.submissions}: {shortened(gone)}; "
-            "they are kept, but not in the reports"
+            f"{plural(len(gone), 'earlier result')} of no student in {wanted.submissions}: {shortened(gone)}; "
+            "kept, but not in the reports"
         )
     planned = [item.submission for item in todo]
     left = {item.id for item in submissions} - {item.id for item in planned}
     waits = {name: known.waits_for for name, known in history.records.items() if name in left}
     waits = {name: tool for name, tool in waits.items() if tool} | expected(planned)
     lines += missing_tools(waits, "--resume judges them")
-    late = [item.id for item in submissions if item.marked_late]
+    late = [item.id for item in submissions if item.marked_late and item.submitted_at is None]
     if late:
-        lines.append(f"{len(late)} are marked late without a time, so there is no penalty: {shortened(late)}")
+        lines.append(
+            f"{plural(len(late), 'is', 'are')} marked late without a time, so there is no penalty: {shortened(late)}"
+        )
     return lines
 
 

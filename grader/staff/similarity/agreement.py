@@ -23,6 +23,7 @@ from grader.core import plainfile
 from grader.core.errors import explained
 from grader.core.harmless import harmless
 from grader.report.html import environment, policy
+from grader.report.words import plural
 from grader.staff.similarity.passages import Pair, SharedRegion, Similarity
 
 MOST_RESULT_BYTES = 8 << 20
@@ -202,7 +203,7 @@ def _spread(similarity: Similarity) -> str:
     likenesses += [0.0] * (total - len(likenesses))
     usual, rare = likenesses[total // 2], likenesses[total // 100]
     return (
-        f"{count} submissions, {total} pairs. Half of the pairs are alike by no more than {usual:.0%}, "
+        f"{count} submissions, {plural(total, 'pair')}. Half of the pairs are alike by no more than {usual:.0%}, "
         f"99 in 100 by no more than {rare:.0%}. Read the pairs far above that."
     )
 

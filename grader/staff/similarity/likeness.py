@@ -249,7 +249,7 @@ def main(arguments: list[str]) -> int:
     parse.path("--submissions", "the sources, if DIR has only results", "PATH")
     parse.path(
         "--starter",
-        "file that students got; its text does not count (default: the assignment's); may be repeated",
+        "file that students got; its text is left out (default: the assignment's); may be repeated",
         action="append",
     )
     parse.value("--source", "NAME", "name of the file to compare (default: the assignment's, module.cpp)")
@@ -280,7 +280,10 @@ def main(arguments: list[str]) -> int:
     from grader.report import words
     from grader.report.html import missing_library
 
-    linked = [f"{len(group)} are alike: {', '.join(map(one_line, group))}" for group in similarity.groups]
+    linked = [
+        f"{len(group)} are alike (1 pair shown): {', '.join(map(one_line, group))}"
+        for group in similarity.groups
+    ]
     said = notes(similarity, not_written)
     missing = missing_library()
     if missing is None:
@@ -296,7 +299,7 @@ def main(arguments: list[str]) -> int:
     print(*said, sep="\n", end="\n" if said else "")
     discounted = ", ".join(map(str, starters))
     print(
-        f"{len(sources)} submissions compared; text of {discounted} does not count"
+        f"{words.plural(len(sources), 'submission')} compared; text of the starter is left out: {discounted}"
         + ("" if given.starter else " (if students got another starter, name it: --starter FILE)")
         + (f"\nno page was written: `pip install {missing}`" if missing else f"\nside by side: {page}")
         + "\nSimilarity is a sign for a person to check; it never changes points."
