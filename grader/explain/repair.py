@@ -79,7 +79,7 @@ def repairs(
     found = _causes(found, facts)
     if not found:
         return ""
-    shown = {line: _words(edit) for line, edit in found.items()}
+    shown = {line: _words(edit, source) for line, edit in found.items()}
     # If an edit sets a variable again, also show the line that sets it until now.
     shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
     lines = [
@@ -239,10 +239,22 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
     return None
 
 
-def _words(edit: Edit) -> str:
+def _words(edit: Edit, source: str = "") -> str:
+    """Return the description of an edit. A text that the line has twice gets its neighbours, as in `j > N - 1`."""
     if edit.words:
         return edit.words
-    return f"{edit.new} in place of {edit.old}" if edit.new else f"without {edit.old}"
+    begin, old, new = edit.places[0][0], edit.old, edit.new
+    if source[:begin].endswith(old):
+        begin -= len(old)
+    if source.startswith(old, begin) and old:
+        first, end = source.rfind("\n", 0, begin) + 1, source.find("\n", begin)
+        while len(re.findall(rf"(?:\b|(?!\w)){re.escape(old)}(?!\w)", source[first:end])) > 1:
+            more = re.search(r"(?:\w+|[^\w\s])\s*$", source[first:begin])
+            if more is None:
+                break
+            begin -= len(more[0])
+            old, new = more[0] + old, more[0] + new
+    return f"{new} in place of {old}" if new else f"without {old}"
 
 
 def _small(kernel: Kernel) -> list[Case]:

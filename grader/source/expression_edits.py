@@ -308,7 +308,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
     # A term too many: a small number, as in `/ (sum + 1e-6f)`, or a name.
-    added = rf"(?<=[\w\])])\s*([-+])\s*({FLOAT}|[A-Za-z_]\w*(?:\.\w+)?)(?!\s*(?:[\w(*/[.]|::|<\w))"
+    added = rf"(?<=[\w\])])\s*([-+])\s*({FLOAT}|[A-Za-z_]\w*(?:\.\w+)?)(?!\s*(?:[\w(*/%[.]|::|<\w))"
     for extra in re.compile(added).finditer(code, begin, end):
         if not any(first < extra.start() < last for first, last in exponents):
             likely, places = 1.6 if extra[2][0].isalpha() else 0.9, wrapped(extra.span(2), "(@ ? 0 : ")

@@ -203,7 +203,7 @@ FLASH = [
     bug("divided by the root of Bc", "part4", "formula", "wrong_values", "1/sqrt(Bc)",
         ("std::exp(twoDimRead(Sij, i, j, Bc))", "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))"),
         ("float weight = ", "/*!*/ float weight = ")),
-    bug("only PV divided", "part4", "formula", "wrong_values", "each earlier one has too much weight",
+    bug("only PV divided", "part4", "formula", "wrong_values", "brackets around the whole sum before",
         ("+ twoDimRead(PV, i, k, d);", "+ twoDimRead(PV, i, k, d) / Lnew[i];  /*!*/"), ("value / Lnew[i]", "value")),
     bug("rows and columns of Pij swapped", "part4", "index", "", "index",
         ("twoDimRead(Pij, i, j, Bc) *", "twoDimRead(Pij, j, i, Bc) * /*!*/")),
