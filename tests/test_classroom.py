@@ -54,7 +54,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: C
 def test_a_worker_that_dies_twice_costs_only_its_submission(acting: Class) -> None:
     acting.add_all({"ada": "", "bob": "die 1\nslow", "eve": "die 2\nslow", "zoe": "wrong"})
     said = acting.grade(exit_code=3, workers=2)
-    assert "1 have no verdict because the kit or the machine failed: eve" in said
+    assert "1 has no verdict because the kit or the machine failed: eve" in said
     assert acting.totals() == {"ada": "30", "bob": "18", "eve": "", "zoe": "0"}
     trouble = acting.grades()["eve"]["trouble"]
     assert "the kit or the machine failed" in trouble and "SIGKILL" in trouble

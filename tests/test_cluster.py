@@ -94,7 +94,7 @@ def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed
     assert there.recorded() == dict.fromkeys([*grades, "eve"], 1), "graded twice"
     assert blamed["total"] == "" and "machines were lost while they judged it" in blamed["trouble"]
     assert said.count("was lost: it is gone") >= 3
-    assert "1 have no verdict because the kit or the machine failed: eve" in said
+    assert "1 has no verdict because the kit or the machine failed: eve" in said
     assert gone(there.state)
 
     # The sandbox has no network (tests/test_native_sandbox.py). A node and its child processes have no connection and

@@ -259,8 +259,8 @@ def conclude(wanted: RunOptions, history: History, interrupted: bool) -> int:
     lines.append(f"grades: {wanted.out / 'grades.csv'}   report: {wanted.out / 'report.html'}")
     if failed:
         lines.append(
-            f"{len(failed)} have no verdict because the kit or the machine failed: {shortened(failed)}; "
-            f"try again: {wanted.to_resume}"
+            f"{words.plural(len(failed), 'has', 'have')} no verdict because the kit or the machine failed: "
+            f"{shortened(failed)}; try again: {wanted.to_resume}"
         )
     lines += planning.missing_tools(waits, f"go on with: {wanted.to_resume}")
     if interrupted:

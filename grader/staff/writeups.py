@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     for each in found:
         print(f"{each.id:{width}}  {each.remark or 'complete'}")
     whole = sum(not each.remark for each in found)
-    print(f"{len(found)} write-ups, {whole} complete")
+    print(f"{plural(len(found), 'write-up')}, {whole} complete")
     if given.read:
         plainfile.write(given.read, [reading(found, questions, template)])
         print(f"wrote {given.read}: all answers, question by question")

@@ -306,7 +306,7 @@ def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
             addresses = map(safe_text, entry.emails or ("",))
             table += [csv_line((address, safe_text(row.name), *cells)) for address in addresses]
         plainfile.replace(place, MAIL_MERGE, ["".join(table).encode("utf-8-sig")])
-    print(f"wrote {len(history.roster)} files and {to / MAIL_MERGE}; nothing is sent")
+    print(f"wrote {plural(len(history.roster), 'file')} and {to / MAIL_MERGE}; nothing is sent")
     if unaddressed:
         print(f"note: {plural(len(unaddressed), 'has', 'have')} no e-mail address: {shortened(unaddressed)}")
     if pending:
