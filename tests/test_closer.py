@@ -23,6 +23,7 @@ from grader.core.results import Diagnosis, Flag
 from grader.explain import clues, common_facts, diagnose, explanation_errors, hang_samples, repair, size_probe
 from grader.explain.closer_look import OVERLAP, SAME_ELEMENT, WHOLE_LOOP, Closer, _Findings
 from grader.explain.common_facts import Seen
+from grader.explain.sanitizer_sites import Site
 from grader.explain.suspect import Suspect
 from grader.judge import explanation
 from grader.judge.bench import Options, Watched
@@ -269,6 +270,8 @@ def test_landmarks_find_loops_sums_and_stores() -> None:
     assert codes and all(shown(STALE, "part1", CLUES[code])[:2] == first for code in codes)
     assert numbers(body(INDICES).indices(8)) == [7, 6]
     assert numbers(body(INDICES.replace("row * N", "i * N")).indices(8)) == [7, 3]
+    summed = body("void kernel(int *y) {\nint at = 2;\nint sum = 0;\nsum += 7;\ny[at] = sum;\n}")
+    assert numbers(summed.indices(5)) == [4, 3, 2] and numbers(summed.indices(5, stores=True)) == [2]
 
 
 LEFT_OVER = """\
@@ -502,13 +505,10 @@ def test_values_are_followed_into_called_functions() -> None:
     assert said[0] == "Lines to look at in product, which line 14 calls:" and said[2].startswith(" In take")
 
 
-def test_an_index_leads_to_all_its_assignments_the_nearest_first() -> None:
+def test_an_index_leads_to_its_assignments_and_a_size_or_line_to_its_loops() -> None:
     assert numbers(dataflow.indices(body(FLOWING), 19)) == [18, 17, 16, 15]
     assert numbers(body(FLOWING.replace("q + 1", "*q * step")).times(["Q"])) == [13, 17]
     assert numbers(dataflow.indices(body(FLOWING), 6)) == [6] and dataflow.indices(body(FLOWING), 3) == []
-
-
-def test_the_loop_that_runs_to_a_size_and_those_around_a_line_are_found() -> None:
     found = body(LEFT_OVER)
     assert numbers(found.until("Bc")) == [10], "an end limited by N is right"
     assert numbers(found.until("d")) == [5, 11] and not found.until("d", mixed=True)
@@ -516,11 +516,17 @@ def test_the_loop_that_runs_to_a_size_and_those_around_a_line_are_found() -> Non
     assert [numbers(found.enclosing(line)) for line in (6, 5, 9)] == [[2, 3], [2, 3, 5], [8, 9]]
 
 
-def test_an_exception_without_a_message_is_reported_as_one() -> None:
+def test_an_exception_without_a_message_is_reported_as_one_and_that_of_a_wrong_type_with_its_lines() -> None:
     part, unsaid = ASSIGNMENT.part("part1"), "one without a message"
     for said, words in (("", unsaid), (" \n", unsaid), ("N", "exception: N")):
         call = Call("exception", 0.1, message=said)
         assert crashes.call_fault(Broken(part, call, "random")).diagnosis.message.endswith(words)
+    found = body("void kernel() {\nX.data_ptr<float>();\n}")
+    closer: Any = SimpleNamespace(body=found, source=Path("mine.cpp"))
+    closer._with_lines = functools.partial(Closer._with_lines, closer)
+    said = Diagnosis("exception", "threw a C++ exception: expected scalar type Float but found Int (N=3)")
+    _, advice, line = Closer._placed(closer, said).message.split("\n")
+    assert "data_ptr<int>() in place of data_ptr<float>()" in advice and line.startswith("  mine.cpp:2: ")
 
 
 @pytest.mark.parametrize("text", some(["/*" * 25_000, "kernel(" * 12_500, "{" * 50_000, '"\\' * 25_000], 4))
@@ -653,7 +659,28 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
     # Another thread reports an overflow of a number that the write has changed.
     late = "module.cpp:2:5: runtime error: signed integer overflow: 9 * 1065353216 cannot be represented\n"
     (only,) = sanitize.reports(asan.replace("READ", "WRITE") + late + stack.format(1), source)
-    assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3)
+    assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3) and not only.of_value
+
+
+def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Path) -> None:
+    source = write(tmp_path, "void kernel(int *y, int n) {\nint sum = n;\ny[0] = sum * 9;\n}")
+    closer: Any = SimpleNamespace(body=body(source.read_text()), source=source, _repairs=lambda near: "")
+    for each in (Closer._with_indices, Closer._row, Closer._returned):
+        setattr(closer, each.__name__, functools.partial(each, closer))
+    known = Diagnosis("narrow", "The sum is kept in 32 bits. Expected 3, got 4")
+    for said, headline in (
+        ("signed integer overflow: 9 * 9 cannot be represented in type 'int'", "such as int64_t"),
+        ("shift exponent 40 is too large for 32-bit type 'int'", "A shift"),
+        ("division by zero", "divided by zero"),
+        ("3e+10 is outside the range of representable values of type 'int'", "is converted"),
+        ("pointer index expression with base 0x1 overflowed to 0x0", ""),
+    ):
+        found = sanitize.reports(f"module.cpp:3:1: runtime error: {said}", source)
+        checked: Any = SimpleNamespace(sites=SimpleNamespace(found=[Site(found[0], "'random'")]))
+        lead, *rest = Closer._outside(closer, known, checked, True).message.split("\n")
+        assert (headline or "outside of an array") in lead
+        assert f"The {'value' if headline else 'index'} depends on these lines:" in rest
+        assert rest[-1] == (known.message if headline else "Expected 3, got 4")
 
 
 @pytest.mark.parametrize("clause, note", [("", WHOLE_LOOP), (" for", "the parallel region")])
@@ -720,8 +747,8 @@ def test_a_suspect_that_raises_becomes_a_flag_and_names_nothing(failed_explanati
     assert explanation_errors.attempt(lambda: 1, 2) == 1
     assert explanation_errors.attempt(lambda: broken(None), "", expected=(ArithmeticError,)) == ""
     (flag,) = explanation_errors.flags()
-    line = broken.__code__.co_firstlineno + 1
-    assert flag.code == "explanation_failed" and f"tests/test_closer.py:{line}: ZeroDivision" in flag.message
+    place = f"tests/test_closer.py:{broken.__code__.co_firstlineno + 1}"
+    assert flag.code == "explanation_failed" and f"{place}: ZeroDivision" in flag.message
     assert not explanation_errors.flags(), "noted once"
     failed_explanations.clear()
 
@@ -1082,15 +1109,12 @@ def test_edits_use_only_names_known_at_their_line() -> None:
     assert edits.candidates(EDITED + " " * edits.LARGEST, ["kernel"]) == []
 
 
-def test_all_edits_are_in_one_text_and_no_line_moves() -> None:
+def test_all_edits_are_in_one_text_and_macros_without_brackets_get_them() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     before, after = EDITED.split("\n"), edited_source.combined(EDITED, "kernel", found).split("\n")
     assert len(after) == len(before) + 1 and after[2:5] == before[1:2] + after[3:5]
     assert edited_source.combined(EDITED, "kernel", found, found).count(edited_source.CHOSEN) == 2
     assert edited_source.combined(EDITED, "missing", found) == ""
-
-
-def test_brackets_are_added_only_to_macros_without_them() -> None:
     assert edited_source.bracketed(EDITED) == (EDITED, [])
     macro = "#define M(a, b) ((a) < (b) ? (a) : (b))\n"
     text, lines = edited_source.bracketed(f"#define AT(i, j) i * N + j\n{macro}")

@@ -73,14 +73,11 @@ def test_heads_are_independent(distribution: str) -> None:
         assert comparison.compare(expected, copied).wrong[b, h].mean() > 0.5
 
 
-def test_the_published_ramp_has_rank_2_and_equal_heads() -> None:
+def test_the_ramp_has_rank_2_and_index_tables_visit_every_index_once() -> None:
     x, expected = attention("ramp", 2, 2, 64, 32, seed=0)
     assert torch.linalg.matrix_rank(exact_scores(x)[0, 0]) <= 2
     assert torch.equal(x["Q"][0, 0], x["Q"][1, 1])
     assert np.allclose(x["V"].mean(2, keepdim=True).expand_as(x["V"]), expected.value, atol=1e-4)
-
-
-def test_index_tables_visit_every_index_once_in_random_order() -> None:
     x = make_inputs("indices", TABLE, 1)
     offsets = dissect.flat_offsets(x["index"], TABLE)
     assert sorted(offsets.tolist()) == list(range(120))

@@ -323,15 +323,12 @@ def test_parts_have_their_points_and_the_total_the_late_penalty() -> None:
     assert "Late by 1 day" in found["output"] and "graded by people: writeup" in found["output"]
 
 
-def test_a_hidden_failure_never_looks_like_a_pass() -> None:
+def test_a_hidden_failure_never_looks_like_a_pass_and_only_the_staff_sees_its_details() -> None:
     found = shown(result((part(*PARTS[2]), hidden_failure())))
     tests = visible(found)
     assert tests["part1"]["status"] == "passed" and tests["part2"]["status"] == "failed"
     assert "hidden test failed" in tests["part2"]["output"]
     assert "1 of 2 parts passed" in found["output"] and "Hidden tests failed in: part2" in found["output"]
-
-
-def test_only_the_staff_sees_the_details_of_hidden_cases() -> None:
     hidden = next(one for one in shown(result((hidden_failure(),)))["tests"] if "hidden tests" in one["name"])
     assert hidden["visibility"] == "hidden" and hidden["status"] == "failed"
     assert classrows.SECRET_NAME in hidden["output"] and "N=7919" in hidden["output"]

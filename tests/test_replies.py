@@ -82,12 +82,9 @@ def test_a_table_reply_of_another_type_or_size_is_refused(changed: dict[str, Any
     refused("", understood, bytearray(changed.pop("payload", 32)), TABLE, **changed, of=frames.RunnerDied)
 
 
-def test_inputs_that_were_asked_for_come_back() -> None:
+def test_requested_inputs_come_back_and_texts_are_cut_or_refused() -> None:
     assert len(calls.understood(REPLY, bytearray(32), REQUEST, 1.0, 1.0, echo=True).echoes) == 1
     refused("", calls.understood, REPLY, bytearray(31), REQUEST, 1.0, 1.0, echo=True, of=frames.RunnerDied)
-
-
-def test_texts_of_a_reply_are_cut_and_malformed_ones_refused() -> None:
     nested: Any = []
     for _ in range(100_000):
         nested = [nested]

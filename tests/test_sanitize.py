@@ -76,9 +76,11 @@ def test_sanitizers_name_the_students_own_line(judge: Callable, tmp_path: Path) 
     ):
         found = sanitize.report(reports[name], source)
         assert found is not None and found.kind == kind, reports[name]
-        assert [frame.text for frame in found.frames] == quoted
-        assert source.read_text().split("\n")[found.frames[0].line - 1].strip() == quoted[0]
-        assert "overflow " not in kind or "index 100 of an array of 100 floats" in found.message
+        row = source.read_text().split("\n")[found.frames[0].line - 1].strip()
+        assert [frame.text for frame in found.frames] == quoted and row == quoted[0]
+        extent = f"index 100 of an array of 100 {'floats' if found.made else 'elements'}"
+        assert "overflow " not in kind or extent in found.message
+        assert ("integer overflows" in found.of_value) == (name == "overflow")
     assert "SURVIVED" in reports["fine"] and sanitize.report(reports["fine"], source) is None
 
 

@@ -480,14 +480,11 @@ def test_a_table_holds_both_kernels_for_each_cache() -> None:
     assert rows[1][9] == 1 / 16
 
 
-def test_sizes_have_units() -> None:
+def test_sizes_with_units_and_outputs_of_probe_and_cachegrind_are_read() -> None:
     sizes = {"16K,512K": (16 * KB, 512 * KB), "2m": (2 << 20,), "64,64b": (64,)}
     assert {text: helpers.byte_sizes(text, "--cache") for text in sizes} == sizes
     for text in ("", "K", "0", "-1K", "12Q", "1T", "99999999999G"):
         refused("--cache takes sizes like 32K", helpers.byte_sizes, text, "--cache")
-
-
-def test_the_outputs_of_the_probe_and_of_cachegrind_are_read() -> None:
     text = "events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfn=main\nsummary: 90 1 1 30 7 2 20 5 1\n"
     assert cache.data_misses(text) == 12
     peaks = "peak scalar 1 2e9\npeak avx2 1 4e10\npeak avx2 4 1.5e11\n"

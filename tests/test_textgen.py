@@ -34,14 +34,11 @@ OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the 
 MERGED = [(3, 1, 3), (17, 16, 32), (26, 3, 26), (100, 16, 40), (257, 32, 257)]
 
 
-def test_corpus_is_a_function_of_its_seed() -> None:
+def test_corpus_is_a_function_of_its_seed_and_counts_its_random_choices() -> None:
     play = corpus.write(20_000, 7)
     assert play == corpus.write(20_000, 7)
     assert play.text != corpus.write(20_000, 8).text and len(play.text) >= 20_000
     assert play.text.count("[Enter ") == play.text.count("SCENE ") > 10
-
-
-def test_corpus_counts_the_information_of_its_random_choices() -> None:
     dice = corpus.Dice(1)
     dice.pick("abcd")
     dice.sample("abc", 2)

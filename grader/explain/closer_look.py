@@ -62,16 +62,22 @@ OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
 REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*-\s*(\w+)\b")
 #: Vector accesses under a mask, which AddressSanitizer does not check.
 MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
+#: Message of the exception of `data_ptr<float>()` on a tensor of another type, and C++ names of torch's types.
+SCALAR_TYPE = re.compile(r"expected scalar type (\w+) but found (\w+)")
+CPP_TYPES = {"Float": "float", "Double": "double", "Int": "int", "Long": "int64_t"}
 EXITS = r"\b_?(?:exit|_Exit|quick_exit)\s*\("
 MOST_STOPPED = 2
 STUCK = "This loop cannot end:"
 CHANGES = "These lines change the variables that the loops test:"
 INDEX_LEAD = "The index depends on these lines:"
-INDEX_LINES = re.compile(rf"\n{INDEX_LEAD}(?:\n  .*)+")
+VALUE_LEAD = "The value depends on these lines:"
+INDEX_LINES = re.compile(rf"\n(?:{INDEX_LEAD}|{VALUE_LEAD})(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all data races."
 #: Advice on a race, of no help if each thread already has its own part but the parts overlap.
-OWN_PART = re.compile(r"Give each thread its own part of it: index it by omp_get_thread_num\(\)[^\n]*")
+OWN_PART = re.compile(
+    r"Give each thread its own part of it: index it by omp_get_thread_num\(\)(?:\s[^`]*?region\.)?"
+)
 SAME_ELEMENT = (
     "Threads work on the same element of the result: share out a loop whose counter is in its index."
 )
@@ -171,6 +177,11 @@ class Closer:
     def _placed(self, diagnosis: Diagnosis) -> Diagnosis:
         if diagnosis.code == "exit":
             return self._with_lines(diagnosis, EXITS, "It is called in")
+        if mixed := SCALAR_TYPE.search(diagnosis.message):
+            used, held = (CPP_TYPES.get(name, name) for name in mixed.groups())
+            advice = f"A tensor has elements of type {held}: write data_ptr<{held}>() in place of data_ptr<{used}>()"
+            pattern = rf"\b(?:data_ptr|accessor)\s*<\s*(?:const\s+)?{used}\b"
+            return self._with_lines(diagnosis, pattern, f"{advice} for this tensor")
         if diagnosis.hidden or self.judged.broken is None:
             return diagnosis
         case, call = self.judged.broken
@@ -189,10 +200,12 @@ class Closer:
             if found is not None and call.status != "timeout":
                 return self._unseen(diagnosis)
             return self._stopped(diagnosis, found.stopped if found else None)
-        lines = [lead, *self._with_indices(sanitizer_sites.words(found.sites.found, self.source.name)), kept]
+        of_value = sanitizer_sites.of_value(found.sites.found)
+        places = sanitizer_sites.words(found.sites.found, self.source.name)
+        lines = [lead, *self._with_indices(places, bool(of_value)), kept]
         if call.status == "timeout":
             # Name the wrong access first: it may be the cause of the time-out, because a damaged heap can block a call.
-            lines = [OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
+            lines = [of_value or OUTSIDE, *lines[1:], diagnosis.message.partition(" Look for ")[0]]
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _with_lines(self, diagnosis: Diagnosis, pattern: str, words: str) -> Diagnosis:
@@ -276,7 +289,7 @@ class Closer:
         )
         checked = _sentence(lambda: self._checked(diagnosis, has_cause), None)
         if checked is not None and checked.sites.found:
-            return self._outside(diagnosis, checked)
+            return self._outside(diagnosis, checked, has_cause)
         prober, smallest = _sentence(self._probed, (None, None))
         unread, constant_on = ([], "") if has_cause else _sentence(self._unread, ([], ""))
         found = _Findings(diagnosis, has_cause, checked, prober, smallest, unread, constant_on)
@@ -613,17 +626,23 @@ class Closer:
         others = self.second.look(self.part, small[:MOST_CHECKED])
         return others if others is not None and others.sites.found else found
 
-    def _outside(self, diagnosis: Diagnosis, checked: Checked) -> Diagnosis:
-        """Return the diagnosis with the accesses outside of an array that the checked build found."""
-        found = NUMBERS.search(diagnosis.message)
-        numbers, lead = found[0] if found else "", OUTSIDE
+    def _outside(self, diagnosis: Diagnosis, checked: Checked, has_cause: bool) -> Diagnosis:
+        """Return the diagnosis with the accesses outside of an array that the checked build found.
+
+        A known cause is dropped, because values outside of an array are arbitrary. It stays if the build found only
+        faults of values, such as an integer overflow.
+        """
+        found, of_value = NUMBERS.search(diagnosis.message), sanitizer_sites.of_value(checked.sites.found)
+        numbers, lead = found[0] if found else "", of_value or OUTSIDE
+        if of_value and has_cause:
+            numbers = diagnosis.message
         if diagnosis.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sanitizer_sites.words(checked.sites.found, self.source.name)
         if "freed" in places:
             # Freed memory holds arbitrary values: the place of the wrong elements says nothing.
             numbers = re.sub(r"(?<= wrong): .*", ".", numbers)
-        shown = self._with_indices(places)
+        shown = self._with_indices(places, bool(of_value))
         near = _lines_in(self.source.name, "\n".join(shown))
         repairs = _sentence(lambda: self._repairs(near=near), "")
         lines = [
@@ -641,15 +660,15 @@ class Closer:
         note = "from_blob copies nothing: the array is freed when the function returns; add .clone()"
         return [self._row(place, note) for place in found if ".clone" not in place.text]
 
-    def _with_indices(self, places: str) -> list[str]:
-        """Return `places` and, below, the source lines that compute the indices of the first places."""
+    def _with_indices(self, places: str, of_value: bool = False) -> list[str]:
+        """Return `places` and, below, the source lines that compute the indices (or values) of the first places."""
         named = [int(line) for line in re.findall(rf"{re.escape(self.source.name)}:(\d+)", places)]
         body = self.body
         if body is None:
             return [places]
         lengths = [
             self._row(place, f"the length of {array}")
-            for line in named[:2]
+            for line in ([] if of_value else named[:2])
             for array in dict.fromkeys(re.findall(r"\b(\w+)\s*\[", body.code[line - 1]))
             for place in body.find(rf"\b(?:float|double|int)\b[^;()=]*\b{array}\s*\[")[:1]
             if place.line not in named
@@ -666,7 +685,7 @@ class Closer:
             for place in made
             for rest in [REMAINDER.search(place.text)]
         ]
-        return [places, INDEX_LEAD, *lines] if lines else [places]
+        return [places, VALUE_LEAD if of_value else INDEX_LEAD, *lines] if lines else [places]
 
     def _zeros(self, checked: Checked | None) -> str:
         if checked is None or not checked.right_if_zeroed:

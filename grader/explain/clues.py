@@ -178,7 +178,7 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return "goes into the result", body.stored(_outputs(at, part, right))
     if kind == "index":
         stores = body.stores(_outputs(at, part, right))
-        made = {place: None for store in stores for place in body.indices(store.line)}
+        made = {place: None for store in stores for place in body.indices(store.line, stores=True)}
         return "decides which elements of the result are written", list(made)[:MOST_PLACES]
     if kind == "own_copies":
         stored = {

@@ -373,8 +373,10 @@ def wrong_type(
         hint = f"Make the output with {made}."
     else:
         code, what, hint = "wrong_type", kind, "Is there a return statement with the output tensor?"
+    article = "an" if wanted_dtype.startswith("int") else "a"
     return Diagnosis(
-        code, f"It returned {what}; expected is a {wanted_dtype} tensor of shape {tuple(wanted)}. {hint}"
+        code,
+        f"It returned {what}; expected is {article} {wanted_dtype} tensor of shape {tuple(wanted)}. {hint}",
     )
 
 

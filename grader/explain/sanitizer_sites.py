@@ -46,6 +46,11 @@ class Sites:
         return Diagnosis("sanitizer", words(self.found, self.source.name), hidden=hidden)
 
 
+def of_value(sites: Sequence[Site]) -> str:
+    """Return the headline of the first site if all sites are faults of values; "" if one is an access."""
+    return sites[0].report.of_value if sites and all(site.report.of_value for site in sites) else ""
+
+
 def words(sites: Sequence[Site], file_name: str) -> str:
     """Return text for a student with all sites in the order of their calls, each with its source lines."""
     count = len(sites)

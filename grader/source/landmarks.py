@@ -57,6 +57,8 @@ _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
 _SUM = re.compile(r"\w[\w\])]*\s*\+=|\b(?:accumulate|reduce|inner_product)\s*[<(]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+#: A value without elements and calls that is stored into an element: ` = sum * 2` in `y[i] = sum * 2;`.
+_PLAIN_VALUE = re.compile(r"(?<=\])\s*[-+*/%&|^]?=(?!=)(?!\s*\*)[^][()=;]*(?=;)")
 #: Elements and calls that read a value, without brackets in them, and the value that an assignment or a call stores.
 _READ = re.compile(r"(?<=[\w\]])\s*\[[^\[\]]*\]|\b(?!\w*(?:[Ww]rite|[Ss]et|[Ss]tore))(\w+)\s*\([^()]*\)")
 _STORED_VALUE = re.compile(r"(?:(?<![-+*/<>=!])=(?!=)|\w*(?:[Ww]rite|[Ss]et|[Ss]tore)\w*\s*\(.*,)([^=,;]*);")
@@ -746,15 +748,18 @@ class Body:
         few = [end for end in hits if end[1] in elsewhere]
         return [self.place(n) for n in dict.fromkeys(n for n, _, _ in (few if few or mixed else hits))]
 
-    def indices(self, line: int) -> list[Place]:
+    def indices(self, line: int, *, stores: bool = False) -> list[Place]:
         """Return the lines up to line `line` that compute the indices used in it, in this order:
 
         1. loops around it with unusual bounds (see `loops`);
         2. lambdas that return an index, and pointers with an offset into an array;
         3. conditions on an index, after its last assignment;
         4. assignments of the integers that the line uses, then of integers in these assignments or in loop bounds.
+
+        With `stores`, a plain value that the line stores into an element counts as no index.
         """
-        names, loops = set(_WORD.findall(self.code[line - 1])), list[Place]()
+        row = _PLAIN_VALUE.sub("", self.code[line - 1]) if stores else self.code[line - 1]
+        names, loops = set(_WORD.findall(row)), list[Place]()
         odd, bounds = {place.line for place in self.loops()}, set[str]()
         for n in range(line, self.lines().start - 1, -1):
             for control in self._controls(n):

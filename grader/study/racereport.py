@@ -4,12 +4,13 @@ the race in lines for the student."""
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.assignment.records import Part
-from grader.backends.native.sanitize import Frame
+from grader.backends.native.sanitize import Frame, element
 from grader.core.harmless import harmless
 from grader.source.cpptext import without_comments
 from grader.study.figure import Figure
@@ -118,7 +119,7 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
     if location is not None and location["heap"]:
         own = _own_frames(_stack_after(text, location.end()), rows)
         made = own[-1] if own else None
-        size, kind = (8, "doubles") if made is not None and "double" in made.text else (4, "floats")
+        kind, size = element(made.text if made is not None else "")
         place = f"{int(location['bytes']) // size} {kind}" if int(location["bytes"]) % size == 0 else "memory"
     elif location is not None:
         place = "a local variable" if location["stack"] else "a global variable"
@@ -196,8 +197,7 @@ def words(race: Race, file_name: str) -> list[str]:
             lines.append(f"  {when} a thread {does} it in {_where(access, file_name)}")
     if race.made is not None:
         lines.append(f"  allocated ({race.place}) in {file_name}:{race.made.line}: {race.made.text}")
-    lines.append(f"  {_advice(race)}")
-    return lines
+    return [*lines, *textwrap.wrap(_advice(race), 100, initial_indent="  ", subsequent_indent="  ")]
 
 
 def _where(access: Access, file_name: str) -> str:

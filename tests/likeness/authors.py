@@ -1,8 +1,6 @@
 """Submissions of independent people, each made from the starter by the many small choices that people make.
 
-Most of their loops are similar although nobody copied, so a search for copies can be misled.
-
-At the end are changes by which copiers hide that a text is a copy, from careless to thorough.
+Most of their loops are similar although nobody copied. At the end are changes by which copiers hide a copy.
 
 Notation in the texts below: `⟦a¦b⟧` is a choice. `Q[i][k]` is an element of a tensor or matrix, read in the author's
 way. `for (i < N)` is a loop from 0 in steps of 1, or of the number after `by`.

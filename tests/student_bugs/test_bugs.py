@@ -1,9 +1,8 @@
 """For every bug of the table, the message names the line of the mistake, and no wrong place.
 
-The bugs are typical of students, in files that are otherwise right. They were not used when the suspects were written:
-suspects are tested in tests/wrong, labs/*/known and tests/races. A bug is a set of edits of the master source, or of a
-file in the published style (tests/honest/styles.py). A mark in an edit shows the line of the mistake. If a
-statement is missing, the mark is on the loop where the statement belongs. Marks are removed before compiling.
+The bugs are typical of students, and were not used when the suspects were written. A bug is a set of edits of the
+master source, or of a file in the published style (tests/honest/styles.py). A mark in an edit shows the line of the
+mistake, or the loop where a missing statement belongs. Marks are removed before compiling.
 """
 
 import re

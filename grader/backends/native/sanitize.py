@@ -83,6 +83,13 @@ class SanitizerReport:
         """Line numbers of the student's stack frames, without pragmas. Of reports with equal places one is kept."""
         return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
+    @property
+    def of_value(self) -> str:
+        """The headline for a fault of a value; "" for an access."""
+        if self.kind != "undefined behaviour":
+            return ""
+        return next((words for said, words in VALUES.items() if re.search(said, self.message)), "")
+
 
 def options() -> dict[str, str]:
     """Return environment variables for a program that is linked with sanitizers."""
@@ -154,6 +161,16 @@ UBSAN = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):\d+: runtime error: (?P<te
 CHECKED = re.compile(
     r"^.*?/(?P<header>[\w.]+):\d+: (?P<function>.*): Assertion '(?P<assertion>.*)' failed\.$", re.MULTILINE
 )
+#: Words of UBSan for faults of a value that are not an access, and the headline for each.
+VALUES = {
+    r"(?:integer overflow|negation of).*'int'": "An integer overflows: use a wider type, such as int64_t.",
+    r"integer overflow|negation of": "An integer overflows: a value does not fit into its type.",
+    r"shift": "A shift overflows, or its distance does not fit the type.",
+    r"division .*by zero": "A number is divided by zero.",
+    r"outside the range of representable values": "A number does not fit into the type to which it is converted.",
+    r"not a valid value for type": "A variable holds a value that its type does not have: was it ever set?",
+    r"reached the end of a value-returning": "A function ends without `return`.",
+}
 CHECKS = {
     "__n < this->size()": "an index is out of range of its std::vector: operator[] was called with an index below 0 or "
     "not below its size",
@@ -287,9 +304,10 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
     word = access["access"].lower() if access else ""
     message = FAULTS.get(asan["kind"], f"{asan['kind']}: forbidden memory was {{access}}")
     message = message.format(access={"read": "read", "write": "written"}.get(word, "touched"))
-    return SanitizerReport(
-        f"{asan['kind']} {word}".strip(), f"{message}{_extent(text)}.", frames, _made(text, rows)
-    )
+    made = _made(text, rows)
+    size = int(access["size"]) if access and "size" in access.groupdict() else 0
+    extent = _extent(text, made.text if made else "", size)
+    return SanitizerReport(f"{asan['kind']} {word}".strip(), f"{message}{extent}.", frames, made)
 
 
 def _made(text: str, rows: list[str]) -> Frame | None:
@@ -301,13 +319,29 @@ def _made(text: str, rows: list[str]) -> Frame | None:
     return own[-1] if own else None
 
 
-def _extent(text: str) -> str:
-    """Return text with the position of an access and the array's length, in floats if possible, else in bytes."""
+def element(made: str, size: int = 4) -> tuple[str, int]:
+    """Return (word, bytes) for the elements of an array that the source line `made` allocates.
+
+    If the line does not show the type, an access of `size` 8 bytes shows a type of 8 bytes.
+    """
+    if re.search(r"\b(?:double|kDouble|kFloat64)\b", made):
+        return "doubles", 8
+    if re.search(r"\b(?:float|kFloat|kFloat32|formatTensor)\b|\b(?:zeros|empty|ones)\(\{[^{}]*\}\)", made):
+        return "floats", 4
+    if re.search(r"\b(?:int32_t|int|kInt)\b", made):
+        return "elements", 4
+    return "elements", 8 if size == 8 or re.search(r"\b(?:u?int64_t|size_t|long|kLong)\b", made) else 4
+
+
+def _extent(text: str, made: str, access: int) -> str:
+    """Return text with the position of an access and the array's length, in elements if possible, else in bytes."""
     region = REGION.search(text)
     if region is None:
         return ""
     offset, size = int(region["offset"]), int(region["size"])
-    unit, per = ("floats", 4) if size % 4 == 0 and offset % 4 == 0 else ("bytes", 1)
+    unit, per = element(made, access)
+    if size % per or offset % per:
+        unit, per = "bytes", 1
     if region["side"].startswith("inside"):
         return f" (at {unit[:-1]} {offset // per} of an array of {size // per})"
     if region["side"] in ("to the left of", "before"):
