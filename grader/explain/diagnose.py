@@ -122,7 +122,8 @@ def diagnose(
                 return explained
     found = found or first_found(oracle.weak_relations, seen)
     if found is not None and found[0] == "partly_not_written" and place.code:
-        left = ": the remainder is left out" if place.code == "remainder_tile" else ""
+        is_rest, why = place.code == "remainder_tile", "size / tile rounds down, or no loop handles the rest"
+        left = f": the remainder is left out ({why})" if is_rest else ""
         return _report(place.code, "", Place(place.code, f"{place.words}; they are all 0{left}"), seen)
     code, words = found or (place.code or "wrong_values", "")
     if code.endswith("_copied") and words:
