@@ -208,6 +208,9 @@ def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> Non
     for diagnosis in (Diagnosis("exception", message, hidden=hidden) for hidden in (False, None)):
         view = student.view(replace(ended, diagnosis=diagnosis, cases=paper.cases()[:1]), KNOWN_CASES)
         assert view.part.diagnosis == diagnosis and student.HIDDEN_FAILED not in view.note
+    right = tuple(replace(case, ok=True, diagnosis=None) for case in ended.cases)
+    raced = replace(ended, verdict="wrong", diagnosis=Diagnosis("race", "two threads"), cases=right)
+    assert student.view(raced, KNOWN_CASES).part.diagnosis == raced.diagnosis
     call, its_part = Call("crash", signal_name="SIGSEGV"), assignment().part("part1")
     for hidden in (False, True):
         assert crashes.call_fault(Broken(its_part, call, "random", hidden)).diagnosis.hidden is hidden

@@ -151,6 +151,8 @@ def _diagnosis(
     if part.verdict in BEFORE_INPUTS or own.code in BEFORE_INPUTS_CODES:
         return own
     if part.verdict == "wrong":
+        if part.cases and all(case.ok for case in part.cases):
+            return own  # of a call that was watched for data races before any hidden case was called
         diagnoses = [case.diagnosis for case in public if case.diagnosis]
         alike = [diagnosis for diagnosis in diagnoses if diagnosis.code == own.code]
         return own if own in diagnoses else next(iter(alike or diagnoses), None)
