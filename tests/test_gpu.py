@@ -10,7 +10,9 @@ stays right in single calls. The heading of the text has the required result of 
     takes much   as "ok", or it raises if the GPU has less memory left than it requests
 """
 
+import fcntl
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,6 +200,14 @@ ATTACKS: dict[str, tuple[str, str]] = {
 ENDS = {"ok": {"pass", "slow"}, "wrong": {"wrong"}, "raised": {"crash"}}
 # "takes much" requests much memory: it crashes if the GPU has less.
 ENDS |= {"ended": {"timeout", "crash", "wrong", "rejected"}, "takes much": {"pass", "slow", "crash"}}
+
+
+@pytest.fixture(autouse=True)
+def alone_on_the_gpu() -> Iterator[None]:
+    """Let the tests of parallel workers use the GPU in turn: they fill its memory and measure time."""
+    with (ROOT / "build" / "test-gpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="module")

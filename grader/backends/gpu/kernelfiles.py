@@ -516,8 +516,11 @@ def _is_of_card(error: BaseException) -> bool:
         if _module(link).startswith(OF_CARD) and _is_known(link):
             return True
     # An exception that torch raises in C++ has no Python frame in torch: compare its text.
+    import torch
+
     is_call = bool(links) and not _raises(links[-1])
-    return is_call and type(error) is RuntimeError and FROM_C.match(str(error)) is not None
+    is_of_torch = type(error) in (RuntimeError, getattr(torch, "AcceleratorError", RuntimeError))
+    return is_call and is_of_torch and FROM_C.match(str(error)) is not None
 
 
 def _is_unsupported(error: BaseException) -> bool:
