@@ -39,7 +39,7 @@ UNWRITTEN = (
     "Only one thread works here, so it is not a race: the function reads memory that was never written."
 )
 WHOLE_LOOP = "each thread runs the whole loop below: is `for` missing here?"
-#: A parallel region without a clause that shares its loop out.
+#: A parallel region in which each thread runs the whole loop: its pragma divides no work among the threads.
 _EACH_THREAD = re.compile(
     r"\s*#\s*pragma\s+omp\s+parallel\b(?![^\n]*\b(?:for|sections|taskloop)\b)[^\n]*\n\s*for\s*\("
 )
@@ -47,9 +47,9 @@ _EACH_THREAD = re.compile(
 _CLASS = re.compile(r"\b(?:struct|class)\s+(\w+)[^;{}()=]*\{")
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-#: Remark in a message on a tile's length, which is guessed from a single input.
+#: A tile length guessed from a single input. This remark is removed if facts about all inputs give the length.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
-#: A message on a signal with general advice, which is dropped if the place of the crash is known.
+#: Message on a crash. Its general advice, after the colon, is removed if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 #: Patterns for facts that `common_facts.condition` returns: a size that is a multiple of a tile, a size above 1, two
 #: sizes that are compared. The groups are the names of the sizes.
@@ -58,7 +58,7 @@ NO_MULTIPLE = re.compile(r"right where \w+ is not a multiple of (\w+)")
 ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
-#: The length of a last tile: `i0 + T < N ? T : N - i0`, `i0 + T <= N ? T : N - i0`. Groups 1 and 3 should be equal.
+#: The length of a last tile: `i0 + T < N ? T : N - i0`. If groups 1 and 3 differ, the line uses a wrong variable.
 REMAINDER = re.compile(r"\b(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*\?\s*\w+\s*:\s*\2\s*-\s*(\w+)\b")
 #: Vector accesses under a mask, which AddressSanitizer does not check.
 MASKED = r"\b_mm\w*_mask\w*(?:load|store|gather|scatter)\w*\s*\("
@@ -74,7 +74,7 @@ VALUE_LEAD = "The value depends on these lines:"
 INDEX_LINES = re.compile(rf"\n(?:{INDEX_LEAD}|{VALUE_LEAD})(?:\n  .*)+")
 OUTSIDE = "Something outside of an array is read or written:"
 RACE = "`{}` shows all data races."
-#: Advice on a race, of no help if each thread already has its own part but the parts overlap.
+#: General advice on a race, replaced or removed if the source text shows a more precise cause.
 OWN_PART = re.compile(
     r"Give each thread its own part of it: index it by omp_get_thread_num\(\)(?:\s[^`]*?region\.)?"
 )
@@ -83,7 +83,7 @@ SAME_ELEMENT = (
 )
 OVERLAP = "The parts of the threads overlap: look at where they begin, and at their length."
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
-#: Names of arrays in the words of an edit that sets all elements again.
+#: The description of an edit that sets all elements of an array again. Group 1 is the array's name.
 SET_AGAIN = re.compile(r"add a loop that sets all of (\w+)")
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
@@ -91,7 +91,7 @@ MOST_NUMBERS = 4
 SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 OTHER_CAUSE = re.compile(rf" {SAME_OUTPUT} .*?(?= Expected )", re.DOTALL)
-#: Codes of diagnoses for which no line with a wrong factor (`_factors`) is added.
+#: Codes of diagnoses for which `_factors` looks for no factor that is always 1.
 PRECISE = frozenset({"low_precision", "race"})
 #: Codes of diagnoses that need no further explanation by sizes or lines.
 PLAIN = frozenset(
@@ -110,7 +110,7 @@ def _lines_in(name: str, text: str) -> set[int]:
 
 
 def _without_questions(diagnosis: Diagnosis) -> Diagnosis:
-    """Drop questions about the cause from a diagnosis of NaN or infinity. Other diagnoses are returned unchanged."""
+    """Return a diagnosis of NaN or infinity without its questions about the cause. Others are returned unchanged."""
     numbers = NUMBERS.search(diagnosis.message) if diagnosis.code in ("not_finite", "overflow") else None
     return replace(diagnosis, message=f"NaN or infinity. {numbers[0]}") if numbers else diagnosis
 
@@ -134,7 +134,7 @@ class _Findings:
 class Closer:
     """Explainer of one part that is wrong or has crashed.
 
-    `second` makes checked builds. It is None if many submissions are judged, where such builds would take too long.
+    `second` makes builds with sanitizers or edits. It is None if many submissions are judged: it takes too long.
     """
 
     def __init__(self, judged: JudgedPart, second: OtherBuilds | None) -> None:
@@ -147,15 +147,14 @@ class Closer:
     def crash(self, diagnosis: Diagnosis) -> Diagnosis:
         """Add the place of a crash that a checked build reports, and the cause of wrong outputs before the crash.
 
-        Crash and wrong outputs may have the same cause: a write to a wrong array gives a wrong output at one size, a
-        crash at another.
+        Both may have one cause: a write outside of an array gives a wrong output at one size and a crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         # After exit(), an exception or an endless loop the message names the line.
         is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception") or STUCK in placed.message
         near = _lines_in(self.source.name, placed.message.rpartition(CHANGES)[2])
         repairs = "" if is_explained else _sentence(lambda: self._repairs(near=near), "")
-        # If edits correct the part, leave out the cause of other outputs and the lines of the indices: they distract.
+        # If edits correct the part, leave out the cause of earlier wrong outputs and the lines that compute an index.
         before = "" if diagnosis.hidden or repairs else _sentence(lambda: self._before(diagnosis), "")
         place = INDEX_LINES.sub("", placed.message) if repairs else placed.message
         return replace(placed, message="\n".join(filter(None, (place, repairs, before))))
@@ -218,7 +217,7 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
     def _unseen(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Replace the advice to use sanitizers: say that they saw nothing, and add lines that they do not check."""
+        """Replace the advice to use sanitizers: they found nothing. Add the lines that sanitizers do not check."""
         message = diagnosis.message.replace(crashes.ADVICE, "").rstrip()
         message += (
             " A run with sanitizers finds no such access. They check single elements and whole vectors."
@@ -263,7 +262,7 @@ class Closer:
         return f"  {self.source.name}:{place.line}: {place.text}" + (f"   ({note})" if note else "")
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
-        """Explain a crash that happens only after earlier calls. Show static variables, which keep values."""
+        """Return the reason for a crash that needs earlier calls: a bad access in one of them, or static variables."""
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
@@ -308,11 +307,11 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
-        """Return (the part of `lead`, the lines of `shown`) to print beside the edits.
+        """Return (text of `lead`, lines of `shown`) to print beside the edits `repairs`.
 
-        The edits (`repairs`) make the part right on all inputs, so they outrank guesses. `lead` stays only if it names
-        a cause (`has_cause`) and some of the lines `shown` are also lines of the edits. Else only its numbers stay.
-        The lines stay only if `lead` names an array that the edits set again: then they show where it is read.
+        The edits make the part right on all inputs, so they outrank guesses. If `lead` names no cause (`has_cause`), or
+        only lines that no edit changes, only its sentence with numbers stays. `shown` stays if `lead` names an array
+        that an edit sets again: these lines show where the array is read.
         """
         named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join((lead, *shown))))
         numbers = NUMBERS.search(lead)
@@ -344,7 +343,7 @@ class Closer:
         numbers = NUMBERS.search(diagnosis.message)
         first = f"{OTHER_RESULT} Data race: several threads use the same memory, and one of them writes:"
         command = RACE.format(self._named("race "))
-        # After a race the wrong elements are random: leave them out, unless they are the share of one thread.
+        # A race gives random wrong elements: name their indices only if they are the share of one thread.
         seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
         body = self.kernel.body
         waits_not = body.find(r"#\s*pragma\s+omp\b.*\bnowait\b") if body is not None else ()
@@ -366,7 +365,7 @@ class Closer:
 
     def _shared_out(self) -> list[str]:
         """Return these lines with notes: the pragma of the parallel region, declarations of numbers that its threads
-        share, and calls of omp_get_thread_num() before it. [] without exactly one region."""
+        share, and calls of omp_get_thread_num() before it. Return [] unless the function has exactly one region."""
         body = self.body
         regions = body.find(r"#\s*pragma\s+omp\s+parallel\b") if body is not None else []
         if body is None or len(regions) != 1:
@@ -393,7 +392,7 @@ class Closer:
         return _sentence(lambda: self._facts(found.prober), "")
 
     def _dissection(self, found: _Findings) -> Dissected | None:
-        """Return the wrong step of the computation; None if it is not found, or if a cause in one step is known."""
+        """Return the wrong step of the computation; None if it is not found, or if a known cause already names it."""
         code, message = found.diagnosis.code, found.diagnosis.message
         is_named = found.has_cause or (code == "low_precision" and not message.startswith(CLOSE))
         if is_named and code not in self.kernel.oracle.dissected_codes:
@@ -460,7 +459,7 @@ class Closer:
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
     def _factors(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add a factor exp(a - b) whose source text shows that it overflows or is always 1."""
+        """Add a mistake that the source text shows: a wrong exp(a - b), a sum never set to 0, or a changed copy."""
         if self.body is None:
             return diagnosis
         name, words = self.source.name, ""
@@ -495,7 +494,7 @@ class Closer:
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
 
     def _right_outputs(self) -> list[str]:
-        """Return the names of the outputs that were right on every input; [] if none was wrong."""
+        """Return the names of the outputs that were right on every input; [] if no output was wrong."""
         wrong = self.kernel.wrong_outputs
         return sorted(self.kernel.seen_outputs - wrong) if wrong else []
 
@@ -507,7 +506,7 @@ class Closer:
     def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
         """Call the kernel at other sizes. Return (the Prober with these calls, the smallest sizes that fail).
 
-        Both are None without a fitting case or sizes to try. The sizes are None if no call fails.
+        Both are None if no case fits, or if the lab lists no sizes to try. The sizes are None if no call fails.
         """
         case, anchors = size_probe.choose(self.kernel), size_probe.anchors(self.kernel)
         if case is None or not anchors or not self.kernel.oracle.probes:
@@ -522,9 +521,9 @@ class Closer:
             return prober, None
 
     def _unread(self) -> tuple[list[str], str]:
-        """Return (inputs of the smallest wrong case that change the right outputs, but not the kernel's; "").
+        """Return ([inputs that should change the outputs of the smallest wrong case, but do not], "").
 
-        If several inputs change the right outputs, and none changes the kernel's, return ([], the case's name).
+        If several inputs should change the outputs, and none does, return ([], the case's name).
         """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
@@ -538,13 +537,13 @@ class Closer:
         found, moving = [], 0
         with self.judged.fresh(threads=shape["threads"]) as session:
             first = self.kernel.call(session, case.name, inputs)
-            # NaN hides on which inputs an output depends.
+            # An output of NaN does not show on which inputs it depends.
             is_finite = first.outputs and all(np.isfinite(value).all() for value in first.outputs.values())
             for name in inputs if is_finite else ():
                 run = self.kernel.call(session, case.name, inputs.swapped(name, others))
                 if name in self.part.outputs or not first.outputs or not run.outputs:
                     continue
-                # A right kernel, too, loses a change that is smaller than its rounding errors.
+                # A change below the tolerance counts as none: a right kernel may round it away.
                 moves = any(
                     (abs(known.value - first.expected[output].value) > known.tolerance).any()
                     for output, known in run.expected.items()
@@ -556,7 +555,7 @@ class Closer:
         return ([], case.name) if moving > 1 and len(found) == moving else (found, "")
 
     def _facts(self, prober: Prober | None) -> str:
-        """Return facts that hold for all inputs: the wrong indices, and the sizes at which the kernel is right."""
+        """Return a clause that holds for all inputs tried: the wrong indices, or the sizes at which it is right."""
         oracle, kernel = self.kernel.oracle, self.kernel
         seen = [
             Seen(
@@ -580,12 +579,12 @@ class Closer:
         wrong = [each for each in every if each.wrong is not None]
         if place := common_facts.place(wrong, oracle.axes, oracle.tiles):
             return f"on all {len(wrong)} inputs on which it is wrong: {place}"
-        # Special inputs may be right by chance: look at the random inputs of the probes alone.
+        # Special inputs of the cases may be right by chance: use only the random inputs of `prober`.
         condition = common_facts.condition(probes, names, oracle.tiles)
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
     def _lengths(self, shape: Mapping[str, int]) -> dict[str, int]:
-        """Return the lengths of the output's axes that are not sizes of the assignment, by words for the axis."""
+        """Return the lengths of the output's axes that are not sizes of the assignment, by "the output's rows"."""
         oracle, dims = self.kernel.oracle, self.part.output_dims
         axes = oracle.axes if len(oracle.axes) == len(dims) else usual_axes(len(dims))
         lengths = binding.output_shape(self.part, shape)
@@ -608,8 +607,8 @@ class Closer:
     def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
         """Run the checked build on public inputs, if it exists and a wrong access may be the cause; else return None.
 
-        If the cause is `known`, it runs only if some elements are right or calls differ. Memory outside of an array and
-        freed memory hold arbitrary values, so their effect may look like a mistake in a formula.
+        Memory outside of an array and freed memory hold arbitrary values, so their effect may look like a mistake in a
+        formula. If the cause is `known`, the build runs only if some elements are right, or if calls differ.
         """
         if self.second is None:
             return None
@@ -629,8 +628,8 @@ class Closer:
     def _outside(self, diagnosis: Diagnosis, checked: Checked, has_cause: bool) -> Diagnosis:
         """Return the diagnosis with the accesses outside of an array that the checked build found.
 
-        A known cause is dropped, because values outside of an array are arbitrary. It stays if the build found only
-        faults of values, such as an integer overflow.
+        A known cause is dropped: arbitrary values from outside of an array may only look like it. It stays if the
+        build found only errors in values, such as an integer overflow.
         """
         found, of_value = NUMBERS.search(diagnosis.message), sanitizer_sites.of_value(checked.sites.found)
         numbers, lead = found[0] if found else "", of_value or OUTSIDE
@@ -640,7 +639,7 @@ class Closer:
             lead = f"{OTHER_RESULT} {lead}"
         places = sanitizer_sites.words(checked.sites.found, self.source.name)
         if "freed" in places:
-            # Freed memory holds arbitrary values: the place of the wrong elements says nothing.
+            # Freed memory holds arbitrary values: the indices of wrong elements do not help.
             numbers = re.sub(r"(?<= wrong): .*", ".", numbers)
         shown = self._with_indices(places, bool(of_value))
         near = _lines_in(self.source.name, "\n".join(shown))
@@ -661,7 +660,7 @@ class Closer:
         return [self._row(place, note) for place in found if ".clone" not in place.text]
 
     def _with_indices(self, places: str, of_value: bool = False) -> list[str]:
-        """Return `places` and, below, the source lines that compute the indices (or values) of the first places."""
+        """Return `places` with the arrays' lengths, then the lines that compute their indices (or values)."""
         named = [int(line) for line in re.findall(rf"{re.escape(self.source.name)}:(\d+)", places)]
         body = self.body
         if body is None:
@@ -721,7 +720,7 @@ class Closer:
         return f"{self._named()} {words}".rstrip()
 
     def _named(self, study: str = "") -> str:
-        """Return the command line of the part, or of a study of it."""
+        """Return the command line that judges the part, or that runs the command `study` on it."""
         return f"{self.judged.command} {study}{self.part.id if study else self.part.command}"
 
     def _races(self) -> str:
@@ -745,7 +744,7 @@ class Closer:
         return f"the first call of a process is right and the same call again is wrong: {keeping}"
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
-        """Return " (expected ..., got ...)" with all numbers at these sizes; "" unless one small output differs."""
+        """Return " (expected ..., got ...)" with all numbers of the output; "" unless it is single, small and wrong."""
         inputs = prober.inputs({**self.kernel.shape, **sizes})
         expected = self.kernel.expected(inputs)
         if len(expected) != 1:
@@ -764,7 +763,7 @@ class Closer:
     def _bounds(self, facts_found: str) -> list[str]:
         """Return clues for loops whose ends may be wrong: keywords for the lines to show (see `clues`).
 
-        `facts_found` is the sentence of `common_facts` on the sizes of right and of wrong calls.
+        `facts_found` is the sentence of `common_facts` about the sizes at which calls are right or wrong.
         """
         if several := MULTIPLE.search(facts_found):
             return [f"cut:{several[1]}", *([] if several[2].isdigit() else [f"until:{several[2]}"])]
@@ -812,9 +811,9 @@ class Closer:
         )
 
     def _suspected(self, known: bool) -> list[str]:
-        """Return the compiler's warnings for the function; with a `known` mistake only on uninitialized variables.
+        """Return the compiler's warnings for the function, and for functions and classes that it uses.
 
-        For the functions and classes that it uses, only warnings on uninitialized variables are returned, too.
+        For the latter, return only warnings about uninitialized variables; if the mistake is `known`, for all.
         """
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []

@@ -107,9 +107,9 @@ OF_PLACES: dict[str, tuple[str, ...]] = {
 }
 #: Clues with the name of a size after a colon, such as "until:N".
 OF_SIZES = frozenset({"until", "around", "mixed", "zeroed", "restarts", "tests", "cut"})
-#: Clues that are searched only in the part's own function. In a function that it calls they mean something else.
+#: Clues that are searched only in the part's own function. In other functions such lines mean nothing.
 OWN_ONLY = frozenset({"leaves", "return", "never_begun", "text", "unlooped"})
-#: An element that a line sets.
+#: An assignment to an array's element. Group 1 is the array's name.
 _INDEXED = re.compile(r"\b([A-Za-z_]\w*)\s*\[[^=;]*\]\s*[-+*/]?=(?!=)")
 
 
@@ -120,7 +120,7 @@ def usual(code: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Shown:
-    """A line of the student's file that is shown, and words that describe the line ("a sum").
+    """A line of the student's file to print in a message, and words that describe the line ("a sum").
 
     `within` names the function that contains the line; "" for the part's own function.
     """

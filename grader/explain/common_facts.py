@@ -82,8 +82,8 @@ def _first(
 ) -> Iterator[str]:
     """Yield the words of the first set that holds, if any; none if each wrong output is wrong at all indices.
 
-    `others` are the axes along which a wrong element counts for its index. A right output has no mask: `length` returns
-    its number of indices.
+    An index is wrong if any element along the axes `others` is wrong. `length` returns the number of indices of a right
+    output, which has no mask.
     """
     hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
@@ -173,7 +173,7 @@ def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], ke
 
 
 def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
-    """Take the first two axes as one axis, in the order of memory. Yield the first fact that holds about it."""
+    """Flatten the first two axes to one, in row-major order. Yield the first fact that holds about its indices."""
     pair = f"({axes[0].letter}, {axes[1].letter})"
     candidates = (
         _Set(f"only the last {pair} is right", lambda s, n: range(n - 1)),
@@ -192,7 +192,7 @@ def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on sizes, in words after "where", with its negation in words. `test` returns True for such sizes."""
+    """A condition on sizes (`test`). `words` and `negated` follow "right where" and "wrong where" in a message."""
 
     words: str
     negated: str
@@ -254,7 +254,7 @@ def _conditions(
     most = {a: max(s[a] for s in right) for a in plain}
     for a in plain:
         high = min(s[a] for s in wrong)
-        # Name no bound if the sizes tried are too far apart.
+        # Name no bound if the largest right size and the smallest wrong size are too far apart.
         if not most[a] < high or high < NEAREST * most[a]:
             yield Condition(f"{a} <= {most[a]}", f"{a} >= {high}", lambda s, a=a: s[a] <= most[a])
     for a, b in combinations(plain, 2):

@@ -32,16 +32,16 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake is named without PARTLY if it explains the share _EXPLAINING of the informative outputs (see `settled`), or
-#: all but fewer than _FEWEST_AGAINST. Another mistake is named only if it explains at least half of them.
+#: A mistake that explains at least the share _EXPLAINING of the informative outputs is named without PARTLY, as is one
+#: that fewer than _FEWEST_AGAINST contradict. One that explains less than half of them is not named (see `settled`).
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
-#: Beginning of the message for a mistake that explains half of the outputs or a little more.
+#: Beginning of the message for a mistake that explains at least half of the outputs, but fewer than _EXPLAINING.
 PARTLY = "Likely cause of only"
 #: Limit on the mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
-#: If the outputs of zeros are this many times larger than other wrong outputs, the zeros are reported.
+#: Outputs of zeros are reported if the largest has over this many times the wrong elements of any other wrong output.
 _FAR_SMALLER = 100
 #: C++ names of the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
@@ -134,7 +134,7 @@ def diagnose(
 def _explained(
     oracle: Oracle, seen: Deviation, place: Place, earlier: Sequence[Diagnosis]
 ) -> Explained | None:
-    """Return the diagnosis by the suspects that explain an output; None if no suspect does."""
+    """Return the diagnosis with the suspects that explain an output; None if no suspect does."""
     suspects = attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
     if not suspects:
         return None
@@ -236,9 +236,9 @@ def settled(
 ) -> list[Diagnosis | None]:
     """Return the final diagnoses of a kernel's outputs: each names the suspects that explain the most outputs.
 
-    Several mistakes may give the same output on one input and different ones on another. If two or more are left, all
-    are named. A suspect that most outputs refute is not named. A suspect in `refuted` is named only if no others are
-    left. None, and diagnoses that are not Explained, stay as they are.
+    Several mistakes may give the same output on one input and different ones on another. If several are left, up to
+    three are named. A suspect that most outputs refute is not named. A suspect in `refuted` is named only if no others
+    are left. None, and diagnoses that are not Explained, stay as they are.
     """
     counts = _counts(diagnoses)
     saying = sum(
@@ -300,10 +300,10 @@ def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
 def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
     """Return the most informative one of the diagnoses of several wrong cases.
 
-    On small or special inputs several bugs look alike. So an unsteady result comes first, then a cause that half of the
-    diagnoses name, then a diagnosis without a cause. Of equals, the most frequent code wins, then the largest case.
+    On small or special inputs bugs look alike. So an unsteady result comes first, then a cause that half of the outputs
+    have, then a diagnosis without a cause. Of equals, the most frequent code wins, then the most wrong elements.
     """
-    # An output of zeros may come from sizes smaller than a tile: prefer other cases, unless these are far smaller.
+    # Sizes smaller than a tile may give an output of zeros: prefer other cases, unless these are far smaller.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
     largest_zeros, largest = (
@@ -341,7 +341,7 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
 
 
 def settled_together(cases: Sequence[CaseResult], refuted: frozenset[str] = frozenset()) -> list[CaseResult]:
-    """Return the cases with their final diagnoses (`settled`), for which all cases are considered together.
+    """Return the cases with their final diagnoses (`settled`).
 
     The diagnosis of a public case depends on public cases only, because the student may see only these.
     """

@@ -80,7 +80,7 @@ class JudgedPart:
 class Checked:
     """Result of calls to the checked build (with sanitizers) of a part. In this build all new memory is zero.
 
-    `look` adds each case that it called to the end to `tried`, and to `right_if_zeroed` if the result was right.
+    `tried` has the names of the cases that `look` called, `right_if_zeroed` those of the cases with a right result.
     """
 
     sites: Sites

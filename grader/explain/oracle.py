@@ -1,7 +1,7 @@
 """Interface of a lab's oracle: expected values in float64, and explanations of wrong outputs.
 
-Each lab must write `expected`; the rest is optional. `sample` makes verdicts faster, `flops` shows impossible times,
-and all other members improve diagnoses.
+Each lab must write `expected`; the rest is optional. `sample` makes verdicts faster, `flops` reveals times that are too
+short to be true, and all other members improve diagnoses.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Oracle(ABC):
         return None
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        """Return all suspects that explain the whole output, else those that explain its wrong elements.
+        """Return all suspects that explain the whole output. Without any, return those of its wrong elements.
 
         Simpler suspects come first. `likely` names suspects that fit other outputs of the kernel. If some of them
         explain the whole output, the others need not be tried.

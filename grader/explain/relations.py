@@ -72,14 +72,14 @@ def moved(seen: Deviation) -> Found | None:
     return None
 
 
-#: Limit on the wrong indices along an axis that `copied` looks up, and the elements of each that it compares first.
+#: `copied` skips an axis with more wrong indices than the first number, and first compares so many elements of each.
 _MOST_LOOKED_UP, _SAMPLED = 256, 16
 
 
 def copied(seen: Deviation) -> Found | None:
-    """Return code and message if each wrong index along an axis holds another's right values, at one fixed distance.
+    """Return code and message if each wrong index along an axis has the right values of the index k before or after.
 
-    The code ends in "_copied", and the words name the place. Returns None if one, very many or all indices are wrong.
+    The code ends in "_copied"; the message names k. None if one, more than _MOST_LOOKED_UP or all indices are wrong.
     """
     for at, axis in enumerate(seen.axes):
         expected, actual, slack, wrong = (
@@ -181,7 +181,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 
 def imprecise(seen: Deviation) -> Found | None:
-    """Return code and message if all errors are small, else None. The message names a type or decimals that fit."""
+    """Return code and message (the type or decimals to which values are rounded) if all errors are small, else None."""
     error = abs(seen.actual - seen.expected)
     # Without a tolerance, the right result is exact (a count or a copy): an error is never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():

@@ -26,7 +26,7 @@ from grader.source.edited_source import Edit
 
 #: Limits: attempts at a build, edits in a build, lines in a message, and elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
-#: Number of builds after which only the edit at the place of an error is left out.
+#: In so many first builds an error leaves out only the edit at its place, later also others of its line (`_built`).
 PRECISE = 3
 #: Limit on the work of one build, counted in calls. A new runner counts as START calls, a CPU second of an endless call
 #: as ENDLESS, a call that waits without end as WAITING.
@@ -90,7 +90,8 @@ def repairs(
 
 
 def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit]:
-    """Return up to MOST_LINES edits by line: weak ones only if all are weak, replacements only in `facts` (if any)."""
+    """Return up to MOST_LINES of the edits. Replacements outside of the lines `facts` (if any) are dropped, and weak
+    edits if others remain."""
     kept = [edit for edit in found.values() if not facts or edit.line in facts or not edit.old]
     kept = [edit for edit in kept if not edit.is_weak] or kept
     return {edit.line: edit for edit in kept[:MOST_LINES]}
@@ -110,7 +111,7 @@ def _found(
     if built is None or built.bad:
         return {}, 0
     search = _Search(built)
-    # This build without an edit may be right by chance, for example if the kernel reads outside of an array.
+    # Without an edit this build may be right by chance, for example if the kernel reads outside of an array.
     wrong = [case for case in reversed(cases) if not search.is_right(case, 0, fresh=True)][::-1]
     if not wrong:
         return {}, 0
@@ -125,7 +126,7 @@ def _found(
         if search.work > MOST_WORK or len(found) > MOST_LINES:
             break
         number = numbers[edit]
-        # Many wrong edits are right on few numbers: try a second case before a new runner.
+        # Many wrong edits are right on a tiny output: try a second case before `all_right` starts a new runner.
         tried_first = zip(cases, (TINY_S if is_tiny else SMALL_S, SMALL_S), strict=False)
         if edit.line in found or not all(search.is_right(case, number, cpu_s=s) for case, s in tried_first):
             continue
@@ -134,7 +135,7 @@ def _found(
             if search.all_right(further, number):
                 found[edit.line] = edit
     if len(found) > 1 and (overflowing := judged.kernel.oracle.overflowing):
-        # If one edit keeps the effect of a maximum, drop edits that lose it.
+        # If an edit is right on inputs that need the subtraction of a maximum, drop the edits that are wrong on them.
         case = replace(wrong[0], distribution=overflowing)
         found = {
             line: edit for line, edit in found.items() if search.is_right(case, numbers[edit], fresh=True)
@@ -152,9 +153,8 @@ def _tiny(
 ) -> list[Case]:
     """Return [a wrong input of few elements], with which every edit is tried first; [] if none is found.
 
-    It has the `smallest` sizes that fail, unless these fail only with other values: then it is an input of `drawn`. No
-    edit has the number `unused`. If the first tensor is a single number, which has no room for an edit's number, the
-    call returns None.
+    It has the `smallest` sizes that fail, unless these fail only with other values: then it is an input of `drawn`. The
+    number `unused` selects no edit. If the first tensor is too short for an edit's number, the call returns None.
     """
     if smallest and wrong:
         case = replace(wrong[0], shape={**wrong[0].shape, **smallest})

@@ -35,7 +35,7 @@ SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)
 
 
 class Ended(Exception):
-    """Raised if a call returned no output (`crashed` are its sizes), or if no more calls or seconds are left."""
+    """Raised if a call returns no output (`crashed` are its sizes), or would exceed a limit of the search."""
 
     def __init__(self, crashed: dict[str, int] | None = None) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Shrink the sizes `anchor` in turn while the kernel is wrong. Return them; None if it is right at `anchor`."""
+        """Return sizes, each shrunk in turn, at which the kernel is still wrong; None if it is right at `anchor`."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):
@@ -94,7 +94,7 @@ class Prober:
         return self.between(sizes, name, right, sizes[name])
 
     def between(self, sizes: Mapping[str, int], name: str, right: int, wrong: int) -> int:
-        """Return the smallest value from `right` to `wrong` at which the kernel is wrong, found by bisection."""
+        """Return a value above `right`, at most `wrong`, at which the kernel becomes wrong, found by bisection."""
         try:
             while wrong - right > 1:
                 middle = (right + wrong) // 2

@@ -25,9 +25,8 @@ class Suspect:
     """A mistake and the output that it would give.
 
     `predict` gets an argument that the lab chooses. It returns the output, with NaN for unknown values (read outside of
-    a tensor), or None if the mistake does not apply. `names` identify the mistake for all inputs; several mistakes may
-    share a `code`. Usually there is one name. A mistake that depends on a tile length has a name for each length that
-    gives this output.
+    a tensor), or None if the mistake does not apply. Several mistakes may share a `code`; `names` identify a mistake on
+    all inputs: usually one name, but one for each tile length that gives this output if the mistake depends on it.
     """
 
     code: str
@@ -119,7 +118,7 @@ def matching_suspects(
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
-    """Return (True if nearly all wrong elements with a known prediction agree with it, True if also the right ones)."""
+    """Return (True if the known (not NaN) predictions fit nearly all wrong elements, True if also the right ones)."""
     known, wrong = ~np.isnan(predicted), seen.wrong
     if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
         return False, False

@@ -78,7 +78,7 @@ def _described(
     if contiguous and last == size - 1:
         fitting = likely_tiles(first, size, tiles)
         if tiles:
-            # Beside the assignment's own lengths, only powers of two are likely.
+            # Of lengths that the assignment does not name, only powers of two are likely.
             fitting = [tile for tile in fitting if tile in tiles or tile.bit_count() == 1]
         # Without tiles in the assignment, a single wrong row means a loop that ends too soon.
         if fitting and (count > 1 or tiles):
@@ -126,7 +126,7 @@ def _list(axis: Axis, indices: Sequence[int]) -> str:
 
 
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:
-    """Return (shortest period, 2 to 64, with which `indices` repeat, their remainders), or None. At most half of the
+    """Return (shortest period of `indices`, 2 to 64, and their remainders by it), or None. At most half of the
     remainders may occur, and the indices must span two periods."""
     present = set(indices)
     low, high = indices[0], indices[-1]

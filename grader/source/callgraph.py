@@ -45,7 +45,7 @@ class Definition:
 
     @property
     def shape(self) -> str:
-        """Text without blanks, in which numbers replace the words. Copies with renamed variables have equal shapes."""
+        """Text without blanks, with numbers in place of names. Copies with renamed variables have equal shapes."""
         numbers = dict[str, str]()
         renamed = _WORD.sub(lambda word: f"<{numbers.setdefault(word[0], str(len(numbers)))}>", self.text)
         return "".join(renamed.split())

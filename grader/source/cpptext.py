@@ -35,8 +35,8 @@ def hidden(
 ) -> Iterator[tuple[bool, int, int]]:
     """Yield (is_comment, start, end) for each comment, string and character literal in a text.
 
-    A comment or literal without its end mark ends with its line, or with the file if its kind may span lines. `spliced`
-    is the result of `_splice` that `text` comes from, if any.
+    A comment or literal that is never closed ends with its line, or with the file if its kind may span lines. `spliced`
+    is given if `_splice` has joined lines to make `text`.
     """
     at = 0
     while token := language.search(text, at):

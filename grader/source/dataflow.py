@@ -151,7 +151,7 @@ def _lambdas(code: str) -> list[Definition]:
 def expanded(code: tuple[str, ...]) -> tuple[str, ...]:
     """Return the lines with the function-like macros of the file expanded: `FOR(i, N)` becomes a `for`.
 
-    Line numbers do not change. A call that spans lines is not expanded, nor is a line that would get too long.
+    Line numbers do not change. A call is not expanded if it spans several lines or would make its line too long.
     """
     macros = dict[str, tuple[tuple[str, ...], str]]()
     for one in _MACRO.finditer("\n".join(code)):
@@ -190,7 +190,7 @@ def _expanded(row: str, macros: Mapping[str, tuple[tuple[str, ...], str]], named
 def _filled(text: str, values: Mapping[str, str]) -> str:
     """Return a macro's text with its parameters replaced by `values`.
 
-    Brackets around a parameter are dropped if its value is a single word: `(p)[i]` becomes `p[i]`.
+    Brackets around a parameter are dropped if its value is a single word: `(p)[i]` becomes `Q[i]` for p = Q.
     """
     for name, value in values.items():
         if re.fullmatch(r"[\w.]+", value):

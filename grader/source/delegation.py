@@ -42,9 +42,9 @@ def works_itself(
         shared: names of functions that call functions of another part.
         inputs: names of the function's parameters that hold its inputs.
 
-    The result False needs a call outside of all loops, or one that a loop repeats unchanged. This call must get all
-    inputs, but none of the `own` functions. Also, loops of the `own` functions must use the inputs, and values made of
-    them, only for numbers that do not reach a result. These loops may write workspaces or copy a result.
+    False if both conditions hold. First, a `shared` function is called outside of all loops, or with the same arguments
+    in each turn of a loop; the arguments include all inputs, but no `own` function. Second, loops of the `own`
+    functions use inputs, and values made of them, only for numbers that affect no result.
     """
     inlined = _Inlined(name, own)
     body = inlined.body
@@ -53,7 +53,7 @@ def works_itself(
     pending, delegates = list[str](), False
     for statement in body.statements:
         words = set(_WORD.findall(statement))
-        # A function's name without a call, or an object of a class, may be passed to a function that calls it.
+        # A function whose name is passed, or an object of a class, may do the work inside the called function.
         given = words & (looping | handed) - {call[1] for call in _CALL.finditer(statement)}
         if not words.isdisjoint(shared):
             if given or _OPEN_LAMBDA.search(statement):

@@ -15,7 +15,7 @@ from grader.source.landmarks import closed
 from grader.source.scopes import line_of
 
 CHOSEN, MAGIC = "gpt149_chosen", -7.25e33
-#: C++ that edits use, on one line. `gpt149_kept` holds a value that is passed by reference. `gpt149_extreme` is min or
+#: C++ that edits use, on one line. `gpt149_kept` stores a value that is passed by reference. `gpt149_extreme` is min or
 #: max, `gpt149_least` limits an integer, and `gpt149_set` sets a variable or all elements of an array.
 HELPERS = (
     "static thread_local float gpt149_kept; "
@@ -44,7 +44,7 @@ class Edit:
     words: str = ""
     """Description of the edit; "" if "`new` in place of `old`" describes it."""
     declared: int = 0
-    """Line that sets a variable outside of a loop, if the edit sets it inside that loop; 0 if unknown or not needed."""
+    """Line that sets a variable outside of a loop, if the edit sets it inside the loop; 0 if unknown or not needed."""
     note: str = ""
     """Description of the line `declared`."""
     is_weak: bool = False

@@ -32,13 +32,13 @@ from grader.source.scopes import (
     statement_end,
 )
 
-#: Limits on the edits, the characters of a source, its variables, the conditions of a function, and the uses of a
-#: hidden counter. One edit changes at most MOST_ALIKE places alike.
+#: Limits on edits, characters of a source, its variables, `if`s of a function, and uses of a counter that hides an
+#: outer variable. MOST_ALIKE limits the places that one edit changes in the same way.
 MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN, MOST_ALIKE = 1600, 1 << 17, 1000, 12, 4, 4
-#: Limits on the statements of one variable, on statements of a function that move, and on loops that are exchanged.
+#: Limits on the statements that set one variable, the statements of a function to move, and the loops to exchange.
 MOST_STATED, MOST_UNITS, MOST_LOOPS = 40, 400, 64
-#: Limits on a move: statements or loops that are passed, levels of loops that are left, characters of a statement,
-#: and nested loops.
+#: Limits on the move of a statement: statements or loops that it passes, loops around it that it leaves, its
+#: characters, and the nesting of loops.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 #: The beginning of a pragma, or of the length of an array.
@@ -52,7 +52,7 @@ _FOR = re.compile(
 )
 #: The head of a lambda expression that names the variables it uses.
 _CAPTURES = re.compile(r"(?<![\w\])])\[[\w\s,]*\]\s*\([^()]*\)\s*\{")
-#: A piece of text that may be copied with its mistake: the head of a loop, an element, a call with a quotient.
+#: Texts that students copy together with a mistake: the head of a loop, an array's element, a call with a quotient.
 _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
 #: A declaration of any type. Group 1 is the name.
 _LOCAL = re.compile(
@@ -60,10 +60,10 @@ _LOCAL = re.compile(
     r"|,\s*[&*]*(?=\w+\s*=[^=]))"
     r"([A-Za-z_]\w*)\s*(?=[=;({:\[])"
 )
-#: The name of a size.
+#: The name of a size: one capital letter, or d.
 _SIZE = re.compile(r"[A-Z]|d")
 _FOR_HEAD = re.compile(r"\bfor\s*\(")
-#: A declaration of one number with a first value.
+#: A declaration of one number with an initial value.
 _OWN = re.compile(r"(float|double|int)\s+(\w+)\s*(=)(?!=)")
 #: A variable or an element that is set or added to.
 _ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=)(?!=)")
@@ -117,7 +117,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             values,
         ):
             found += kind(code, begin, end, scope)
-    # A pragma and the length of an array take no edits: most need names or constants.
+    # Drop edits of pragmas and array lengths: most of these need a plain name or a constant.
     found = [
         each for each in found if not any(_FIXED.search(row_before(code, at)) for at, _, _ in each[1].places)
     ]
@@ -157,7 +157,7 @@ def _changes_nest(
 ) -> bool:
     """Return True if OpenMP forbids an edit in loops that it distributes together (`collapse`).
 
-    A statement between the loops (in a span of `apart`) is forbidden, and a head that depends on one of the `counters`.
+    OpenMP forbids a statement between the loops (in a span of `apart`), and heads that depend on the `counters`.
     """
     for at, _, new in edit.places:
         used = counters & set(WORD.findall(new))
@@ -172,8 +172,8 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
     for rank, edit in found:
         begin, end, new = edit.places[0]
         if len(edit.places) == 1 and begin < end:
-            # One size may be wrong in all its uses of a line, as in `b = head / B, h = head % B`. With another step, a
-            # loop over tiles may hide its mistake.
+            # A line may use one wrong size several times, as in `b = head / B, h = head % B`. Heads of loops are left
+            # out: another step of a loop over tiles may hide a mistake.
             is_head = _FOR_HEAD.search(row_before(code, begin)) is not None
             if _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new) and not is_head:
                 alike.setdefault((code[begin:end], edit.line, new), []).append((rank, edit))
@@ -201,8 +201,8 @@ def _converts(code: str, one: Definition) -> bool:
 def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that remove or replace a jump, or exchange min and max or an element's two indices.
 
-    Others round a quotient up, or correct the type of an accumulated sum or of a counter. Others use the thread's
-    number in place of the number of threads.
+    Further edits round a quotient up, or correct a number of bytes or the type of a sum or counter. Others replace the
+    number of threads by the thread's number.
     """
     loops = loop_bodies(code, begin, end)
     for jump in _LEAVES.finditer(code, begin, end):
@@ -210,7 +210,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
         old = (condition[0] if condition else "") + jump[0]
         is_in_loop = any(first < jump.start() < last for first, last in loops)
-        # A function that returns a value needs another `return`.
+        # Without this `return` of a value, the function needs another one.
         if " " in jump[0] and not (is_in_loop and "return" in code[jump.end() : end]):
             continue
         yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
@@ -269,7 +269,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 
 def _skipped(code: str, begin: int, jump: re.Match[str]) -> list[str]:
-    """Return the statement of a `while` that changes the tested variable, and that a `continue` before it skips."""
+    """Return [the statement that changes the variable tested by a `while`], if the `continue` `jump` skips it."""
     found = list[str]()
     for head in re.compile(r"\bwhile\s*\(\s*(\w+)[^()]*\)").finditer(code, begin, jump.start()):
         row = re.compile(rf"\b{head[1]}\s*(?:[-+]?=[^=;]*|\+\+|--);")
@@ -306,7 +306,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         given = re.search(rf"[=,]\s*({FLOAT}|0)\s*\)?\s*[;,]", statement)
         is_maximum = re.compile(rf"{element}=[^;]*\bf?max|[<>]=?\s*{element}\)").search(code, begin, end)
         value = given[1] if given else "-INFINITY" if is_maximum else "0"
-        # Before the first term, the logarithm of a sum is that of 0.
+        # The logarithm of a sum starts at -INFINITY, the logarithm of 0.
         is_logarithm = re.compile(rf"\bexpf?\s*\(\s*{element}-").search(code, begin, end) and value == "0"
         is_one = each.kind.endswith(("float", "double"))
         value = "{}" if each.kind == "objects" else value
@@ -375,7 +375,7 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             )
         if one.is_bare:
             continue
-        # A running sum that is scaled to a new maximum also gets the new element: exp(0) = 1.
+        # If x[i] is the new maximum, a running sum of exp(x[i] - maximum) is scaled and gets the term exp(0) = 1.
         if scaled := re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\*=", one.text):
             words, place = (
                 f"after it add `{scaled[1]} += 1;`",
@@ -400,7 +400,7 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
     for one in statements[:MOST_UNITS]:
         if one.is_bare or not _ACTS.match(one.text):
             continue
-        # Move the statement only to places at which all of its names are known.
+        # Move the statement only to places at which all of its variables are in scope.
         names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
         to = list[tuple[int, str]]()
         is_set = _ADDED_TO.match(one.text)
@@ -452,7 +452,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                 text = f" if (@) {{ {copy} }} "
                 how = "this statement" if "\n" in code[at:last] else "this line"
                 how += " in a loop of its own" if copied else ""
-                # Put braces around both loops if the outer one is the body of another loop. Inner braces close first.
+                # If the outer loop is itself a loop's body, put braces around both. `mark` sorts the closing braces.
                 depth = sum(one[1] <= outer < one[2] for one in loops)
                 opens, closes = ("", "") if outer in apart else (" {", " }")
                 mark = f"/*{MOST_DEPTH - depth:03}*/" if closes else ""
@@ -517,7 +517,7 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
         for loop in direct:
             kept = f" {{ const auto gpt149_a = {name}, gpt149_b = {other}; {{ "
             new = f"auto {name} = @ ? gpt149_b : gpt149_a, {other} = @ ? gpt149_a : gpt149_b; "
-            # These braces close after those around the loops in this one (see `_own_loops`).
+            # `mark` sorts closing braces: these come after the braces of inner loops (see `_order`).
             depth = sum(body <= loop[0] < last for _, body, last in _loops(code, begin, end))
             mark = f"/*{MOST_DEPTH - depth - 1:03}+*/"
             places += [insertion(loop[1], kept + new), insertion(loop[2], f"{mark} }} }}")]
@@ -638,7 +638,7 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
 def _missing_conditions(
     code: str, begin: int, end: int, known: Sequence[Name]
 ) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that add a term to the condition of an `if`, as another `if` has it, perhaps for other variables."""
+    """Yield edits that add to the condition of an `if` a term of another `if`, perhaps with other variables."""
     heads = islice(re.compile(r"\bif\s*\(").finditer(code, begin, end), MOST_IFS)
     spans = [(head.end(), closed(code, head.end(), "()") - 1) for head in heads]
     for at, last in spans:
@@ -647,7 +647,7 @@ def _missing_conditions(
         for other in (_operands(code[a:b]) for a, b in spans if a != at):
             if len(other) < 2 or (len(own) > 1 and own[1::2] != other[1 : len(own) : 2]):
                 continue
-            # Variables of terms of the same form correspond: `th < 0` and `tw < 0`.
+            # Terms of the same form show which variable replaces which: `th < 0` and `tw < 0`.
             names = {
                 old: new
                 for mine in own[::2]
@@ -673,7 +673,7 @@ def _missing_conditions(
 
 
 def _operands(condition: str) -> list[str]:
-    """Split a condition at its `&&` or `||`: [term, operator, term, ...]; [] if it has both."""
+    """Split a condition at its `&&` or `||` into [term, operator, term, ...]; return [] if it has both operators."""
     parts = [part.strip() for part in re.split(r"(&&|\|\|)", condition)]
     return parts if len(set(parts[1::2])) < 2 else []
 
@@ -722,7 +722,7 @@ def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 places = wrapped((at, last), f" auto {kept} = {name}; ", f" if (@) {name} = {kept}; ")
                 words = f"after this loop set {name} back to its value before the loop"
                 yield ranked_edit(code, 0.9, body, name, "", places, words)
-        # Several pointers move together, but one was forgotten.
+        # Several pointers may move in the loop, of which only some are set back.
         moved = r"\b(\w+)\s*\+=([^;,()=]*(?:\([^()]*\)[^;,()=]*)*)(?=[;,)])"
         names = {name for name, kind in in_scope(known, body).items() if kind.endswith("pointer")}
         for move in [one for one in re.finditer(moved, code[at:last]) if one[1] in names][-1:]:

@@ -38,7 +38,7 @@ _SUMMED = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^][]*\])?\s*(?:\+=|=(?!=)[^;=]*\+[^
 _ALIAS = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*([A-Za-z_]\w*)\s*[;,]")
 #: The first index of a tile: the tile's number times its length.
 _FIRST = re.compile(r"\bint\s+(\w+)\s*=\s*[A-Za-z_]\w*\s*\*\s*[A-Za-z_]\w*(?=\s*[,;])")
-#: A term of a sum of integers: a name, or a product of names.
+#: A term in a sum of integers: a name, or a product of names.
 _PRODUCT = re.compile(
     r"(?<=[-+=(\[])\s*([A-Za-z_]\w*(?:\s*\*\s*[A-Za-z_]\w*)*)(?=\s*[-+\]);,])(?!\]\s*[({])(?!\s*(?:\+\+|--|->))"
 )
@@ -52,12 +52,12 @@ _EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
 _OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
 #: The beginning of a line that computes a pointer.
 _POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
-#: Ends of the parts of a condition.
+#: Characters that separate the comparisons in a condition.
 _PART = re.compile(r"[;{}&|?]")
 
 
 def in_calls(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that swap two arguments of a call, or add an offset to a pointer that is passed."""
+    """Yield edits that swap two arguments of a call, or add an offset to an argument that is a pointer."""
     for call in _CALL.finditer(code, begin, end):
         if call[1] in _NO_CALLS:
             continue
@@ -101,17 +101,17 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         kind = scope.get(old, "")
         is_bare = before.endswith(("(", ",")) and after.startswith((",", ")"))
         kinds = {kind, kind.removeprefix("const ")}
-        # The parameter of a bare argument may be a reference, to which a constant cannot be bound.
+        # A variable that is a whole argument may be passed by reference, which a constant may not.
         kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
         if code[at - 1] == "[" and code[word.end()] == "]":
-            # A size as an index would be out of bounds: such an access would hide the edited line's effect.
+            # Only a counter replaces an index: a size would be out of bounds, and the value read there arbitrary.
             others = [name for name in others if name in counters]
         if kind == "tensor":
-            # A tensor that the function never uses should probably be used here.
+            # Only a tensor that the function does not use yet replaces a tensor.
             unused = [name for name in others if uses[name] <= 1]
             others = unused if len(unused) <= MOST_UNUSED else []
-        # The same variable on both sides of a comparison would switch off a loop or a condition.
+        # No variable is put on both sides of a comparison: that would switch off a loop or a condition.
         clause = f"{_PART.split(before)[-1]} {_PART.split(after)[0]}"
         compared = set(WORD.findall(clause)) if re.search(r"[<>]|[=!]=", clause) else set[str]()
         favoured = factors if before.endswith("*") else ()
@@ -140,12 +140,12 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         shown = head[0].lstrip() if head else ""
         for k, new in enumerate(others):
             is_weak = old in lengths and kind.endswith("int")
-            # A write to an array that nothing reads has the effect of no write.
+            # A write to an array that nothing else uses only removes the write from here.
             is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
-            # One more turn of a loop over tiles is empty, and may make a wrong test for the last tile true.
+            # With a bound one higher, the last tile is empty. That can hide a wrong test for the last tile.
             is_weak |= new == f"{old} + 1"
             place = (*word.span(), new)
-            # A counter in place of a size may be right on all inputs that are tried.
+            # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
             is_unlikely = new in counters and re.fullmatch(r"[A-Z]\w*|d", old) is not None
             yield (
                 rank + 0.1 * k + is_unlikely,
@@ -154,9 +154,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
 
 
 def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> set[str]:
-    """Return the names of integers that are lengths of blocks: steps of loops, and names of a number above 1.
+    """Return the names of integers that are lengths of blocks: steps of loops, and constants above 1.
 
-    With a larger length there is only one block. That hides a mistake that shows only with several blocks.
+    Edits that make a block longer could leave a single block, which hides a mistake that needs several blocks.
     """
     whole, macros = {each.name for each in known if is_whole(each.kind)}, _MACRO_NUMBER.findall(code)
     named = _NAMED_NUMBER.findall(code, begin, end)
@@ -198,7 +198,7 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
 def _members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a member, as in `tile.begin`, by another one of the same object.
 
-    In a loop's bound, members of all objects are tried. All these members are compared, added or set to a variable.
+    In a loop's bound, members of all objects are tried, if they are compared, added or assigned elsewhere.
     """
     member = re.compile(r"(?<=[<=+-])\s*([A-Za-z_]\w*)\.(\w+)\b(?!\s*(?:[\w([.]|<[\w, ]+>|[-+*/]?=))")
     found = list(islice(member.finditer(code, begin, end), MOST_WORDS))
@@ -279,7 +279,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     exponents = [(call.start(), closed(code, call.end(), "()")) for call in _EXP.finditer(code, begin, end)]
     for sign in re.compile(r"(?<=[\w\])]) ?([-+]) ?(?=[\w(])").finditer(code, begin, end):
         row = row_before(code, sign.start()).lstrip()
-        # `exp(score + maximum)` would hide another mistake of the maximum.
+        # Do not try `exp(score + maximum)`: it can hide a wrong maximum.
         hides = sign[1] == "-" and any(first < sign.start() < last for first, last in exponents)
         if not hides and not _POINTS.search(row) and not re.search(r"\d[eE]$", row):
             old, other = f"{_OPERAND.findall(row)[0]} {sign[1]}", "-" if sign[1] == "+" else "+"
@@ -307,7 +307,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         if kind.endswith(("int", "float")):
             place = (*factor.span(2), "1.0f" if kind.endswith("float") else "1")
             yield ranked_edit(code, 1.7, factor.start(2), factor[0].strip(), "", [place])
-    # A term too many: a small number, as in `/ (sum + 1e-6f)`, or a name.
+    # Remove a superfluous term: a small number, as in `/ (sum + 1e-6f)`, or a name.
     added = rf"(?<=[\w\])])\s*([-+])\s*({FLOAT}|[A-Za-z_]\w*(?:\.\w+)?)(?!\s*(?:[\w(*/%[.]|::|<\w))"
     for extra in re.compile(added).finditer(code, begin, end):
         if not any(first < extra.start() < last for first, last in exponents):
@@ -333,7 +333,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         for piece in apart(one.text):
             set_ = re.match(r"\s*(?:(?:const\s+)?(?:float|auto)\s+)?(\w+)([^=<>]*)=(?!=)", piece)
             ended = at + len(piece) + 1
-            # A pointer that is set has no value to edit, but its element has.
+            # Edit the value that an element gets, but no pointer.
             is_pointer = in_scope(known, at).get(set_[1], "").endswith("pointer") if set_ else False
             if set_ and set_[1] in names and ("[" in set_[2] or not is_pointer):
                 valued.append((one.begin, at + set_.end(), ended))
@@ -347,13 +347,13 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
     for first, right, last in valued:
         scope = in_scope(known, first)
-        # A variable that is passed may be bound to a reference, which needs a variable after the edit, too.
+        # An argument that may be passed by reference must be a variable: the edited value is stored in gpt149_kept.
         is_passed = code[last - 1] == ")" and re.fullmatch(r"\s*\w+\s*", code[right : last - 1]) is not None
         kept = wrapped((right, last - 1), "(gpt149_kept = ") if is_passed else []
         fitting = [atom for atom in atoms if atom not in code[right:last]]
         numbers = {name for name, kind in scope.items() if not kind.endswith(("object", "objects"))}
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= numbers]
-        # The same name may be an array elsewhere, and a number here.
+        # Of elements and plain numbers, keep those that fit the variable which the name means at this place.
         fitting = [
             atom for atom in fitting if ("[" in atom) != scope[WORD.findall(atom)[0]].endswith("float")
         ]
@@ -374,7 +374,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
                 neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
                 places = [*kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *kept[1:]]
                 yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
-        # In a running softmax, the old sum must be scaled to the new maximum before a term is added.
+        # A running softmax multiplies its old sum by exp(old - new maximum) before it adds a term.
         target = re.match(r"([\w.]+(?:\[[^][]*\])?)\s*\+=", code[first:right])
         scales = [atom for atom in fitting if "[" not in atom and atom in scope][:MOST_ATOMS]
         for k, atom in enumerate(scales if target is not None else ()):

@@ -21,7 +21,7 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
 #: Limit on the pairs of equal variables that `unit_factors` keeps at a time, and on the arrays of `never_begun`. Also
-#: the limit on the lines for which `updates`, `around_row_sums`, `summing` and `leaves` search the loops around.
+#: the limit on lines for which `updates`, `around_row_sums`, `summing` and `leaves` find the loops around.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_][\w.]*)\s*;\s*\w+\s*<\s*[\w.]+(?:\s*\*\s*[\w.]+)*\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
@@ -123,10 +123,10 @@ class Body:
     text: str = ""
     """The function's body without comments and literals. Unlike in `code`, long lines are not cut."""
     files: tuple[tuple[int, str], ...] = ()
-    """For a hand-in of several files in one text: the number of each file's first line, and its name."""
+    """If `rows` joins several files: (number of its first line, name) of each file."""
 
     def where(self, line: int, file_name: str) -> str:
-        """Return "FILE:LINE" for a line of `rows`. `file_name` is the name of a hand-in of one file."""
+        """Return "FILE:LINE" for a line of `rows`. `file_name` is the file's name if there is only one."""
         first, name = max((each for each in self.files if each[0] <= line), default=(1, file_name))
         return f"{name}:{line - first + 1}"
 
@@ -181,7 +181,7 @@ class Body:
         return self._where(counters, _RESTART)
 
     def never_begun(self) -> list[tuple[Place, str]]:
-        """Return (line, array) for each array to whose elements the function adds, although it never sets the array.
+        """Return (line, array) for each array whose elements the function adds to but never sets.
 
         Arrays that a call may set are left out. So are arrays that the function declares, unless they are views or
         copies made outside of loops.
@@ -202,7 +202,7 @@ class Body:
         return kept
 
     def sums(self) -> list[Place]:
-        """Return the lines that add to a variable or call a function such as accumulate, without the steps of loops."""
+        """Return the lines that add to a variable or call, say, accumulate(). Steps of loops do not count."""
         return [self.place(n) for n in self.lines() if _SUM.search(self._without_controls(n))]
 
     def row_sums(self) -> list[Place]:
@@ -239,7 +239,7 @@ class Body:
         return [self.place(n) for n, depth in depths.items() if depth == max(depths.values())]
 
     def _read(self, line: int) -> str:
-        """Return a line without loop controls, and with the indices and arguments of reads left out."""
+        """Return a line without the heads of loops, in which `a[i]` and `read(a, i)` are shortened to the name `a`."""
         row = self._without_controls(line)
         for _ in range(4):
             row = _READ.sub(lambda read: read[1] or "", row)
@@ -251,7 +251,7 @@ class Body:
         return [place for place in self.find(pattern) if place.line not in made]
 
     def copied_in(self, pattern: str) -> list[str]:
-        """Find copies of (or pointers to) arrays in lines with the pattern. Return names: each copy, then its array.
+        """Return [copy, array, copy, array, ...]: arrays copied in lines with the pattern, or pointed to.
 
         If the pattern matches the names of some of these arrays, the others are left out.
         """
@@ -292,9 +292,9 @@ class Body:
         return {name for place in self.divisions() for name in found.findall(self.code[place.line - 1])}
 
     def kept_divisors(self) -> list[tuple[Place, str]]:
-        """Return (line, sum) for each sum that divides and is set nowhere in the loop around its additions.
+        """Return (line, sum) for each divisor that is a sum and that the loops around its additions never set.
 
-        Loops over tiles are ignored.
+        Loops over tiles are ignored, and so is the innermost loop.
         """
         stepped, names, found = {place.line for place in self.steps()}, self._divisors(), []
         for n in self.lines():
@@ -314,7 +314,7 @@ class Body:
     def stored(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set a variable whose value is then stored into one of these arrays.
 
-        If several variables have the same name, only lines that set the stored one are returned.
+        If several variables have this name, only lines that set the stored one are returned.
         """
         found = set[Place]()
         for place in self.stores(names):
@@ -335,9 +335,9 @@ class Body:
         return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
 
     def begun(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that start a sum of values of `names` with an array's element, or add to an element.
+        """Return the lines that start a sum of values of `names` with an array's element, or that add it to an element.
 
-        Such a sum may include an old value. Without such lines, return all lines that set the sum's first value.
+        Such a sum may include an old value. Without such lines, return all lines that set the sum's initial value.
         """
         known = self._elements_of(self.made_of(names)[0])
         sums, elements, kept = set[str](), set[tuple[int, str]](), self._added_to_itself(known)
@@ -345,7 +345,7 @@ class Body:
             if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
                 sums.add(added[1])
                 elements |= {(n, added[1])} if added[2] else set()
-        # These elements are complete sums: a later line that adds one to another sum does not start a sum.
+        # An element in `elements` is a complete sum: a later line that adds it to another sum starts no new one.
         kept |= {n for n, _ in elements}
         scalars = sums - {name for _, name in elements}
         for n in self.lines():
@@ -367,7 +367,7 @@ class Body:
         return known | {name for name, value in made if (read := _ELEMENT.match(value)) and read[1] in known}
 
     def times(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set another variable, such as a factor, that occurs beside values of these arrays."""
+        """Return the lines that set the other variables (factors, say) in lines that read these arrays."""
         lines = self.reads(names)
         known, _ = self.made_of(names)
         used = {word for place in lines for word in _WORD.findall(self.code[place.line - 1])}
@@ -440,7 +440,7 @@ class Body:
         ]
 
     def bare(self) -> list[Place]:
-        """Return the lines that declare a variable without a value, if its next use does not set it.
+        """Return the lines that declare a variable without a value, if the next line that uses it does not set it.
 
         Members of a struct or class are left out.
         """
@@ -455,7 +455,7 @@ class Body:
                 line = waiting.pop(word[0], None)
                 is_array = line and "[" in self.code[line - 1]
                 is_set = re.match(r"\s*(?:\[[^\]]*\]\s*)?=(?!=)", row[word.end() :])
-                # An array without an index is an argument, and may be set there.
+                # An array without an index is an argument: the called function may set it.
                 if line and not is_set and not (is_array and not row[word.end() :].lstrip().startswith("[")):
                     found.add(line)
             if declared and not any(begin <= start < end for begin, end in members):
@@ -486,7 +486,7 @@ class Body:
         return [self.place(n) for n in sorted(self._maxima[1])]
 
     def _exponents(self) -> list[tuple[int, str, str, str]]:
-        """Return (line, text, a, b) for each exp(a - b)."""
+        """Return (line number, text of the call, a, b) for each exp(a - b)."""
         found = list[tuple[int, str, str, str]]()
         for n in self.lines():
             row = self.code[n - 1]
@@ -507,10 +507,10 @@ class Body:
         ]
 
     def unit_factors(self) -> list[tuple[Place, str, Place]]:
-        """Find exp(a - b) where an earlier line has set a to b, or b to a, so that the factor is always 1.
+        """Return (line, text, earlier line) for each exp(a - b) that is always 1: an earlier line set a to b or b to a.
 
-        Return (line, text, earlier line) for each. a and b count as equal until one of them changes or the block ends.
-        An assignment after an `if` without braces is ignored.
+        a and b count as equal until one of them changes or the block ends. An assignment after an `if` without braces
+        is ignored.
         """
         pending = dict[int, list[tuple[str, str, str]]]()
         for n, text, new, old in self._exponents():
@@ -569,7 +569,7 @@ class Body:
         return [(self.place(line), tested[1], ", ".join(sorted(_changed(step))))]
 
     def changes(self, loops: Iterable[Place]) -> list[Place]:
-        """Return, for all these `while` loops, the lines inside a loop that change a variable which this loop tests."""
+        """Return the lines of these `while` loops that change a variable in the loop's own condition."""
         found = set[int]()
         for loop in loops:
             tested = set(_WORD.findall(self.code[loop.line - 1].partition("while")[2]))
@@ -609,7 +609,7 @@ class Body:
         return "\n".join(self.code[n - 1] for n in self.lines())
 
     def enclosing(self, line: int) -> list[Place]:
-        """Return the lines of the loops around line `line`, and of a loop on this line, the outermost first."""
+        """Return the heads of the loops around line `line` and of a loop that begins there, the outermost first."""
         groups, pending, depth = list[list[int]](), list[int](), 0
         for n in range(self.lines().start, line + 1):
             row = "" if self.code[n - 1].lstrip().startswith("#") else self.code[n - 1]
@@ -628,7 +628,7 @@ class Body:
         return [self.place(n) for n in dict.fromkeys([n for group in groups for n in group] + pending)]
 
     def divisions(self) -> list[Place]:
-        """Return the lines with a division, without those that only divide whole numbers, such as `int b = bh / H`."""
+        """Return the lines with a division, except of whole numbers, as in `int b = bh / H`."""
         ints, found = self._ints(), list[Place]()
         for n in self.lines():
             row = self.code[n - 1]
@@ -738,8 +738,8 @@ class Body:
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
         """Return the loops that end at the size `name`.
 
-        If the counter of some of these loops ends at another size in another loop, only such loops are returned.
-        `mixed`: return only such loops, even if that gives [].
+        Loops whose counter ends at another size in another loop are likely mistakes: if there are any, only they are
+        returned. `mixed`: return only them in any case.
         """
         ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")
@@ -749,14 +749,14 @@ class Body:
         return [self.place(n) for n in dict.fromkeys(n for n, _, _ in (few if few or mixed else hits))]
 
     def indices(self, line: int, *, stores: bool = False) -> list[Place]:
-        """Return the lines up to line `line` that compute the indices used in it, in this order:
+        """Return the lines up to line `line` that compute the indices on this line, in this order:
 
         1. loops around it with unusual bounds (see `loops`);
         2. lambdas that return an index, and pointers with an offset into an array;
-        3. conditions on an index, after its last assignment;
+        3. conditions on an index, after the index was last assigned;
         4. assignments of the integers that the line uses, then of integers in these assignments or in loop bounds.
 
-        With `stores`, a plain value that the line stores into an element counts as no index.
+        `stores`: ignore the name of a plain value that the line stores into an element.
         """
         row = _PLAIN_VALUE.sub("", self.code[line - 1]) if stores else self.code[line - 1]
         names, loops = set(_WORD.findall(row)), list[Place]()
@@ -785,9 +785,9 @@ class Body:
         return [*loops, *map(self.place, dict.fromkeys([*offsets, *tested, *whole]))]
 
     def _whole(self, line: int) -> dict[str, set[int]]:
-        """Return the lines up to line `line` that set each declared integer, by its name. Loop counters are left out.
+        """Return, by name, the lines up to line `line` that set each declared integer. Loop counters are left out.
 
-        A later declaration of the same name replaces the lines so far; a later assignment or `++` is added to them.
+        Lines before the last declaration of a name are left out, too.
         """
         made = dict[str, set[int]]()
         for n in range(self.lines().start, line + 1):
@@ -813,9 +813,9 @@ class Body:
         return sorted(found)
 
     def loops(self) -> list[Place]:
-        """Return the loops that are not of a usual form: `i = 0` or `i = i0`; `i < N`; `i++` or `i += T`.
+        """Return the loops of unusual form. Usual are `i = 0` or `i = i0`, then `i < N`, then `i++` or `i += T`.
 
-        A loop by whole blocks (`i + 8 <= N`) and the loop that goes on from it to the end (`; i < N; i++`) are usual.
+        A loop by whole blocks (`i + 8 <= N`) followed by a loop over the rest (`; i < N; i++`) is usual, too.
         """
         controls = [(n, control) for n in self.lines() for control in self._controls(n)]
         rests = {(rest[1], rest[2]) for _, control in controls if (rest := _REST.match(control))}
@@ -833,7 +833,7 @@ class Body:
         ]
 
     def made_of(self, names: Iterable[str]) -> tuple[set[str], set[int]]:
-        """Return (these variables with their copies and pointers to them, the lines that make copies or pointers)."""
+        """Return (`names` with the names of their copies and pointers to them, the lines that make these)."""
         known, made = set(names), set[int]()
         for _ in range(2):
             for n, name, source in self._copies:

@@ -22,7 +22,7 @@ _NEXT = re.compile(
 )
 WORD = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*\b|\d+(?![.\w]))")
 #: The head of a statement: pragmas, then a loop, a condition, or an opening brace (group 1). Before the brace, a lambda
-#: expression may have its type, and a constructor the first values of members.
+#: expression may have its return type, and a constructor the initial values of members.
 _STATEMENT_HEAD = re.compile(
     r"\s*(?:#[^\n]*\n\s*)*(?:(?:for|if|while)\s*\(|(?:->\s*\w+\s*|:(?!:)[^;{}]*(?=\{))?(\{))"
 )
@@ -40,7 +40,7 @@ _OBJECTS = re.compile(
 
 @dataclass(frozen=True)
 class Name:
-    """A variable, its kind, such as "const int" or "float array", and the span in which it is known."""
+    """A variable, its `kind` ("const int" or "float array", say), and the offsets between which it is in scope."""
 
     name: str
     kind: str
@@ -61,7 +61,7 @@ class Statement:
 
 
 def declared_names(code: str) -> Iterator[Name]:
-    """Yield the variables that a text declares, each with the span in which its name is known."""
+    """Yield the variables that a text declares, each with the span in which it is in scope."""
     ends = _blocks(code)
     for one in _OBJECTS.finditer(code):
         for word in WORD.finditer(code, one.start(2), one.end(2)):
@@ -128,7 +128,7 @@ def scope_end(code: str, at: int, blocks: Sequence[tuple[int, int]]) -> int:
             break
     else:
         return len(code)
-    # A name that the head of a `for` declares is known in the whole loop.
+    # A name that the head of a `for` declares is in scope in the whole loop.
     head = re.compile(r"for\s*\(").match(code, max(0, code.rfind("for", 0, at)))
     if head is not None and (after := closed(code, head.end(), "()")) > at:
         return statement_end(code, after)
@@ -156,7 +156,7 @@ def statement_end(code: str, at: int) -> int:
 
 
 def in_scope(known: Sequence[Name], at: int) -> dict[str, str]:
-    """Return the kinds of the variables that are known at an offset, by name."""
+    """Return the kinds of the variables that are in scope at an offset, by name."""
     return {each.name: each.kind for each in known if each.begin <= at < each.end}
 
 
@@ -190,7 +190,7 @@ def simple_statements(code: str, begin: int, end: int) -> list[Statement]:
             continue
         if one[0] == "{":
             blocks.append((one.end(), depth))
-            # The body of a lambda expression has statements, also if the expression is an argument of a call.
+            # The body of a lambda expression has statements, even inside the round brackets of a call.
             depth = 0 if _LAMBDA_BODY.search(code[max(begin, one.start() - 40) : one.start()]) else depth
         elif one[0] == "}" and blocks:
             _, depth = blocks.pop()
@@ -222,7 +222,7 @@ _OWN_CLAUSE = re.compile(
 
 
 def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
-    """Return, by line of declaration, the number variables that threads of a parallel region share and set."""
+    """Return {line: names} of numbers declared outside of a parallel region that its threads share and set."""
     known, found = list(declared_names(code)), dict[int, list[str]]()
     for pragma in _PARALLEL.finditer(code, begin, end):
         last = statement_end(code, pragma.end())
