@@ -254,7 +254,7 @@ def test_bad_requests_and_a_missing_compiler_are_reported(tmp_path: Path, monkey
 
 def test_building_needs_no_torch(monkeypatch: Patch) -> None:
     assert toolchain.describe()["torch"] == toolchain.torch_files().version == toolchain.torch_version()
-    # A file is compiled with torch's C++ standard; without torch with the kit's.
+    # A build with torch uses torch's C++ standard, a build without torch uses the kit's.
     with_torch = toolchain._toolchain_for.__wrapped__("g++", None)
     monkeypatch.setattr(toolchain, "_torch_root", lambda: None)
     assert toolchain.describe()["torch"] == toolchain.ABSENT

@@ -96,7 +96,7 @@ WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
 #: Clock rates in the four calls of a round, A B B A, in MHz.
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
-#: Kinds of rounds that the judge makes, by the verdict and the fitness that the test gives to rounds on few sets.
+#: Kinds of rounds that the judge makes, by the test's outcome of rounds on few sets: verdict, and "fit" or "unfit".
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 

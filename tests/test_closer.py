@@ -656,7 +656,7 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
     assert "but the last is 9 (this is -103 in an unsigned variable)." in wrapped.message
     assert "index 12, but the last is 9" in first.message and first.place == (1, 3)
     assert "index -3, below 0" in second.message and second.frames[-1].text == "three"
-    # Another thread reports an overflow of a number that the write has changed.
+    # The wrong write changes a number. Before its report is complete, another thread reports this number's overflow.
     late = "module.cpp:2:5: runtime error: signed integer overflow: 9 * 1065353216 cannot be represented\n"
     (only,) = sanitize.reports(asan.replace("READ", "WRITE") + late + stack.format(1), source)
     assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3) and not only.of_value

@@ -218,7 +218,7 @@ def test_a_range_of_rows_is_named_with_its_tile() -> None:
     for shape, start, end, codes, words in (
         (RAGGED, 96, 97, ("remainder_tile", "row_range"), ()),
         (ODD, 48, 61, ("remainder_tile",), ("16", "48")),
-        # The last full tile of 20 ends here, but the tiles have 7 and 11 rows.
+        # Row 40 would begin the last tile if tiles had 20 rows, but this shape has tiles of 7 and 11.
         (ODD, 40, 61, ("row_range",), ("only the rows from 40 to the end (60) are wrong",)),
         (LARGE, 256, 384, ("row_range",), ("one of 8 threads",)),
     ):

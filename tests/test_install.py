@@ -52,7 +52,7 @@ def test_both_commands_print_version_and_commit() -> None:
 
 
 def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None:
-    """Feedback to a class names the handout's command; other readers have a copy of the kit with all labs."""
+    """Feedback to a class names the handout's command. Other messages name the command of a kit with all labs."""
     softmax = loading.load(labs.assignment_file(labs.named("softmax")))
     bench = Bench(softmax, tmp_path, Options(), *[None] * 4)  # type: ignore[arg-type]
     assert bench.command == "python gpt149.py lab softmax"

@@ -162,7 +162,7 @@ def test_a_verdict_agrees_with_its_interval(ratios: list[float], clock: str) -> 
     if timing.verdict == "slow":
         assert low > timing.allowance
     elif "undecided" not in timing.flags:
-        # A pass after six or seven rounds may have one round above the allowance, so its interval includes that.
+        # A pass after six or seven rounds may have one round above the allowance, and an interval that includes it.
         outliers = sum(ratio >= timing.allowance for ratio in ratios)
         assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 

@@ -164,7 +164,7 @@ def test_a_peak_with_all_scores_is_flagged(size: int, peak: float, reference: fl
 
 
 def held(heads: int, size: int, excess: float | None, grown: float | None = None) -> Held:
-    """Return the peak memory of a call of part 3: the reference's 4 MiB + `excess` MiB. `grown`: its growth in MiB."""
+    """Return the memory of part 3's call: the reference's is 4 MiB, the student's `excess` more; it grew by `grown`."""
     shape = {**ASSIGNMENT.defaults, "H": heads, "N": size}
     bytes_ = None if excess is None else int((4 + excess) * MIB)
     return Held(shape, bytes_, 4 * MIB, None if grown is None else int(grown * MIB))

@@ -81,7 +81,7 @@ def test_nan_alone_does_not_prove_a_mistake() -> None:
 
 
 def test_a_right_output_refutes_a_mistake() -> None:
-    """Two mistakes give 1 on rows of equal numbers. A right output on another input refutes the missing division."""
+    """Outputs of 1 on rows of equal numbers fit two mistakes. A right output on another input excludes one of them."""
     oracle, shape = ORACLES["online"], {"R": 3, "C": 9}
     inputs = {"X": np.full((3, 9), 2, np.float32)}
     right, actual = oracle.expected(inputs, shape), np.ones((3, 9))

@@ -22,7 +22,7 @@ _OPEN = {
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Yield a finding for each feature of this machine that a sandbox needs. `tier` then tries whole sandboxes."""
+    """Yield a finding for each feature of this machine that a sandbox needs."""
     if host.system != "Linux":
         yield fail(
             f"this is {host.system}",

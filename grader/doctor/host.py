@@ -26,7 +26,7 @@ RUN_TIMEOUT_S = 60.0
 class Finding:
     """Result of one check: the fact `what`, `why` it matters, and the `remedy`. The last two are empty if all is well.
 
-    "fail": kernels cannot be judged here, or not safely. "warn": they can, but times or the sandbox are less reliable.
+    "fail": kernels cannot be judged safely. "warn": kernels can be judged, but times or the sandbox are less reliable.
     """
 
     level: Level

@@ -1,9 +1,9 @@
 """Checks for causes of unsteady times, and for too little memory or disk space.
 
-Each submission is timed in turn with the reference, and the reference in turn with itself. So most of these causes make
-verdicts less certain ("undecided", "unfit"), not unfair. They are reported because an owner can remove them. Randomised
-addresses are not reported: the sandbox relies on them. They add noise, which the interval covers because each round has
-new processes.
+A round times the submission and the reference in turn, each twice. So most of these causes slow both, or make the
+reference's two times differ: verdicts become less certain ("undecided", "unfit"), not unfair. The causes are reported
+because the machine's owner can remove them. Randomised addresses are not reported, because the sandbox relies on them.
+They add noise, which the interval covers, because each round has new processes.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _shared_memory(host: Host) -> Finding | None:
 
 
 def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
-    """Yield a finding if this is a virtual machine: the share of its CPU time that the host gives to other guests."""
+    """Yield a finding if this is a virtual machine: the share of CPU time that its host gives to other guests."""
     flags = next(
         (line for line in (host.read("/proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
     )

@@ -6,7 +6,7 @@
   a message and in properties such as `title`; ":" and "," only in properties. A runner shows at most MOST_ANNOTATIONS
   of each kind.
 - The summary: Markdown, in the file that GITHUB_STEP_SUMMARY names. Untrusted text is in <pre>, with < and & escaped.
-- The outputs `status` (pass, fail, or else error if parts are unjudged) and `summary` (one line), in the file that
+- The outputs `status` (fail; else error if parts are unjudged; else pass) and `summary` (one line), in the file that
   GITHUB_OUTPUT names.
 
 All other output is printed between two lines with a random word. The runner ignores commands between these lines, so a

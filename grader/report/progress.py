@@ -85,7 +85,7 @@ class Progress:
                 console=console(self.stream),
                 refresh_per_second=REFRESH_PER_S,
                 transient=True,
-                # Keep the filter on other output: rich would let its terminal sequences pass.
+                # Other output stays filtered: through rich, its terminal sequences would reach the terminal.
                 redirect_stdout=False,
                 redirect_stderr=False,
             )

@@ -283,8 +283,8 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
 def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -> Node | None:
     """Return the metadata file of a folder that is a Gradescope export, else None.
 
-    A student can hand in a file of the same name, so there must also be folders named as in an export. `is_inner`: the
-    staff named a folder around this one; then this folder, too, must be named like an export.
+    A student can hand in a file of the same name, so there must also be folders named as in an export. `is_inner`: True
+    if the staff named a folder around this one. Then this folder, too, must be named like an export.
     """
     if is_inner and not _EXPORT.fullmatch(folder.name):
         return None

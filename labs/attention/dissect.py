@@ -19,7 +19,7 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number of keys in each call but the third, and its largest number in the third. d is larger by 2, to differ from N.
+#: Number of keys in the tries of `dissect`, and largest number of keys in its third try. d is larger by 2 than N.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
@@ -27,7 +27,7 @@ CLOSE = 2e-4
 SAME = 2e-3
 #: Factor for Q that makes all scores nearly 0, and limit on the groups of channels that a message lists.
 TINY_SCORES, MOST_BLOCKS = 3e-3, 6
-#: Mean of the scores in the last call. Sums of exp(score) are then so small that a small number added to them shows.
+#: Mean of the scores in the last try. Sums of exp(score) are then so small that a small number added to them shows.
 LOW_SCORES = -14.0
 PRODUCT, PRODUCT_CLUES = "In the output", ("bytes", "input:V", "store")
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"

@@ -105,7 +105,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "whole_sum": ("whole_sums", "divide"),
     "maximum_of_absolutes": ("line:\\bf?abs[fl]?\\s*\\(", "maxima"),
     "ties_left_out": ("line:\\belse\\s+if\\b", "guards", "sums"),
-    # Declarations of numbers and objects without const. Pointers are left out.
+    # The pattern matches declarations of variables that are neither const nor pointers.
     "state_not_reset": (
         "line:^\\s*(?!return\\b|const\\b|else\\b|using\\b|torch\\b)[\\w:]+ \\w+(?:\\s*[={,][^;]*)?;",
     ),

@@ -25,7 +25,7 @@ from grader.staff.classroom import executor, fingerprints, gradebook, ledger, pl
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
 ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
-#: Time limit of each wait, for a test that hangs: tens of times longer than any wait takes.
+#: Limit of each wait in seconds, tens of times longer than a wait takes. It ends a test that hangs.
 HANG_S = 120.0
 JUDGE = """
 import json, resource, sys

@@ -87,7 +87,7 @@ def test_views_of_temp_share_its_memory(tmp_path: Path) -> None:
     assert any(line_of(text, "row[j] = expf(") in found.lines for found in together.races)
 
 
-#: Thread 1 writes after thread 0. In between, both take views of one tensor; a relaxed flag does not order memory.
+#: Thread 1 writes after thread 0, but unordered: a relaxed flag orders no other memory. In between, both make views.
 BESIDE_VIEWS = """
     std::vector<float> shared(1);
     std::atomic<bool> has_viewed(false);
@@ -227,7 +227,7 @@ def test_delays_do_not_make_right_results_wrong(master: str, start: Start, tmp_p
 @needs_delays
 def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Path) -> None:
     with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
-        # Idle threads of torch use CPU time during the first call. In so many calls this does not matter.
+        # In the first call, torch's idle threads use CPU time, as if they worked. After 300 calls their share is small.
         assert right_answers(session, "part2", SERIAL_CALLS, 128) == SERIAL_CALLS
         assert not session.shares_work
 

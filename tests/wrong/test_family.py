@@ -17,7 +17,7 @@ from grader.explain import clues, diagnose
 from grader.explain.comparison import Comparison, Expected, compare
 from labs.attention import kernels, oracle
 
-#: Codes without clues, by which `grader.explain.clues` finds lines to show: accessors have one line, a checked build
+#: Codes without clues (kinds of lines to show, see `grader.explain.clues`): accessors have one line, a checked build
 #: finds a crash's line, and a wrong type or shape belongs to no loop.
 WITHOUT_LINES = {
     *("extra_write", "missing_factor", "missing_term", "swapped_indices", "wrong_strides", "wrong_value"),

@@ -84,7 +84,7 @@ FLASHED += [
         (J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"), says="rounds down"),
 ]  # fmt: skip
 
-#: For each block of queries all blocks of keys, then a division. Oi and Li may be cleared at any of the RESET words.
+#: A loop over blocks of queries, in it one over blocks of keys, then the division. RESET words mark places to clear.
 ROWS_OUTER_BODY = """
     RESET_ALL
     for (int b = 0; b < B; b++) {

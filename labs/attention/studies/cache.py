@@ -1,10 +1,10 @@
 """`cache`: counts the cache lines that each part moves between a cache and memory, for several cache sizes.
 
 Theory of operation. native/cachesim.cpp runs through the loops of a part as the assignment describes them. Each access
-to a tensor goes to a model of one cache. It evicts the least recently used line. A write first fetches its line, which
-is written back when it is evicted. By default the cache is fully associative, as the formulas assume, so only its size
-matters. With `ways`, an address selects a set as in a real cache: rows that lie a power of two apart compete for the
-same lines. There is one level, without prefetching. (Prefetching changes when lines are fetched, but not how many.)
+to a tensor goes to a model of one cache, which evicts the least recently used line. A write first fetches its line;
+when the line is evicted, it is written back. By default the cache is fully associative, as the formulas assume, so only
+its size matters. With `ways`, an address selects a set as in a real cache: rows that lie a power of two apart compete
+for the same lines. There is one level, without prefetching. (Prefetching does not change how many lines are fetched.)
 
 The formulas count lines of L floats for S = Q * transpose(K) of one head, if two rows do not fit into the cache:
 

@@ -302,14 +302,14 @@ READING = [
     Threat(
         "E2",
         "Python by pybind11, which needs a runner with Python",
-        # This alone does not prove cheating, so the part passes, and the flag asks a person to look.
+        # To need Python does not prove a cheat, so the part passes, and the flag asks a person to look.
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,
         top="namespace py = pybind11;\nint length(py::list items) { return items.size(); }\n"
         "int next(int a) { return a + 1; }\n",
         binds='    m.def("length", &length);\n    m.def("next", &next);\n',
-        build_s=300.0,  # all of torch's headers
+        build_s=300.0,  # all of torch's headers are compiled
     ),
     Threat("E4", "the name of a library's function, 20 MB long", End(("compile_error",), says="the limit is 8 MiB"),
            HONEST, alone=True,

@@ -233,7 +233,7 @@ GUESSED = [
     Threat(
         "A10",
         "the last answer for the same address",
-        # Addresses may all differ, as in a process with few timed calls. Then each result is computed, and passes.
+        # If no address repeats, as in a process with few timed calls, each result is computed, and the part passes.
         End(("wrong", "pass")),
         f"""
         static std::map<float *, torch::Tensor> known;

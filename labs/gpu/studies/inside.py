@@ -31,7 +31,7 @@ def loaded(path: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["kernels"] = module
-    sys.path.append(str(Path(path).parent))  # its helpers
+    sys.path.append(str(Path(path).parent))  # to import modules from the file's folder
     spec.loader.exec_module(module)
     return module
 

@@ -303,7 +303,7 @@ def measure(laboratory: Laboratory, part: Part) -> Ladder:
     )
     times = rounds.measured(settings.rounds)
     again = facts.measure()
-    # Other load on the machine only lowers a measured peak, so take the larger one.
+    # Other load on the machine only lowers a measured peak, so take the larger of the two.
     peak = max(each.peak(speed.levels[-1], rounds.threads) for each in (speed, again))
 
     def rung(one: Candidate) -> Rung:
