@@ -1,4 +1,4 @@
-"""Suspected bugs of loops over blocks: a last, shorter block is dropped, or blocks overwrite each other's results.
+"""Suspected bugs of loops over blocks (dropped remainders, overwritten sums), and of numbers with too few bits.
 
 The student's tile length is unknown, so all usual lengths are tried. Several lengths can leave the same remainder, and
 so give the same prediction. Such lengths form one suspect, which has a name for each of them.
@@ -25,7 +25,7 @@ _REST = (
 
 
 def suspects(s: Scene) -> Iterator[Suspect]:
-    """Yield every suspect of this file that applies to the scene, simpler ones first."""
+    """Yield the suspects of this file that depend on the scene's sizes. The others are in SUSPECTS."""
     yield from _remainders(s)
     yield from _single_blocks(s)
     yield from _each_tile(s)
@@ -133,8 +133,8 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
 
 
 def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
-    """Predict the output if keys with False in `scored` (N,) have the previous head's weights (at first 0) as scores.
-    `in_product`: True if the product with V includes these keys. None if the scene lacks the first head."""
+    """Predict the output if keys with False in `scored` (N,) have the previous head's weights (in head 0: zeros) as
+    scores. `in_product`: True if the product with V includes these keys. None if the scene lacks the first head."""
     if s.first:
         return None
     out, left = [], np.zeros_like(s.scores[0])
@@ -145,7 +145,7 @@ def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
 
 
 def _stale_places(s: Scene, tile: int) -> Array:
-    """Predict the output if both products also use the old values behind the end of the last, shorter tile."""
+    """Predict the output if both products also use the previous tile's values behind the end of a shorter last tile."""
 
     def again(size: int) -> slice:
         full = size // tile * tile

@@ -1,4 +1,4 @@
-"""Suspected bugs of masks and loop bounds: keys and channels that are left out."""
+"""Suspected bugs of masks and loop bounds (keys or channels left out), of missing resets, and of strides."""
 
 from __future__ import annotations
 

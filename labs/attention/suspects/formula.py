@@ -1,4 +1,4 @@
-"""Suspected bugs of the formula: the kernel computes another function than softmax(Q K^T) V."""
+"""Suspected bugs of the formula softmax(Q K^T) V, and of its operands: another function, matrix, axis or layout."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def _kept(h: Heads, kept: Array) -> Outputs:
 
 
 def _tiles(h: Heads, tile: int, say: str) -> Outputs | None:
-    """Return the gradients if a loop over tiles makes the mistake `say`; None if they would be right."""
+    """Return the gradients that the mistake `say` in a loop over tiles changes; None if sizes or mask rule it out."""
     queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
     found: Outputs = {}
     if say == "dropped":

@@ -30,7 +30,7 @@ def _masked_late(h: Heads) -> Outputs | None:
 
 
 def diagonal_tiles(h: Heads, tile: int) -> Array | None:
-    """Return the mask (N, M) of a kernel that only masks whole tiles; None if this mask is right."""
+    """Return the mask (N, M) of a kernel that only masks whole tiles; None without a causal mask or with one tile."""
     if not h.causal or h.keys <= tile:
         return None
     return np.arange(h.keys)[None] // tile <= np.arange(h.queries)[:, None] // tile

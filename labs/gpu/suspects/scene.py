@@ -135,7 +135,7 @@ class Heads:
 
 
 def softmax_of(s: Array, v: Array) -> dict[str, Array]:
-    """Return O and L for the scores `s` and the values `v`. Rows with only -inf give NaN, which predicts nothing."""
+    """Return O and L for scores `s` and values `v`. In rows with only -inf, O is NaN, which predicts nothing."""
     lse = arithmetic.log_sum_exp(s)
     return {"O": np.exp(s - np.where(np.isneginf(lse), np.nan, lse)[..., None]) @ v, "L": lse}
 

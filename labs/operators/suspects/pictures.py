@@ -13,7 +13,7 @@ from .gradients import Mistakes, beyond, common, divided, exchanged, only, witho
 
 
 def _taps(by: Callable[[Mapping[str, int]], tuple[int, int] | None]) -> Callable[[Situation], Taps | None]:
-    """Return a function that returns the taps for the stride and padding `by(sizes)`; None if that is None."""
+    """Return a function that returns the taps for (stride, padding) = `by(sizes)`, or None if `by` returns None."""
     return lambda s: None if (used := by(s.sizes)) is None else arithmetic.taps(s.sizes, *used)
 
 
@@ -24,7 +24,7 @@ def _clamped(s: Situation) -> Taps | None:
     )
 
 
-#: Rows: code, words for students, and a function that returns the mistake's taps, or None where these taps are right.
+#: Rows: code, words for students, and a function that returns the mistake's taps, or None if the sizes rule it out.
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "padding_ignored",

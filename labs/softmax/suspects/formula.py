@@ -13,7 +13,7 @@ LOG2_E = np.float32(1.4426950408889634)
 
 
 def _other_rows(s: Scene) -> Array | None:
-    """Return the softmax if row i is read from X[i * R + j]; None if this would read beyond X."""
+    """Return the softmax if row i is read from X[i * R + j]; None if this is right, or reads beyond X."""
     rows, columns = s.whole.shape
     if rows >= columns:
         return None
