@@ -94,7 +94,7 @@ def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView
 
 
 def numberless(message: str) -> str:
-    """Drop the sentences with a number that the kernel could have chosen. Return the others as one line.
+    """Drop quoted source lines, and sentences with a number that the kernel could have chosen. Return one line.
 
     A sentence such as "Expected 0.1, got 103 at ..." could reveal a secret, because the kernel chose the 103.
     """

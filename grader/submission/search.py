@@ -237,7 +237,7 @@ def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack
 
 
 def modified_at(unit: Unit) -> datetime | None:
-    """Return the latest modification time (UTC) of a unit's files on disk; None if it has no such files."""
+    """Return the latest modification time (UTC) of a unit's files on disk; None for a folder, and in an archive."""
     files = [node for node in (unit.whole, *unit.nodes) if node is not None and node.kind == "file"]
     return max((at for node in files if (at := node.modified_at())), default=None)
 

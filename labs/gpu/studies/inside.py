@@ -155,7 +155,7 @@ def profile(file: str, trace: str) -> dict[str, Any]:
 
 
 def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
-    """Compile a CUDA source and return a function that launches its `gelu`. Raises OSError or SubprocessError."""
+    """Compile a CUDA source, and return a function that launches its `gelu`. Raises an error if one of both fails."""
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
