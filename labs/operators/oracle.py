@@ -73,7 +73,7 @@ class Slopes:
         right_forward: Forward,
     ) -> Inquiry | None:
         """Return the calls of the forward function that give the slopes along a few elements of the first wrong
-        gradient; None if there is no such element. `right_forward` is the right forward function in float64."""
+        gradient; None without such elements. `right_forward` is the right forward function in float64."""
         wrong = [name for name in self.operands if not compare(expected[name], actual[name]).ok]
         if not wrong:
             return None

@@ -180,8 +180,7 @@ def _of_tiles(s: Situation, block: int, say: str) -> Array | None:
         return a[:, last:] @ b[last:]
     if say == "first":
         return a[:, :block] @ b[:block]
-    # "standing": the pointers stay at the first tile, so each step adds this tile; a shorter last step adds a part of
-    # it.
+    # "standing": each step adds the first tile of a and b again; a shorter last step adds a part of it.
     whole, rest = inner // block, inner - last
     return whole * (a[:, :block] @ b[:block]) + a[:, :rest] @ b[:rest] * bool(inner % block)
 
