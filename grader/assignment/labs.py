@@ -84,7 +84,7 @@ class OracleFacts:
 
 @dataclass(frozen=True)
 class Step:
-    """One study of the command `study`: its table's name, command, part (or ""), options in a full and a quick run."""
+    """One study that `study` runs: its table's name, its command, its part or "", options in a full and a quick run."""
 
     table: str
     command: str

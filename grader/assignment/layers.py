@@ -24,7 +24,7 @@ STAFF_KEYS = ("seed", "hidden_cases")
 
 @dataclass(frozen=True)
 class Layered:
-    """The merged document, its files (the outermost first), and the SHA-256 of their bytes."""
+    """The merged document (`root`), its files in order (each extends the next), and the SHA-256 of their bytes."""
 
     root: Node
     files: tuple[Path, ...]

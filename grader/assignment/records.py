@@ -138,12 +138,12 @@ class Part:
     """Set for a part in another language than C++, such as kernels for a GPU."""
 
     def lone_case(self, *, hidden: bool) -> Case | None:
-        """Return the only case with a weight among the public or (`hidden`) the hidden cases; None for 0 or several."""
+        """Return the only public case with a weight, or the only hidden one if `hidden`; None for 0 or several."""
         weighted = [case for case in self.cases if case.hidden == hidden and case.weight > 0]
         return weighted[0] if len(weighted) == 1 else None
 
     def of_class(self, name: str | None) -> Part:
-        """Return the part with `name` as the autograd.Function to call; the same part without a name or `autograd`."""
+        """Return the part that calls the autograd.Function `name`; this part if `name` is empty or it calls none."""
         if not name or not self.device or not self.device.autograd:
             return self
         return replace(self, device=replace(self.device, autograd=replace(self.device.autograd, name=name)))

@@ -133,7 +133,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for a call of a part's function (`reference`: of its reference) on the arrays `inputs`."""
+    """Return the request for a call on the arrays `inputs`: of a part's function or, if `reference`, its reference."""
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)
@@ -190,7 +190,7 @@ def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, An
 
 
 def argument_of(argument: str, shape: Mapping[str, int], names: list[str]) -> dict[str, Any]:
-    """Return an argument as a request writes it: an index of an input or column, sizes of zeros, or a value."""
+    """Return an argument in the form of `Request`: index of an input or table column, sizes of zeros, or a value."""
     if argument in names:
         return {"input": names.index(argument)}
     if (column := call_of(argument, "column")) is not None:

@@ -70,8 +70,8 @@ class Broken:
 def loading_fault(death: Call, runs: str, ends: str) -> Faulty:
     """Return the verdict for a process that failed while it loaded the file, before any function was called.
 
-    `runs` and `ends` name the code that may be the cause. The message of a time-out has `runs` ("Look at RUNS loop or
-    wait"), the message of a crash `ends`.
+    `runs` and `ends` name the code that may be the cause. They end the message's advice: "Look at RUNS loop or wait"
+    after a time-out, "Look at ENDS: ..." after a crash.
     """
     if death.status == "timeout":
         return fault("timeout", "load_timeout", f"Loading the file did not end. Look at {runs} loop or wait.")

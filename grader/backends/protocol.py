@@ -142,7 +142,7 @@ class Backend(ABC):
         return None
 
     def forward_of(self, part: Part, parts: Iterable[Part]) -> Part | None:
-        """Return the part that is the forward pass to `part`, if `part` is the backward pass of a class; else None."""
+        """Return the forward pass of the autograd.Function whose backward pass is `part`; None for another part."""
         return None
 
     def function_in(self, part: Part, source: str) -> Body | None:
@@ -173,7 +173,7 @@ class Backend(ABC):
         return ()
 
     def lacks(self, part: Part, step: Literal["results", "time"]) -> Faulty | None:
-        """Return the fault (verdict `unjudged`) if this machine lacks a device for a step; else None."""
+        """Return the fault (verdict `unjudged`) if this machine lacks a GPU for judging results or time; else None."""
         return None
 
     def is_disturbed(self, diagnosis: Diagnosis) -> bool:

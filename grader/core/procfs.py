@@ -123,7 +123,7 @@ MOST_GENERATIONS = 100
 
 
 def end_with_parent(number: int) -> None:
-    """Have the kernel send this process the signal `number` when its parent dies."""
+    """Have Linux send this process the signal `number` when its parent dies."""
     _set_option(PR_SET_PDEATHSIG, number)
 
 

@@ -45,7 +45,7 @@ def mount_points() -> list[str]:
     """List the mount points of this process, which a removal must not enter (Linux only; empty elsewhere)."""
     try:
         with open("/proc/self/mountinfo") as listing:
-            # The kernel writes white space and backslashes in this field as octal escapes.
+            # Linux writes white space and backslashes in this field as octal escapes.
             return [
                 line.split()[4]
                 .encode("latin-1")

@@ -21,10 +21,10 @@ MAP_CELLS = 8
 class Diagnosis:
     """Reason why a part or a case did not pass: for a wrong output the place of the error and, if found, its cause.
 
-    `code` is a stable name for programs ("row_range", "not_written", ...). `message` is one to three sentences for the
-    student. `first_index` is the index of the first wrong element of the output; None if none is known (after a crash,
-    say). `hidden` is set only if a call on a case's input returned no output: True for a hidden case, False for a
-    public one. In all other diagnoses, and in results of older kits, `hidden` is None.
+    `code` is a stable name for programs ("row_range", "not_written", ...). `message` is text for the student: a few
+    sentences, often with lines of the file. `first_index` is the index of the first wrong element of the output; None
+    if none is known (after a crash, say). `hidden` is set only if a call on a case's input returned no output: True for
+    a hidden case, False for a public one. In all other diagnoses, and in results of older kits, `hidden` is None.
     """
 
     code: str

@@ -31,7 +31,7 @@ Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
 def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
-    """Return a context that reserves no cores and yields None: for a judge that shares the machine with no other."""
+    """Return a context that reserves no cores and yields None: for a judge that has the machine to itself."""
     return nullcontext()
 
 
@@ -90,7 +90,7 @@ class Bench:
     exclusive: Exclusive = unshared
     """Context manager that reserves cores for timing a part. It yields the runners' cores; None for the default."""
     give_way: Callable[[], None] = lambda: None
-    """Function called before a runner starts, if no other runner is alive. Other evaluations may then measure times."""
+    """Function called before a runner starts if the submission has no living one: others may then measure times."""
     host: NativeHost | None = None
     """Starter of native runners; None if everything is judged in processes with torch."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple

@@ -25,10 +25,10 @@ Side = Literal["REFERENCE", "STUDENT"]
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a case.
+    """One call of a case. Each field is True to do more in the call.
 
-    `peak`: True: measure its peak memory. `shown`: True: repeat it later under the profiler. `held_up`: True: delay its
-    threads at random moments, if several threads work.
+    `peak`: measure its peak memory. `shown`: repeat it later under the profiler. `held_up`: delay its threads at random
+    moments, if several threads work.
     """
 
     case: Case
@@ -93,8 +93,8 @@ def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
 
 
 def reference_steps(part: Part) -> list[Step]:
-    """Return the calls of cases with their own shape, and the call whose memory is measured. The reference makes these
-    calls, too, so that its process and the student's have allocated alike when memory is measured."""
+    """Return the calls of cases with their own shape, and the call whose memory is measured. The reference makes them,
+    too: so both processes have allocated the same sizes before memory is measured."""
     return [step for step in steps(part, look=True) if step.peak or step.case.shape]
 
 

@@ -66,7 +66,7 @@ class Runners:
 class Correctness:
     """Results of one part of a submission, compared with the oracle case by case.
 
-    `look`: True: also measure memory, and record one call to repeat under the profiler (`grader.judge.case_order`).
+    `look`: True to measure memory, too, and to record one call for the profiler (`grader.judge.case_order`).
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class Correctness:
 def met_s(call: Call) -> float:
     """Return an upper limit on the seconds for which several threads ran at the same time in a call.
 
-    The limit is the CPU time if that is less than the wall-clock time, which includes waiting for a core.
+    The limit is the smaller one of CPU time and wall-clock time. (The latter includes waiting for a core.)
     """
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 

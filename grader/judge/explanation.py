@@ -57,7 +57,7 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True if no step is to extend diagnoses: torch's function, sanitizers, or judged through another part."""
+    """Return True if no step extends diagnoses: torch's own function, sanitizers on, or another part judged instead."""
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)
 
@@ -249,7 +249,7 @@ class SecondBuild:
         return self.checked is not None
 
     def edited(self, part: Part, text: str) -> Edited | None:
-        """Build `text` in place of the student's file. None if it needs torch, or fails and no error names a line."""
+        """Build `text` in place of the student's file; None if it needs torch, or fails and no error names a line."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None

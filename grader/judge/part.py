@@ -59,7 +59,7 @@ class PartJudge:
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
-        """Apply the steps to the diagnosis in turn. `in_cases`: True: change it also in the cases that have it."""
+        """Apply the steps to the diagnosis in turn. `in_cases`: True to change it also in the cases that have it."""
         for step in steps:
             if (diagnosis := self.diagnosis) is None:
                 return
@@ -103,7 +103,7 @@ class PartJudge:
         )
 
     def standing(self) -> Standing | None:
-        """Return the part's speed compared with known kernels; None unless it is right and all have valid times."""
+        """Return the part's speed compared with known kernels; None if the part is wrong or a time is not valid."""
         if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
             return None
         ladder = self.bench.assignment.lab.ladder()
@@ -312,7 +312,7 @@ class PartJudge:
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def look_for_races(self) -> None:
-        """Flag data races in a right kernel with threads. A student's own run without timing only names the command."""
+        """Flag data races in a right kernel with threads. In a student's untimed run, only name the command `race`."""
         options, body, rule = self.bench.options, self.marker.body, self.part.time
         if self.verdict not in ("pass", "slow"):
             return
@@ -356,7 +356,7 @@ class PartJudge:
             yield Flag(ONE_THREAD, f"{words}{self._unshared_loop()}", "review")
 
     def _unshared_loop(self) -> str:
-        """Return a text with the line of the outermost loop; "" if the function uses threads, or stores in no loop."""
+        """Return text with the line of the outermost loop around the last use of a parameter; "" if it has threads."""
         body = self.marker.body
         if body is None or body.find(r"#\s*pragma\s+omp|std::thread|parallel_for"):
             return ""

@@ -3,7 +3,7 @@
 Digests of the assignment before and now (`grader.assignment.prints`) show the changes. The source, the kit and the
 settings must be unchanged. A part whose calls changed is judged as a whole; so is a right part whose time rule changed.
 If cases were added, only these are called, and a right part keeps its time. A part that did not compile, crashed or was
-rejected keeps its verdict. But if a case was deleted that may have caused a crash, the part is judged again.
+rejected keeps its verdict. But if a case that may have caused a crash was deleted, the part is judged again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def rest(
 
 
 def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, ...] | None:
-    """Return the names of a part's cases to call; () for the whole part, None for nothing."""
+    """Return the names of a part's cases to call; () to judge the whole part, None if its result stays as it is."""
     if before.calling != now.calling or (known.judged_through and before.through != now.through):
         return ()
     if known.verdict in UNTOUCHED_BY_CASES:

@@ -211,7 +211,7 @@ def sizes_beside(marker: Marker) -> list[dict[str, int]]:
 def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
     """Return True if a call held at least the avoided tensor's bytes, and more than the reference by `share` of them.
 
-    Returns False for a tensor below LEAST_TENSOR_BYTES or smaller than all inputs: copies of these would look the same.
+    Returns False for a tensor below LEAST_TENSOR_BYTES or smaller than the call's tensors: copies would look the same.
     """
     excess_bytes, avoided_bytes = _excess_bytes(held), _avoided_bytes(part, held)
     if held.student_bytes is None or excess_bytes is None:

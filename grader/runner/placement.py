@@ -40,8 +40,8 @@ at most FRESH_SHARE of its time. Nor is it if they take more than STEADY_SHARE o
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:
     """Make untimed calls, so that threads start and memory is touched. Pin the threads that worked in the first call.
 
-    Thread k is pinned to core k of `pin_to`, in turn; with less than two cores nothing is pinned. Returns the sample of
-    the last call. Raises the exceptions of `call`.
+    The k-th thread is pinned to the k-th core of `pin_to`, which starts again after its end. With fewer than two cores
+    nothing is pinned. Returns the sample of the last call. Raises the exceptions of `call`.
     """
     before = _thread_times_s(session.pid)
     process_before, faults_before = session.cpu_clock_s(), page_faults(session.pid)

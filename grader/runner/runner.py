@@ -10,11 +10,11 @@ header, the payload. The runner sends two frames first: "ready", then the functi
 
     call     function, arguments, inputs -> kind, dtype, shape + output bytes, then the inputs if ECHOES is set
     table    call the function once for each row of a table (accessors) -> one number a row, then the tensors
-    reserve  a number of bytes -> these were allocated, written and freed
+    reserve  a number of bytes, which are allocated, written and freed -> no result
 
 Bits of a request's payload length: ECHOES requests the inputs' values after the call, DELAYS delays threads. INPUTS
-makes no call and returns the current values of the last call's inputs. A request without a header repeats the last call
-with new values of its inputs; the header of that call had "keep".
+makes no call and returns the current values of the last call's inputs. A request without a header repeats the last
+call, whose header had "keep", with new values of its inputs.
 
 A loaded object has `functions`, the list that the runner reports to the judge, and `prepared(request, values)`, which
 returns a function that makes the call. This function returns the reply's header, the output's bytes and a function that

@@ -89,7 +89,7 @@ def drop_capabilities() -> None:
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock in this kernel, 0 without it."""
+    """Return the version of Landlock in this Linux, 0 without it."""
     if sys.platform != "linux":
         return 0
     return max(0, system_call(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION))

@@ -1,4 +1,4 @@
-"""The system calls that a runner and a compiler may make, as programs for the kernel's seccomp filter.
+"""The system calls that a runner and a compiler may make, as programs for Linux's seccomp filter.
 
 A runner only computes: it needs memory, threads, clocks, signals to itself and, if it holds torch, files of its own.
 Its filter (`native_filter`, or `runner_filter` with torch) lists the allowed calls. Calls that are needed only to

@@ -168,7 +168,7 @@ def compile_ahead(
                 with contextlib.suppress(Exception):
                     kernel.run(*arguments, **{**named, **config.all_kwargs(), "warmup": True})
 
-    # An exception means that this Triton cannot compile in threads. In a copied context, the mode ends with the block.
+    # An exception means that this Triton cannot compile in threads. The copied context keeps the mode from later code.
     with contextlib.suppress(Exception), ThreadPoolExecutor(compilers()) as pool:
         copy_context().run(compile_all, importlib.import_module("triton").AsyncCompileMode, pool)
     # Now autotuning reads compiled kernels from the disk, and compiles the others again to get their errors.

@@ -146,7 +146,7 @@ def flags(
     if play and not host.place.zygote.blind:
         played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         if not all(is_right for _, is_right, _, _ in calls):
-            # A wrong kernel may be right in one call and wrong in its replay: this does not prove OTHER_WAY.
+            # A wrong kernel may be right in a call by chance, and wrong in the replay: then OTHER_WAY is only a note.
             of_replay = [
                 replace(each, level="note") if OTHER_WAY in each.message else each for each in of_replay
             ]
@@ -319,7 +319,7 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
 
 
 def _exceeds_its_limit(said: str) -> bool:
-    """Return True if an allocation failed by the replay's own limit, although the GPU had enough free memory."""
+    """Return True if an allocation failed because of the replay's own limit, although the GPU had enough memory."""
     found = ROOM.search(said)
     return found is not None and _bytes(*found.groups()[:2]) <= _bytes(*found.groups()[2:])
 

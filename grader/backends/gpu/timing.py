@@ -143,7 +143,7 @@ class DeviceRounds:
     sampled_set: int = field(default=0, init=False)
     """Number of the set, in each side's first call, whose outputs are compared with the oracle."""
     looked_at: Callable[[Mapping[str, Any]], dict[str, SampledRows]] = field(init=False)
-    """Function that compares random rows of this set's outputs with the oracle."""
+    """Function that compares random rows of the outputs of set `sampled_set` with the oracle."""
     tolerances: dict[str, float] = field(default_factory=dict, init=False)
     """Maps each output to the largest allowed difference between student and reference."""
     their_bytes: int = field(default=0, init=False)
@@ -260,7 +260,7 @@ class DeviceRounds:
         return runner
 
     def taken_off(self, runner: TimedRunner, laid: int | None = None) -> float:
-        """Return the overhead of timed calls in seconds, as `TimedRunner.calibrate(…, laid)` measures it."""
+        """Return the overhead of timed calls in seconds, measured with `laid` sets by `TimedRunner.calibrate`."""
         found = runner.calibrate(derive(self.seed, "warm-up", self.round), laid)
         if isinstance(found, Call):
             self.checks.refuse_failed_reference(found)
@@ -324,7 +324,7 @@ class DeviceRounds:
 
     @functools.cached_property
     def student_base_s(self) -> float:
-        """Seconds to subtract from the student's calls."""
+        """Seconds of overhead to subtract from the student's calls."""
         is_same = self.mine.sets == self.theirs.sets
         return self.their_runner.base_s if is_same else self.taken_off(self.their_runner, self.mine.sets)
 
@@ -363,7 +363,7 @@ class DeviceRounds:
         return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
-        """Raise Faulty if the student (`as_autograd`), but not the reference, has gradients by an autograd.Function."""
+        """Raise Faulty if the student (`as_autograd`) has gradients by an autograd.Function, the reference has none."""
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             message = (

@@ -80,12 +80,12 @@ class SanitizerReport:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Line numbers of the student's stack frames, without pragmas. Of reports with equal places one is kept."""
+        """Line numbers of the student's stack frames, without lines of pragmas. Each place is reported only once."""
         return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
     @property
     def of_value(self) -> str:
-        """The headline for a fault of a value; "" for an access."""
+        """Headline for an error in a value, such as an overflow; "" for a bad access."""
         if self.kind != "undefined behaviour":
             return ""
         return next((words for said, words in VALUES.items() if re.search(said, self.message)), "")
@@ -161,7 +161,7 @@ UBSAN = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):\d+: runtime error: (?P<te
 CHECKED = re.compile(
     r"^.*?/(?P<header>[\w.]+):\d+: (?P<function>.*): Assertion '(?P<assertion>.*)' failed\.$", re.MULTILINE
 )
-#: Words of UBSan for faults of a value that are not an access, and the headline for each.
+#: UBSan's messages on errors in values (not in accesses to memory), with a headline for each.
 VALUES = {
     r"(?:integer overflow|negation of).*'int'": "An integer overflows: use a wider type, such as int64_t.",
     r"integer overflow|negation of": "An integer overflows: a value does not fit into its type.",
@@ -244,7 +244,7 @@ def with_lines(output: str, program: Path) -> str:
 
 
 def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
-    """Return the faults that sanitizers report in a process's `output`, in that order, one for each place.
+    """Return the faults that sanitizers report in a process's `output`, in its order, one for each place.
 
     `source` is the student's file, which was compiled under the name module.cpp.
     """

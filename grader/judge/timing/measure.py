@@ -158,7 +158,7 @@ def _seconds(rounds: Sequence[Round], side: str, clock: Clock, *, own: bool = Fa
 def _view(
     rounds: Sequence[Round], policy: TimePolicy, clock: Clock, ceiling: float = 1.0, *, own: bool = False
 ) -> _View:
-    """Return the rounds by one clock. `ceiling` multiplies the allowance. `own`: True to leave out waits for a core."""
+    """Return the times of rounds by one clock. `ceiling`: factor on the allowance. `own`: without waits for a core."""
     reference_s, student_s = (_seconds(rounds, side, clock, own=own) for side in ("reference", "student"))
     allowance = max(policy.allowance_ratio, 1 + policy.allowance_ms / (1e3 * median(reference_s)))
     return _View(clock, ceiling * allowance, policy.early_slow, reference_s, student_s)
@@ -178,7 +178,7 @@ def _had_its_core(rounds: Sequence[Round]) -> bool:
 
 
 def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | None]:
-    """Return (view by the deciding clock; ceiling's view by wall clock, None if it decides or calls lacked cores)."""
+    """Return (view by the deciding clock, ceiling's view: None if wall time decides or the reference lacked a core)."""
     if policy.clock == "wall" or not _has_cpu(rounds):
         return _view(rounds, policy, "wall"), None
     own = all(s.own_s is not None for one in rounds for s in (*one.reference, *one.student))

@@ -104,7 +104,7 @@ def settled(time: Timing, rule: TimeRule) -> Timing:
 class TimedInputs:
     """Timed calls: each gets new inputs, and its output is checked on rows that the kernel cannot foresee.
 
-    `is_reference` in the methods: True calls the reference, False the student's kernel.
+    `is_reference` in the methods: True to call the reference, False to call the student's kernel.
     """
 
     def __init__(self, marker: Marker, seed: int) -> None:

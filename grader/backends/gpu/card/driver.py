@@ -190,7 +190,7 @@ class Driver:
         self(name, c_uint64(address), kind(pattern), c_size_t(count), None)
 
     def set_rows(self, address: int, pitch: int, pattern: int, width: int, count: int, rows: int) -> None:
-        """Start to write the pattern `count` times in each of several rows that begin `pitch` bytes apart."""
+        """Start to write a pattern `count` times (see `set_words`) in each of `rows` rows, `pitch` bytes apart."""
         name, kind = {2: ("cuMemsetD2D16Async", ctypes.c_ushort), 4: ("cuMemsetD2D32Async", c_uint)}[width]
         sizes = c_size_t(count), c_size_t(rows)
         self(name, c_uint64(address), c_size_t(pitch), kind(pattern), *sizes, None)

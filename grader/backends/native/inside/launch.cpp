@@ -203,7 +203,7 @@ void become(unsigned uid) {
   check(setresuid(uid, uid, uid), "user");
 }
 
-// Numbers of Landlock's system calls, the same for every processor.
+// Numbers of Landlock's system calls, the same on x86-64 and aarch64.
 constexpr int kCreate = 444, kAdd = 445, kRestrict = 446;
 constexpr uint64_t kExecute = 1 << 0, kReadFile = 1 << 2, kReadFolder = 1 << 3;
 

@@ -1,5 +1,5 @@
 // Tests if this machine's compiler makes working programs with OpenMP's threads and with exceptions. If so, a runner
-// with this program lists no function; otherwise it lists "trial failed".
+// that is linked with this file lists no function; otherwise it lists the function "trial failed".
 #include <stdexcept>
 
 #include "gpt149_c_abi.h"
