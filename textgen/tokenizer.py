@@ -91,7 +91,7 @@ class TextStream:
 
 
 def train(text: str, size: int) -> Tokenizer:
-    """Return a vocabulary of `size` tokens, or fewer if no byte pairs are left to merge (Sennrich et al. 2016).
+    """Return a vocabulary of at most `size` tokens, made by merging byte pairs (Sennrich et al. 2016).
 
     Of equally frequent pairs, the greater one (compared as bytes) is merged, so that the ranks depend only on the text.
     Each distinct word is stored once, with its count, so that training on a few hundred kilobytes takes only seconds.

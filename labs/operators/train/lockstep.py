@@ -198,7 +198,7 @@ def _shares(answer: Array, wanted: Expected) -> Array:
 
 
 def _factor(got: Array, wanted: Array) -> float | None:
-    """Return f if `got` = f * `wanted` in all elements; None if such an f does not exist, or if it is 1."""
+    """Return f if `got` is about f * `wanted` in all elements (at least two), and f is not about 1; else None."""
     flat, other = got.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64)
     large = np.abs(other) > 1e-3 * np.abs(other).max(initial=0.0)
     if large.sum() < 2:
