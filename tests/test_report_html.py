@@ -401,7 +401,7 @@ def test_a_wrong_part_fits_a_screen() -> None:
     names = ("published ramp", "random", "ragged", "one row", "smaller than a tile", "one-hot values", "flat")
     cases = [CaseResult(name, {"N": 8}, False, 1.0, diagnosis, error_map=("9" * 8,) * 8) for name in names]
     found = replace(part("part1", "naive", 10, "wrong"), cases=tuple(cases), diagnosis=diagnosis)
-    # The kernel prints the same text in the call of every input.
+    # The kernel prints the same text for every input.
     found = replace(found, output="".join(f"row {k}\n" for k in range(30)) * len(names))
     text = re.sub(r"\x1b\[[\d;]*m", "", shown(found, 0, is_terminal=True))
     lines = text.splitlines()

@@ -48,7 +48,7 @@ def available() -> dict[str, Sandbox]:
 
 
 AVAILABLE = available()
-#: The fast tier of tests tries only the strongest sandbox, and tier D, which has no lock.
+#: Tests without the mark `full` use only the strongest sandbox, and tier D, which only sets limits.
 STRONGEST = choose(trust=True).tier
 
 
@@ -62,7 +62,7 @@ LOCKED = tiers_that(lambda sandbox: sandbox.locks)
 
 @pytest.mark.skipif(tiers.lock.landlock_version() == 0, reason="this kernel has no Landlock")
 def test_a_kernel_with_landlock_gives_a_tier_that_hides_files() -> None:
-    """If a tier's lock failed, the tier would count as unavailable, and its tests would be skipped."""
+    """If Landlock failed, tiers A and B would count as unavailable, and its tests would be skipped."""
     assert {"A", "B"} & set(AVAILABLE)
 
 
@@ -424,7 +424,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_rights_hide_files_and_closed_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder that other users may not enter, no file of a class would compile. The message names such a folder."""
+    """Runners with other user ids cannot use files in a folder that is closed to other users: a message names it."""
     by_rights, by_landlock = Sandbox("C", seccomp=True, own_uid=True), Sandbox("B", landlock=1)
     for sandbox, mode in ((by_rights, 0o700), (by_landlock, 0o755)):
         tmp_path.chmod(0o755)
