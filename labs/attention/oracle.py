@@ -295,7 +295,7 @@ class Attention(Oracle):
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
 
-#: `_holds_exponentials` computes at most this many heads, the first ones, and none with more than this many scores.
+#: `_holds_exponentials` computes at most this many heads, the first ones; none if a head has more scores than this.
 _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 
 
