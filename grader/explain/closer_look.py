@@ -47,7 +47,7 @@ _EACH_THREAD = re.compile(
 _CLASS = re.compile(r"\b(?:struct|class)\s+(\w+)[^;{}()=]*\{")
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-#: A tile length guessed from a single input. This remark is removed if facts about all inputs give the length.
+#: Remark on a tile length that is guessed from one input. It is removed if facts about all inputs give the length.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: Message on a crash. Its general advice, after the colon, is removed if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)

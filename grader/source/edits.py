@@ -538,7 +538,7 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
             set_ = re.compile(rf"\b{each.name}\s*=(?!=)\s*")
             for name in list(set_.finditer(code, max(begin, each.begin - 200), each.begin))[-1:]:
                 form = WORD.sub("w", code[name.end() : each.begin])
-                # Edits of a condition before `?` put brackets around the condition alone.
+                # Leave out expressions with `?`, in which other edits put brackets around the condition alone.
                 if form != "w" and "?" not in form:
                     alike.setdefault(form, []).append((name.end(), each.begin))
     pairs = [pair for same in alike.values() for pair in islice(combinations(same, 2), MOST_STATED)]

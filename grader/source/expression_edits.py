@@ -353,7 +353,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         fitting = [atom for atom in atoms if atom not in code[right:last]]
         numbers = {name for name, kind in scope.items() if not kind.endswith(("object", "objects"))}
         fitting = [atom for atom in fitting if set(re.findall(r"[A-Za-z_]\w*", atom)) <= numbers]
-        # Of elements and plain numbers, keep those that fit the variable which the name means at this place.
+        # The same name may be an array in one scope and a number in another: keep what fits the scope here.
         fitting = [
             atom for atom in fitting if ("[" in atom) != scope[WORD.findall(atom)[0]].endswith("float")
         ]

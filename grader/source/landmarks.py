@@ -59,7 +59,7 @@ _SUM = re.compile(r"\w[\w\])]*\s*\+=|\b(?:accumulate|reduce|inner_product)\s*[<(
 _WORD = re.compile(r"[A-Za-z_]\w*")
 #: A value without elements and calls that is stored into an element: ` = sum * 2` in `y[i] = sum * 2;`.
 _PLAIN_VALUE = re.compile(r"(?<=\])\s*[-+*/%&|^]?=(?!=)(?!\s*\*)[^][()=;]*(?=;)")
-#: Elements and calls that read a value, without brackets in them, and the value that an assignment or a call stores.
+#: An element or a call that reads a value, without nested brackets. Then the value that an assignment or call stores.
 _READ = re.compile(r"(?<=[\w\]])\s*\[[^\[\]]*\]|\b(?!\w*(?:[Ww]rite|[Ss]et|[Ss]tore))(\w+)\s*\([^()]*\)")
 _STORED_VALUE = re.compile(r"(?:(?<![-+*/<>=!])=(?!=)|\w*(?:[Ww]rite|[Ss]et|[Ss]tore)\w*\s*\(.*,)([^=,;]*);")
 _PRODUCT_AND_TERM = re.compile(r"[\w)]\s*\*\s*[\w(].*\+|\+.*[\w)]\s*\*\s*[\w(]")
@@ -79,7 +79,7 @@ _LVALUE = r"[A-Za-z_]\w*(?:\s*\[[^\[\]]{0,80}\])?"
 _SET_TO = re.compile(rf"({_LVALUE})\s*=(?!=)\s*({_LVALUE})?\s*$")
 #: An initialiser of a pointer that adds an offset: `= p + n`, `= &p[n]`.
 _WITHIN = re.compile(r"=\s*(?:&\s*\w+\s*\[\s*(?!0?\s*\])|[^=;]*\)?\s*\+)")
-#: A lambda's `return` is searched in this number of lines from its first line on.
+#: Number of a lambda's lines, from the first one on, in which its `return` is looked for.
 _LAMBDA_LINES = 8
 _CONDITION = re.compile(r"\s*(?:if|else)\b")
 _CHANGED = re.compile(

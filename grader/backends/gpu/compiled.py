@@ -56,7 +56,7 @@ class Caches:
         _copy(self._root / name, to, self.path(name), KEPT)
 
     def take(self, kept: Path) -> str:
-        """Copy a folder that `keep` has written to a new folder. Return its name."""
+        """Make a new folder with the content of `kept`, a folder that `keep` has written. Return its name."""
         name = self.new()
         _copy(kept, self._root / name, KEPT, self.path(name))
         return name

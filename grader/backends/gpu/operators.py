@@ -72,7 +72,7 @@ _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum min
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
 WEIGHTS = {"sum": 4}
-"""Further operators that may be called in a replay, with the factor by which their numbers are multiplied."""
+"""Further operators that torch may call in a replay. Each number that they compute is counted so many times."""
 MOST_COMPUTED = 1
 """Limit on the numbers that plain operators compute, as a multiple of the numbers in the call's inputs and outputs."""
 LEAST_GIVEN = 64
@@ -108,7 +108,7 @@ class Replay:
         return sum(each.size for each in self.request.inputs)
 
     def holds_avoided(self) -> bool:
-        """Return True if torch makes a tensor of more than half of a size in `avoided`."""
+        """Return True if torch makes a tensor with over half as many numbers as a size in `avoided`."""
         rows = {row.name: row.calls for row in self.rows}
         sizes = (rows.get("largest", 0), rows.get("most", 0))
         return any(2 * size > avoided for size, avoided in zip(sizes, self.avoided, strict=True))
@@ -146,7 +146,7 @@ def flags(
     if play and not host.place.zygote.blind:
         played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         if not all(is_right for _, is_right, _, _ in calls):
-            # A wrong kernel may be right in a call by chance, and wrong in the replay: then OTHER_WAY is only a note.
+            # A wrong kernel may be right in a call by chance, and wrong in the replay: flags with OTHER_WAY prove less.
             of_replay = [
                 replace(each, level="note") if OTHER_WAY in each.message else each for each in of_replay
             ]
@@ -221,7 +221,7 @@ def play_again(
 ) -> tuple[list[Replay], list[Flag]]:
     """Replay the traces of right calls on other inputs of the same sizes.
 
-    Return (replays, flags): one flag if a replay shows that the file did not do the work, or if the machine ended it.
+    Return (replays, flags): one flag if a replay shows that the file did not do the work, or if a replay was ended.
     """
     part = checks.part
     played: list[Replay] = []

@@ -44,7 +44,7 @@ REGISTERING = ("torch.library.custom_op", "torch.library.triton_op")
 TORCHS = frozenset(("aten", "prim", "prims", "mkl", "mkldnn", "onednn", "quantized", "inductor"))
 _NAMED = "scaled_dot_product_attention linear compile dot mv inner tensordot bilinear"
 NAMED = COMPUTING.union(_NAMED.split())
-"""Torch's functions that are reported even if they are only named, not called. Other names may be dtypes or classes."""
+"""Torch's functions that are reported even if they are only named. Others must be called: a name may be a dtype."""
 # The second line reaches other objects and modules, the next three the runner's pipes and memory, and other threads and
 # processes. __main__ is the runner's own program. The last three run code that is not in the file's text.
 _REACHING = """
@@ -260,7 +260,7 @@ class Reader:
         return self.files.followed(self.spelt(node))[-1]
 
     def spelt(self, node: ast.AST) -> str:
-        """Return a node's full name, as far as this file alone shows it."""
+        """Return a node's full name, resolved by the imports and assignments of this file only."""
         parts: list[str] = []
         while True:
             if isinstance(node, ast.Attribute):
@@ -793,20 +793,20 @@ def bindings(scope: ast.AST) -> Names:
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             found.setdefault(node.id, []).append(None)
         elif isinstance(bound := getattr(node, "arg", None) or getattr(node, "name", None), str):
-            # An argument, a caught exception or a part of a pattern has no value.
+            # For an argument, a caught exception or a part of a pattern, no expression gives the value.
             found.setdefault(bound, []).append(None)
         pending += ast.iter_child_nodes(node)
     return found
 
 
 def assigned(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[tuple[str, ast.AST | None]]:
-    """Return (name, assigned expression) for each name that an assignment binds; (name, None) if it is not known."""
+    """Return (name, assigned expression, None if unknown) for each name that an assignment binds."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return [pair for target in targets for pair in pairs(target, node.value)]
 
 
 def pairs(target: ast.AST, value: ast.AST | None) -> list[tuple[str, ast.AST | None]]:
-    """Return (name, assigned expression or None) for each name in a `target`, such as `a, b`, to which `value` goes."""
+    """Return (name, assigned expression or None) for each name in a `target`, such as `a, b`, that gets `value`."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
     if isinstance(target, (ast.Tuple, ast.List)):

@@ -32,7 +32,7 @@ torchwork: Any = None
 MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
 LANGUAGE = "triton.language"
 POISON = 0xFF
-"""Value that each byte of an empty tensor is set to. It gives NaN, so that missing writes are noticed."""
+"""Value of each byte of a new tensor without content (`empty`). It gives NaN, so that missing writes are noticed."""
 #: Names of `triton` that kernels may use. The other names are for code on the CPU.
 OF_TRITON = frozenset(("language", "cdiv", "next_power_of_2"))
 #: Options of a launch that are meant for the compiler.
@@ -65,7 +65,7 @@ SEMANTIC = "interpreter_semantic"
 """Name that code rewritten by the interpreter calls. Kernels must not use it."""
 ATTRIBUTE = "attribute of"
 """Name of the function `attribute` in a kernel for the interpreter. With a space, no source text can contain it."""
-#: Operators that the interpreter calls itself, to prepare its arguments.
+#: Torch's operators that Triton's interpreter calls to prepare a kernel's arguments.
 ARRANGING = frozenset(("copy_", "empty", "new_empty", "set_"))
 HAND_IN = "hand-in"
 """Name of a module that replaces one of the student's modules. It has only the names that a kernel uses."""
@@ -186,7 +186,7 @@ class Player:
             written = torchwork.tensors_in([arguments.get(each) for each in changed])
             held = [self.made_as.get(torchwork.storage_of(each), (0, 0)) for each in (*results, *written)]
             self.largest = max([self.largest, *map(torchwork.area, results), *(wide for wide, _ in held)])
-            # Moving numbers is allowed at any size: inputs that are joined are larger than a tile.
+            # Numbers may be moved in tensors of any size: joined inputs (`cat`), say, are larger than a tile.
             held = [] if free and not changed else held
             self.most = max([self.most, *(count for _, count in held)])
         if free:

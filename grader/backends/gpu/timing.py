@@ -390,7 +390,7 @@ class DeviceRounds:
         if changed := runner.arena.inputs_changed(side.seed):
             self.refuse_changed(changed, side)
         if self.round == 1 and side.calls == 1:
-            # In later calls only student and reference are compared.
+            # In later calls the outputs are compared with the reference's only.
             for name, tolerance in self.check_rows(side).items():
                 self.tolerances[name] = max(tolerance, self.tolerances.get(name, 0.0))
         if other is not None and other.seed == side.seed:

@@ -155,7 +155,7 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         if not program.exists():
             raise KitError(f"no native runner could be started: program: No such file: {program}")
         pipes = Pipes.made()
-        # The payload memory counts as a file: above the limit on files the runner would be killed by SIGXFSZ.
+        # The payload memory counts as a file: SIGXFSZ would kill a runner that writes beyond the limit on file sizes.
         memory = Payloads.made(min(LARGEST_BYTES, limits.file_bytes or LARGEST_BYTES))
         try:
             words = self._words(

@@ -322,7 +322,7 @@ def _made(text: str, rows: list[str]) -> Frame | None:
 def element(made: str, size: int = 4) -> tuple[str, int]:
     """Return (word, bytes) for the elements of an array that the source line `made` allocates.
 
-    If the line does not show the type, an access of `size` 8 bytes shows a type of 8 bytes.
+    If the line does not show the type, `size`, the number of bytes accessed at once, decides: 8 means 8, others 4.
     """
     if re.search(r"\b(?:double|kDouble|kFloat64)\b", made):
         return "doubles", 8

@@ -33,7 +33,7 @@ MOST_SHOWN, MOST_OUTPUT = 3, 1 << 18
 WARNING = re.compile(
     r"^module\.cpp:(?P<line>\d{1,9}):\d+: warning: (?P<text>.*?) \[-W(?P<flag>[\w-]+)=?\]?$", re.MULTILINE
 )
-#: Warnings left out: conversions between floating types, such as from the double of exp(). They keep the fraction.
+#: Warnings to leave out: conversions between floating types (from exp()'s double, say), which keep the fraction.
 ROUNDED = re.compile(r"to '(?:float|double|long double)'")
 
 

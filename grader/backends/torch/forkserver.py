@@ -81,13 +81,13 @@ def serve(control: socket.socket, files: dict[str, Any], modules: list[str], fol
 def import_torch(modules: list[str]) -> str:
     """Import these modules, and all modules of torch that a runner uses. Return torch's version."""
     if "numpy" not in modules:
-        sys.modules["numpy"] = None  # type: ignore[assignment]  # keeps torch from importing it: runners do without
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # so torch imports no NumPy: runners do not need it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
 
         for name in LATE_MODULES:
-            with contextlib.suppress(ImportError):  # not every torch has them all
+            with contextlib.suppress(ImportError):  # some versions of torch lack some of them
                 importlib.import_module(name)
         for name in modules:
             importlib.import_module(name)

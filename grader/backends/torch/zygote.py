@@ -99,7 +99,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
         self.blind = False
         """True if GPU runners cannot observe launches of kernels, because this Triton has another structure."""
         self.sabotaged = False
-        """True if processes were killed that only a student's code could have killed (tier D)."""
+        """True if processes were killed that only a student's code could have killed (in sandbox tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
         self._living: dict[int, Runner] = {}
         # Several threads of the judge use the zygote: this lock lets one request at a time change `_living`.
