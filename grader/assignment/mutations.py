@@ -103,7 +103,7 @@ def side_by_side(source: str, functions: Mapping[str, str], mutations: Sequence[
 
 
 def variant(number: int) -> str:
-    """Return the name of the function, and of the part, for a mutation in `side_by_side`."""
+    """Return the name of the function, and of the part, that `side_by_side` makes of mutation number `number`."""
     return f"variant{number}"
 
 

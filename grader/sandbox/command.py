@@ -24,7 +24,7 @@ from grader.sandbox.lock import ENTERED, EXIT_FAILED
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox
 
 PATIENCE, LEAST_PATIENCE_S = 8, 60.0
-"""Limit on wall time: this multiple of the processor time, at least 60 s: other programs use the cores, too."""
+"""Limit on wall time: this multiple of the limit on processor time, at least 60 s, because cores may be busy."""
 CHECK_S = 1.0
 
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
-#: Limits on threads: in all for a uid that only one runner has; in addition to the present ones for a shared uid.
+#: Limits on threads: of a user id that only one runner has; of a shared user id, beyond the threads that it has now.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 
 

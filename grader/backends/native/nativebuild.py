@@ -338,7 +338,7 @@ class _Work(Compilers):
     def compile(self, name: str) -> tuple[str, Refusal | None]:
         """Compile and link the file. Return (error message, "" for success; the missing part of torch or None).
 
-        `name` is the student's name of the file.
+        `name` is the file's name in messages.
         """
         if self.must_wait():
             return ispc.LACKING, None

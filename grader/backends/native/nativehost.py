@@ -147,9 +147,9 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
     ) -> PipeSession:
         """Start a program of `native.nativebuild` and wait for its greeting.
 
-        The runner may die before its greeting (`Session.death`). `freeze`: True to stop it between calls, to judge
-        time. It gets the variables in `environment` and the number of OpenMP threads. Raises ProgramRefused if Linux
-        refuses the program, KitError if no process can be started.
+        The runner may die before its greeting (`Session.death`). It gets the variables in `environment` and the number
+        of OpenMP threads. `freeze`: True to stop the runner between calls, to judge time. Raises ProgramRefused if
+        Linux refuses the program, KitError if no process can be started.
         """
         limits = limits or Limits()
         if not program.exists():
