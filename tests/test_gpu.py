@@ -205,7 +205,7 @@ ENDS |= {"ended": {"timeout", "crash", "wrong", "rejected"}, "takes much": {"pas
 @pytest.fixture(autouse=True)
 def alone_on_the_gpu() -> Iterator[None]:
     """Let the tests of parallel workers use the GPU in turn: they fill its memory and measure time."""
-    with (ROOT / "build" / "test-gpu.lock").open("w") as lock:
+    with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
