@@ -42,7 +42,7 @@ class CaseInputs(dict[str, Any]):
         return self._expected[key][1]
 
     def only(self, names: Collection[str] | None) -> CaseInputs:
-        """Return the inputs `names` alone; None stands for all."""
+        """Return only the inputs `names`; all inputs for None."""
         if names is None:
             return self
         return CaseInputs(self.shape, {name: array for name, array in self.items() if name in names})

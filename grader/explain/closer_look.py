@@ -134,7 +134,7 @@ class _Findings:
 class Closer:
     """Explainer of one part that is wrong or has crashed.
 
-    `second` makes builds with sanitizers or edits. It is None if many submissions are judged: it takes too long.
+    `second` makes builds with sanitizers or edits; None if many submissions are judged, because builds take too long.
     """
 
     def __init__(self, judged: JudgedPart, second: OtherBuilds | None) -> None:
@@ -628,7 +628,7 @@ class Closer:
     def _outside(self, diagnosis: Diagnosis, checked: Checked, has_cause: bool) -> Diagnosis:
         """Return the diagnosis with the accesses outside of an array that the checked build found.
 
-        A known cause is dropped: arbitrary values from outside of an array may only look like it. It stays if the
+        A known cause is dropped, because arbitrary values from outside of an array can imitate it. It stays if the
         build found only errors in values, such as an integer overflow.
         """
         found, of_value = NUMBERS.search(diagnosis.message), sanitizer_sites.of_value(checked.sites.found)
@@ -813,7 +813,7 @@ class Closer:
     def _suspected(self, known: bool) -> list[str]:
         """Return the compiler's warnings for the function, and for functions and classes that it uses.
 
-        For the latter, return only warnings about uninitialized variables; if the mistake is `known`, for all.
+        In such other code, and everywhere if the mistake is `known`, only uninitialized variables are reported.
         """
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []

@@ -107,7 +107,7 @@ OF_PLACES: dict[str, tuple[str, ...]] = {
 }
 #: Clues with the name of a size after a colon, such as "until:N".
 OF_SIZES = frozenset({"until", "around", "mixed", "zeroed", "restarts", "tests", "cut"})
-#: Clues that are searched only in the part's own function. In other functions such lines mean nothing.
+#: Clues that are searched only in the part's own function. In other functions such lines are usual.
 OWN_ONLY = frozenset({"leaves", "return", "never_begun", "text", "unlooped"})
 #: An assignment to an array's element. Group 1 is the array's name.
 _INDEXED = re.compile(r"\b([A-Za-z_]\w*)\s*\[[^=;]*\]\s*[-+*/]?=(?!=)")

@@ -80,7 +80,7 @@ def _along(
 def _first(
     candidates: Iterable[_Set], seen: Sequence[Seen], others: tuple[int, ...], length: Callable[[Sizes], int]
 ) -> Iterator[str]:
-    """Yield the words of the first set that holds, if any; none if each wrong output is wrong at all indices.
+    """Yield the words of the first set that fits all inputs, if any. Yield none if all indices are always wrong.
 
     An index is wrong if any element along the axes `others` is wrong. `length` returns the number of indices of a right
     output, which has no mask.

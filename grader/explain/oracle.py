@@ -143,7 +143,7 @@ class Oracle(ABC):
         return None
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        """Return all suspects that explain the whole output. Without any, return those of its wrong elements.
+        """Return all suspects that explain the whole output; if none does, those that explain its wrong elements.
 
         Simpler suspects come first. `likely` names suspects that fit other outputs of the kernel. If some of them
         explain the whole output, the others need not be tried.

@@ -80,7 +80,7 @@ def repairs(
     if not found:
         return ""
     shown = {line: _words(edit, source) for line, edit in found.items()}
-    # If an edit sets a variable again, also show the line that sets it until now.
+    # If an edit sets a variable again, also show the line that sets it in the student's file.
     shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
     lines = [
         f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
@@ -190,7 +190,7 @@ class _Search:
         return all(self.is_right(case, number, fresh=not k, cpu_s=LIKELY_S) for k, case in enumerate(cases))
 
     def by_rightness(self, cases: Iterable[Case]) -> list[Case]:
-        """Return the cases that the function gets wrong without an edit, then the others."""
+        """Return the cases: first those that the function gets wrong without an edit, then those that it gets right."""
         return sorted(cases, key=partial(self.is_right, number=0))
 
 

@@ -168,8 +168,8 @@ def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> se
 def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
     """Return the likeliest replacements of `old`.
 
-    First come names that differ in case only, then names in `favoured`. The others alternate between the name declared
-    nearest to `old` and the name declared last.
+    First come names that differ in case only, then names in `favoured`. The rest is taken in turn from two lists: names
+    declared near `old` first, and names declared last first.
     """
     at = declared.index(old) if old in declared else 0
     nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))

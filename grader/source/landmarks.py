@@ -221,7 +221,7 @@ class Body:
         return list(dict.fromkeys(self.place(loop.line) for loops in around for loop in loops))
 
     def leaves(self) -> list[Place]:
-        """Return those of the first _MOST_EQUAL lines with `return` that are within a loop."""
+        """Return the lines with `return` within a loop. Only the first _MOST_EQUAL lines with `return` are examined."""
         return [place for place in self.find(r"\breturn\b")[:_MOST_EQUAL] if self.enclosing(place.line)]
 
     def updates(self) -> list[Place]:
@@ -246,7 +246,7 @@ class Body:
         return row
 
     def uses(self, pattern: str) -> list[Place]:
-        """Return the lines that `find` returns, without those that only copy an argument."""
+        """Return the lines in which the pattern occurs, without lines that copy an argument."""
         _, made = self.made_of(self.parameters)
         return [place for place in self.find(pattern) if place.line not in made]
 
@@ -337,7 +337,7 @@ class Body:
     def begun(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that start a sum of values of `names` with an array's element, or that add it to an element.
 
-        Such a sum may include an old value. Without such lines, return all lines that set the sum's initial value.
+        A sum that starts so may include an old value. Without such lines, return all that set the sum's initial value.
         """
         known = self._elements_of(self.made_of(names)[0])
         sums, elements, kept = set[str](), set[tuple[int, str]](), self._added_to_itself(known)
@@ -440,7 +440,7 @@ class Body:
         ]
 
     def bare(self) -> list[Place]:
-        """Return the lines that declare a variable without a value, if the next line that uses it does not set it.
+        """Return the lines that declare a variable without a value, if its next use does not set it.
 
         Members of a struct or class are left out.
         """
@@ -589,7 +589,7 @@ class Body:
         return self.last
 
     def cut(self, name: str) -> list[Place]:
-        """Return the loops that may skip the remainder of the size `name`: they end at size / number, rounded down.
+        """Return the lines that may skip the remainder of the size `name`: an end is size / number, rounded down.
 
         Without such loops, return the loops that go to the size in steps of more than 1.
         """
@@ -646,7 +646,7 @@ class Body:
         return set(_INT.findall("\n".join(self.code[self.first - 1 : self.last])))
 
     def whole_divisions(self) -> list[tuple[Place, str]]:
-        """Return the lines that divide a whole number by another, such as `1 / N`, with the text of the division."""
+        """Return the lines that divide a whole number by an integer variable: (line, "1 / N"), say."""
         ints = self._ints()
         return [
             (self.place(n), found[0])

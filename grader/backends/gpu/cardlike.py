@@ -63,7 +63,7 @@ def host_driver() -> Any:
 
 
 class WarmedUp:
-    """Result of `kernel.warmup(...)` in the interpreter: figures of a small compiled kernel, and a way to launch it."""
+    """Result of `kernel.warmup(...)` in the interpreter. It has figures of a small kernel, and can be launched."""
 
     n_regs, n_spills = USUAL_REGISTERS, 0
 

@@ -217,7 +217,7 @@ def cuda(source: Path, architecture: str = "", **options: Any) -> Build:
 
 
 def _compiled(command: list[str], text: bytes, room: compiling.Room, wanted: BuildOptions) -> Finished:
-    """Run nvcc on a text in the sandbox. It can read its own files, the system's and those of its host compiler."""
+    """Run nvcc on a text in the sandbox. nvcc can read its own files, the system's and those of its host compiler."""
     room.put("kernels.cu", text)
     named = (*ENVIRONMENT, HOST_COMPILER_VARIABLE)
     host = shutil.which(os.environ.get(HOST_COMPILER_VARIABLE) or HOST_COMPILER)

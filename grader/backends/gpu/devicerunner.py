@@ -328,7 +328,7 @@ def name_user(home: str) -> None:
 
 
 def write_in(scratch: str) -> None:
-    """Redirect files and folders below /tmp to the scratch folder, except those in the judge's own folder there."""
+    """Redirect files and folders below /tmp to the scratch folder, except those in the judge's own folder in /tmp."""
     plain_open, plain_mkdir = io.open, os.mkdir
     judges = "/".join(scratch.split("/")[:3])
 

@@ -109,7 +109,7 @@ _places: dict[Sandbox, Place] = {}
 
 
 def place(sandbox: Sandbox, start: Callable[..., Parent]) -> Place:
-    """Return the Place of a sandbox. It is kept as long as this process lives, because importing Triton takes seconds.
+    """Return the Place of a sandbox. Cached for the life of this process, because importing Triton takes seconds.
 
     `start` makes the zygote (`torch.zygote.Zygote`). Raises KitError if runners in this sandbox cannot use the GPU.
     """

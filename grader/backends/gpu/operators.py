@@ -221,7 +221,7 @@ def play_again(
 ) -> tuple[list[Replay], list[Flag]]:
     """Replay the traces of right calls on other inputs of the same sizes.
 
-    Return (replays, flags): one flag if a replay shows that the file did not do the work, or if a replay was ended.
+    Return (replays, flags): one flag if a replay shows that the file did not do the work, or if the machine ended one.
     """
     part = checks.part
     played: list[Replay] = []

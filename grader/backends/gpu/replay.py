@@ -104,7 +104,7 @@ class Player:
         """Digests of the arguments of each operator so far."""
         self.digests: list[list[bytes]] = []
         self.earlier: list[list[bytes]] = []
-        """Such digests of the last trace that was played, and of this trace's last play, which had other inputs."""
+        """Digests like `now`, of the last trace played, and of this trace's last play, which had other inputs."""
         self.made_as: dict[int, tuple[int, int]] = {}
         """Maps a storage to (area, number of elements) of the tensor with which it was allocated."""
         self.largest = self.most = 0

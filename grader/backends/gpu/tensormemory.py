@@ -144,7 +144,7 @@ class Memory:
         return 0 if k >= 0 and high + size <= ends[k] else None
 
     def reached(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """Return (real addresses, mask of active lanes outside of every tensor or None without such lanes)."""
+        """Return (real addresses, mask of the active lanes that lie outside of every tensor: None if none does)."""
         away = self.distance(int(addresses.min()), int(addresses.max()), size)
         if away is None:
             active = addresses[mask]

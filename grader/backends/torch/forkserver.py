@@ -47,7 +47,7 @@ def serve(control: socket.socket, files: dict[str, Any], modules: list[str], fol
     gc.disable()  # saves a tenth of the import's time
     torch_version, removal, own = import_torch(modules), files["removal"], files["devicerunner"]
     for file in files.values():
-        # A file that uses another one has a variable with the other's name, which is None until here.
+        # These files use one another through global variables with the files' names, which are None until here.
         vars(file).update({name: other for name, other in files.items() if name in vars(file)})
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
@@ -215,7 +215,7 @@ def sweep(living: list[int]) -> None:
 
 
 def descendants(pids: list[int]) -> list[int]:
-    """Return these processes and their descendants, at most about MOST_AT_ONCE. `sweep` repeats this for the rest."""
+    """Return these processes and their descendants, at most about MOST_AT_ONCE. `sweep` calls this again for others."""
     found = list(pids)
     for pid in found:  # `found` grows during the loop
         if len(found) >= MOST_AT_ONCE:
