@@ -981,6 +981,10 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
     (case,) = repair._tiny(kernel, search, wrong, sizes, 9, lambda: list(repair._further(kernel, wrong)))
     tried = tuple(case.shape[name] for name in "BHNd")
     assert tried == least or (least is None and repair._outputs(kernel, case) < 1000)
+    # A crash may be the effect of an earlier edit, unless the runner is new.
+    crash = SimpleNamespace(call=SimpleNamespace(status="crash", has_waited=False), is_right=False)
+    search.built.call = lambda case, number, fresh, **how: called(case, number) if fresh else crash
+    assert search.is_right(wrong[0], 1) is called(wrong[0], 1).is_right and not search.is_right(wrong[0], 1)
 
 
 TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
@@ -1063,11 +1067,11 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
     found = sorted(edits.candidates(source, ["kernel"]), key=lambda each: each.places)
 
     def built(part: Any, text: str) -> Any:
-        """Report an error in edit 2, only in the first build."""
+        """Report two errors in edit 2, only in the first build."""
         texts.append(text)
         condition = f"{edited_source.CHOSEN} == 2 ? "
         column = text.split("\n")[2].find(condition) + len(condition) + 1
-        return SimpleNamespace(bad=[] if texts[1:] else [(3, column)])
+        return SimpleNamespace(bad=[] if texts[1:] else [(3, column)] * 2)
 
     judged: Any = SimpleNamespace(kernel=SimpleNamespace(part=SimpleNamespace(function="kernel")))
     second: Any = SimpleNamespace(edited=built)
@@ -1115,6 +1119,10 @@ def test_all_edits_are_in_one_text_and_macros_without_brackets_get_them() -> Non
     assert len(after) == len(before) + 1 and after[2:5] == before[1:2] + after[3:5]
     assert edited_source.combined(EDITED, "kernel", found, found).count(edited_source.CHOSEN) == 2
     assert edited_source.combined(EDITED, "missing", found) == ""
+    # The variable is declared before all edits, also if the file has a later #include.
+    later = EDITED.replace("torch::Tensor kernel", "#include <limits>\ntorch::Tensor kernel")
+    text = edited_source.combined(later, "kernel", edits.candidates(later, ["kernel", "rows"]))
+    assert 0 < text.index(f"static int {edited_source.CHOSEN}") < text.index(f"{edited_source.CHOSEN} ==")
     assert edited_source.bracketed(EDITED) == (EDITED, [])
     macro = "#define M(a, b) ((a) < (b) ? (a) : (b))\n"
     text, lines = edited_source.bracketed(f"#define AT(i, j) i * N + j\n{macro}")

@@ -177,12 +177,13 @@ class _Search:
     def is_right(self, case: Case, number: int, *, fresh: bool = False, cpu_s: float = SMALL_S) -> bool:
         """Return True if the function with edit `number` is right on a case. `fresh`: use a new runner."""
         run = self.built.call(case, number, fresh=fresh, cpu_s=cpu_s)
-        status, signal_name = ("", "") if run is None else (run.call.status, run.call.signal_name)
-        waited = run is not None and run.call.has_waited
-        self.work += 1 + START * (fresh or self._starts) + WAITING * waited
+        status = "" if run is None else run.call.status
+        waited, is_new = run is not None and run.call.has_waited, fresh or self._starts
+        self.work += 1 + START * is_new + WAITING * waited
         self.work += int(ENDLESS * cpu_s) if status == "timeout" and not waited else 0
         self._starts = status != "ok"
-        if signal_name == "SIGABRT" and not fresh:
+        # An earlier edit may have damaged this runner's memory.
+        if not is_new and status not in ("ok", "timeout", "exception"):
             return self.is_right(case, number, fresh=True, cpu_s=cpu_s)
         return run is not None and status == "ok" and run.is_right
 
@@ -226,9 +227,12 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
         built = second.edited(judged.kernel.part, text) if text else None
         if built is None or not built.bad:
             return built
+        before = len(bad)
         for line, column in built.bad:
             on_line = {edit for edit in tried if line - 1 in edit.lines(source)} - bad
             number = edited_source.number_before(text, line, column)
+            if number and tried[number - 1] in bad:
+                continue  # another error of an edit that this loop leaves out
             if k < PRECISE and number and tried[number - 1] in on_line:
                 bad.add(tried[number - 1])
             elif line not in lines:
@@ -236,6 +240,8 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
                 lines.add(line)
             else:
                 bad |= on_line
+        if len(bad) == before:
+            return None
     return None
 
 

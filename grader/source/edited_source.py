@@ -99,7 +99,6 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     tensor = re.match(r"\s*(?:const\s+)?(?:at|torch)::Tensor\s*&?\s*(\w+)", code[body.opened :])
     if tensor is None:
         return ""
-    heads = list(re.finditer(r"^[ \t]*#[ \t]*include\b.*\n", code[: body.start], re.MULTILINE))
     places = dict[tuple[int, int], list[tuple[int, str]]]()
     for number, edit in enumerate(edits, 1):
         for begin, end, new in edit.places if edit not in bad else ():
@@ -109,7 +108,8 @@ def combined(source: str, function: str, edits: Sequence[Edit], bad: Collection[
     first = f"{tensor[1]}.data_ptr<float>()"
     choice = f" if ({first}[0] == {MAGIC!r}f) {{ {CHOSEN} = (int){first}[1]; return {gives}; }} "
     changes.append((body.body, body.body, choice))
-    at = heads[-1].end() if heads else 0
+    used = code[: min(body.start, *(begin for begin, _, _ in changes))]
+    at = max((one.end() for one in _INCLUDE.finditer(used)), default=0)
     changes.append((at, at, f'_Pragma("GCC optimize(\\"O0\\")") static int {CHOSEN} = 0; {HELPERS}\n'))
     text, done = "", 0
     for begin, end, new in sorted(changes):
