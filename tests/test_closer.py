@@ -1027,7 +1027,7 @@ def test_no_edit_hides_a_mistake() -> None:
         ("for (int i = 0; i < N; i++) {\nt += exp(s);\nfor (int c = 0; c < d; c++) o[c] = p[c];\n}",
          "this line in a loop of its own after the loop of line 5 | p[c] / t in place of p[c]"),
         ("for (int c = 0; c < d; c++) {\nfloat e = 0;\no[c] += *p;\n}", "this line before | o[c] * s in place of"),
-        ("s = std::accumulate(p, p + N, 0);\nfor (size_t j = N; j >= 0; j--) s += p[j];", "with 0.0f | a signed j"),
+        ("s = std::inner_product(p, p, p, 0);\nfor (size_t j = N; j >= 0; j--) s += p[j];", "with 0.0f | a signed j"),
         ("int a = N / d;\nint b = d / N;\no[N * d] = 1;\no[N * d] = 2;",
          "rounded up, like each quotient in lines 5 and 6 | d in place of N, in lines 7 and 8"),
         ("EACH(i, N) s += p[i];\nfor (int i = 0; i < N; i++) {\nfor (int j = 0; j < N; j++) s += p[i * d + j];\n}",
@@ -1050,6 +1050,9 @@ def test_no_edit_hides_a_mistake() -> None:
         ("Span a, b;\nt = 0;\n#pragma omp for\nfor (int i = 0; i < a.n; i++) {\nt += b.m;\n}", "start of | b.m in"),
         ("std::vector<float> L(N);\nfor (int i = 0; i < N; i++) {\nconst float *q = p;\nL[i] = exp(L[i] - q[i]);\n}",
          "all of L to -INFINITY | this line in a loop of its own after the loop of line 6"),
+        ("float *m = (float *)malloc(4 * N);\nfor (int i = 0; i < N; i += d) {\nfloat s = 0;\n"
+         "m[i] += s += *p;\ns += i + d == N;\n}",
+         "all of m to 0 | with the outer s: line 7 declares | i + d >= N in place of i + d == N"),
     ],
 )  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:

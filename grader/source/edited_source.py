@@ -23,10 +23,12 @@ HELPERS = (
     "template <class T> T operator()(T a, T b) const { return least == (b < a) ? b : a; } }; "
     "template <class T> T gpt149_least(bool is, long a, T b) { return is && a < (long)b ? (T)a : b; } "
     "inline void gpt149_set(float& a, float v) { a = v; } inline void gpt149_set(double& a, float v) { a = v; } "
+    "template <class T> void gpt149_set(T* a, float v, long n) { for (n /= sizeof(T); n-- > 0;) a[n] = v; } "
     "template <class T, decltype(sizeof 0) n> void gpt149_set(T (&a)[n], float v) { for (T& x : a) gpt149_set(x, v); } "
     "template <class C> auto gpt149_set(C& c, float v) -> decltype(c.begin(), void()) { for (auto& x : c) x = v; }"
 )
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([\w\s,]*)\)([^\n]*(?<!\\)$)", re.MULTILINE)
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*\n", re.MULTILINE)
 EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
 
 
@@ -177,4 +179,4 @@ def _order(text: str) -> tuple[int, str]:
         return 0, text[:7]
     if text.rstrip().endswith((";", "}")):
         return 1, ""
-    return 2 if text.startswith("if (!") else 3 if text.lstrip()[:1] in "*/" else 4, ""
+    return 2 if text.startswith("if (") else 3 if text.lstrip()[:1] in "*/" else 4, ""

@@ -72,8 +72,16 @@ _ACTS = re.compile(
     r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
 _SET_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^][]*\])?\s*[-+*/]?=(?!=)")
-_ACCUMULATED = re.compile(r"\b(?:std::)?accumulate\s*\((?:[^;()]|\([^;()]*\))*,\s*0\)")
-_QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*[;,)])")
+_ACCUMULATED = re.compile(
+    r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*0(?=\s*[,)])"
+)
+#: Memory without initial values. Group 1 is its length in bytes, as arguments.
+_ALLOCATED = re.compile(
+    r"=\s*(?:\([^()]*\)\s*|\w*_cast<[^<>]*>\()?(?:std::)?malloc\(((?:[^()]|\([^()]*\))*)\)"
+)
+_QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;,)])")
+#: A sum of integers that is compared with a size, as in `j0 + Bc == N`.
+_REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\s*[;,)&|?])")
 
 
 def candidates(source: str, names: Sequence[str]) -> list[Edit]:
@@ -236,8 +244,10 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         place = (*one.span(), "omp_get_thread_num")
         yield ranked_edit(code, 0, one.start(), f"{one[0]}()", "omp_get_thread_num()", [place])
     for one in _ACCUMULATED.finditer(code, begin, end):
-        whole, first = code[one.start() : one.end() - 2], one.end() - 2
-        cast = wrapped(one.span(), f"(@ ? {whole}0.0f) : ")
+        first, last = one.end() - 1, closed(code, code.find("(", one.start()) + 1, "()")
+        cast = wrapped(
+            (one.start(), last), f"(@ ? {code[one.start() : first]}0.0f{code[first + 1 : last]} : "
+        )
         words = "with 0.0f as the first value: from 0 each partial sum is cut to a whole number"
         yield ranked_edit(code, 0, first, "0", "0.0f", cast, words)
     for one in re.compile(r"(?<=;)\s*(\w+)\s*>=\s*0\s*(?=;)").finditer(code, begin, end):
@@ -288,7 +298,10 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             stated.setdefault(re.findall(r"\w*", one.text)[0], []).append((one.begin, one.text))
     for each in known:
         kinds = ("float", "double", "vector", "array", "objects")
-        if not each.kind.endswith(kinds) or each.kind.startswith("const"):
+        own = code.find(";", each.begin) + 1
+        statement = re.split(rf"\b{each.name}\b", code[max(0, each.begin - 200) : own])[-1]
+        allocated = _ALLOCATED.search(statement) if each.kind == "pointer" else None
+        if not (each.kind.endswith(kinds) or allocated) or each.kind.startswith("const"):
             continue
         element = rf"(?<![\w.]){each.name}\s*(?:\[[^\]=;]*\]\s*){{0,2}}"
         is_set = (
@@ -302,7 +315,6 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         last = min(end, each.end)
         if not re.compile(rf"{is_set}|{again.pattern}").search(code, each.begin, last):
             continue
-        statement = code[max(0, code.rfind(each.name, 0, each.begin + 1)) : code.find(";", each.begin) + 1]
         given = re.search(rf"[=,]\s*({FLOAT}|0)\s*\)?\s*[;,]", statement)
         is_maximum = re.compile(rf"{element}=[^;]*\bf?max|[<>]=?\s*{element}\)").search(code, begin, end)
         value = given[1] if given else "-INFINITY" if is_maximum else "0"
@@ -311,7 +323,8 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         is_one = each.kind.endswith(("float", "double"))
         value = "{}" if each.kind == "objects" else value
         shown = f"`{each.name} = {value};`" if is_one else f"a loop that sets all of {each.name} to {value}"
-        new = f" if (@) gpt149_set({each.name}, {value.replace('-INFINITY', '-__builtin_inff()')}); "
+        bytes_ = f", {' * '.join(f'({one})' for one in apart(allocated[1]))}" if allocated else ""
+        new = f" if (@) gpt149_set({each.name}, {value.replace('-INFINITY', '-__builtin_inff()')}{bytes_}); "
         if each.kind == "objects":
             new = f" if (@) for (auto& gpt149_one : {each.name}) gpt149_one = {{}}; "
         inside = [body for body, _ in loops if each.begin <= body < each.end]
@@ -323,13 +336,12 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")
         steps = [at for at, text in stated.get(each.name, ())[:MOST_STATED] if is_step.match(text)]
         stepped = {max([body for body, ended in loops if body <= at < ended], default=0) for at in steps}
-        own = code.find(";", each.begin) + 1
         is_alone = each.begin >= begin and "(" not in code[code.rfind("\n", 0, own) : own].split(each.name)[0]
         for k, at in enumerate([*([own] if is_alone else ()), *reversed(inside)]):
             line = line_of(code, at)
             words, place = f"after line {line} add {shown}", (at, at, new)
             declared = line_of(code, each.begin)
-            note = "its first value"
+            note = "memory without initial values" if allocated else "its first value"
             if others:
                 is_outside = not any(at <= one < closed(code, at, "{}") for one in others)
                 nearest = max((one for one in others if one < at), default=others[0])
@@ -345,7 +357,8 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that remove statements, exchange `=` and `+=`, or undo a shadowing declaration."""
-    for one in simple_statements(code, begin, end):
+    statements = simple_statements(code, begin, end)
+    for one in statements:
         at, shown, skip = one.begin, f"`{one.text};`", "if (!(@)) "
         if own := _OWN.match(one.text):
             kind, name = own[1], own[2]
@@ -356,6 +369,17 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
                 )
                 words = f"without {kind}: this declares a second {name}, which hides the outer one"
                 yield ranked_edit(code, 0.3, at, kind, "", [(at, at + own.start(3), new)], words)
+                inner = [each.end for each in known if each.name == name and at < each.begin <= one.end]
+                for use in statements:
+                    if at < use.begin < max(inner, default=at) and re.match(
+                        rf"{name}\s*[-+*/]?=(?!=)", use.text
+                    ):
+                        outer = f"gpt149_outer_{name}_{use.begin}"
+                        other = f"if (@) *{outer}{use.text[len(name) :]}; else "
+                        places = [insertion(at, f" auto* {outer} = &{name}; "), insertion(use.begin, other)]
+                        line = line_of(code, at)
+                        words = f"with the outer {name}: line {line} declares a second {name}, which hides it"
+                        yield ranked_edit(code, 0.3, use.begin, name, "", places, words)
             continue
         if not _ACTS.match(one.text):
             continue
@@ -598,6 +622,13 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             yield ranked_edit(
                 code, rank, one.start(), "if", "", [insertion(one.end(), opened), insertion(last, ")")], words
             )
+    # The last tile may end behind a size, so it may not be found by `==`. `a >= b` is a == max(a, b).
+    for one in _REACHED.finditer(code, begin, end):
+        if is_whole(in_scope(known, one.start()).get(one[3], "")):
+            sum_, size, new = one[1], one[3], ">=" if one[2] == "==" else "<"
+            place = (*one.span(3), f"({sum_} < {size} ? {size} : {sum_})")
+            words = f"{sum_} {new} {size} in place of {one[0]}"
+            yield ranked_edit(code, 0.7, one.start(), one[0], new, [place], words)
     # A loop over tiles that stops before an incomplete tile: `i + T <= N` in place of `i < N`.
     for one in re.compile(r";\s*(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*(?=;)").finditer(code, begin, end):
         shown, new = one[0].strip("; "), f"{one[1]} < {one[2]}"
