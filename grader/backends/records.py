@@ -16,7 +16,7 @@ OBJECT_BYTES = 8 * MIB
 SANITIZED_SIZE = 8
 """Factor by which an object may be larger if it has sanitizers and debug information."""
 
-#: Steps that take time: compiling the kit's headers; running a compiler; reading the source, its output or the object.
+#: Steps that take time: compiling the kit's headers; running a compiler; reading the source, its object or messages.
 BuildStep = Literal["headers", "building", "inspection"]
 
 
@@ -53,9 +53,9 @@ class Build:
     `ok` is True if the file compiles. `object_path` is the student's object, None if the build failed. `diagnostics` is
     the message for a failed build, else "". `cached` is True if nothing was compiled. `notes` are for the student, even
     after a successful build. `wall_s` is the wall time of the build, `cpu_s` the CPU time of all its compilers. `key`
-    is a hash of the build's inputs, "" if the file was not handed in. `waits_for` names a program that this machine
-    lacks ("ispc"), else "": then the source is not to blame, and `diagnostics` says what to install. `failed_at` has
-    the lines and columns of a native compiler's first errors.
+    is a hash of the build's inputs, "" if the file was not handed in. `waits_for` is "" if this machine has all that
+    the build needs. Else it names what is missing ("ispc", "torch"): then the source is not to blame, and `diagnostics`
+    says what to install. `failed_at` has the lines and columns of a native compiler's first errors.
     """
 
     ok: bool

@@ -153,7 +153,7 @@ def make(
 ) -> Made:
     """Build a C++ file for judging; `flags` follow the kit's own flags.
 
-    Raises UsageError and KitError as `torch.torchbuild.build` does, and UsageError for an assignment of GPU kernels.
+    Raises UsageError and KitError as the called builds do, and UsageError for an assignment of GPU kernels.
     """
     if others := languages(assignment.parts):
         raise UsageError(

@@ -81,7 +81,7 @@ class Stage:
 
 @dataclass
 class Compilers:
-    """Compiler runs for one source. `cpu_s` sums up their CPU time, `waits_for` names a missing program.
+    """Compiler runs for one source. `cpu_s` sums up their CPU time, `waits_for` names a missing program or header.
 
     `visible` are the paths that compilers see in the sandbox, besides the system's paths and their build folder (Room).
     """

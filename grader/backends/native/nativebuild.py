@@ -154,7 +154,7 @@ def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def main_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Return the linker flags with which the program calls the runner's `main`, not one in the student's file."""
+    """Return PLAIN_STACK, FILE_CALLS and the flag by which the runner's `main` replaces one in the student's file."""
     return () if tools.system == "Darwin" else ("-Wl,--wrap=main", *PLAIN_STACK, *FILE_CALLS)
 
 

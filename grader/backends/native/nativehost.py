@@ -86,8 +86,8 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         """Compile the kit's programs, and try them in the sandbox if they are not static.
 
         `checks` are the environment variables for programs with sanitizers, None for other programs. Raises KitError if
-        the kit's programs cannot be compiled or do not start in the sandbox, and for `checks` on a Linux without
-        Landlock.
+        the kit's programs cannot be compiled or do not start in the sandbox, and without Landlock if it is needed: for
+        `checks` on Linux, and for shared libraries in tier A.
         """
         self.sandbox, self._checks = sandbox, checks
         self._landlock = sandbox.landlock

@@ -143,7 +143,7 @@ def _listed(text: str) -> Iterator[str]:
 
 
 def _asked(command: Sequence[str]) -> str:
-    """Return the output of a compiler for a query option; "" if it fails."""
+    """Return the output of a compiler for a query option; "" if it does not run or does not end in time."""
     try:
         asked = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_TIMEOUT_S

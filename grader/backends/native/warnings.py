@@ -49,7 +49,7 @@ class Warned:
 def warned(
     source: Path, defines: Mapping[str, str], spans: Collection[tuple[int, int]]
 ) -> tuple[Warned, ...]:
-    """Return the compiler's warnings for the lines of `spans`, (first, last), of a file; () if the compiler fails."""
+    """Return the first warnings for the lines of `spans`, (first, last), of a file; () without a compiler or file."""
     try:
         found = _all(source.read_bytes(), define_flags(defines))
     except (KitError, OSError):
