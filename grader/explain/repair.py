@@ -231,7 +231,7 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
         for line, column in built.bad:
             on_line = {edit for edit in tried if line - 1 in edit.lines(source)} - bad
             number = edited_source.number_before(text, line, column)
-            if number and tried[number - 1] in bad:
+            if number and tried[number - 1] in bad and tried[number - 1].is_insertion:
                 continue  # another error of an edit that this loop leaves out
             if k < PRECISE and number and tried[number - 1] in on_line:
                 bad.add(tried[number - 1])
