@@ -56,7 +56,7 @@ trace: Any = None
 kept: list[Any] = []
 """Objects that replace torch's kernels. They are kept here, because they must live as long as the process."""
 tunes_itself = False
-"""True in timed calls, when no other process uses the GPU: autotuners measure and ignore the builder's choice."""
+"""True in timed calls, when nothing else uses the GPU, and in `tuning_anew`: autotuners ignore the builder's choice."""
 asked: list[tuple[Any, Any]] = []
 """(autotuner, key) for each choice of a configuration so far."""
 tuned: dict[str, int] = {}
@@ -328,7 +328,7 @@ def name_user(home: str) -> None:
 
 
 def write_in(scratch: str) -> None:
-    """Redirect files and folders below /tmp to the scratch folder, except those in the judge's own folder in /tmp."""
+    """Redirect files and folders below /tmp to `scratch`, except those in it or in the judge's folder around it."""
     plain_open, plain_mkdir = io.open, os.mkdir
     judges = "/".join(scratch.split("/")[:3])
 
@@ -460,7 +460,7 @@ class Kernels:
     def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
         """Record in `seen` the operators of torch called in the block ("op mm"), the launched kernels and the trace.
 
-        Every call is recorded. So a file that behaves differently when it is recorded does so in all calls.
+        Every `call` is recorded. So a file that behaves differently when it is recorded does so in all but timed calls.
         """
         launched: list[str] = []
         with kernelfiles.profiled_kernels(launched, self.device), trace.follow(placed.values()):

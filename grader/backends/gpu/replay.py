@@ -112,9 +112,9 @@ class Player:
     def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
         """Do the steps of a trace (packed by `Trace.packed`) on `tensors`: the call's tensors in the trace's order.
 
-        `ablate`: True to replace each number that a kernel computes by NaN, and to count nothing. An operator is
-        counted if its numbers differ from those of this trace's last replay. Raise Unplayable, or any exception of an
-        operator or a kernel.
+        `ablate`: True to replace each number that a kernel computes by NaN, and to count no operators. Otherwise an
+        operator is counted unless it is free (`gpu.torchwork`) or has the same arguments as in this trace's last play.
+        Raise Unplayable, or any exception of an operator or a kernel.
         """
         import torch
 

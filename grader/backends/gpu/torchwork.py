@@ -4,7 +4,7 @@ Counting operators. A recorded call (trace) is played on two sets of inputs in t
 in three cases: all its arguments hold the same bytes in both plays, so they contain nothing about the second inputs;
 its result is a view of its input; or it is one of `MOVES` and does not change numbers. Any other operator adds the size
 of its largest argument or result to the count, where the tensors of a list are added up. Arguments are included because
-a reduction reads more numbers than it writes. In the first play the first case does not apply to any operator.
+a reduction reads more numbers than it writes. In a first play the first case applies only to operators without tensors.
 
 Replaying without the kernels' computation ("ablate"). Each launch is made twice, the second time with every
 floating-point number x of its tensors replaced by `other_numbers(x)`. If the kernel only moved a number, the second
@@ -147,7 +147,7 @@ def flat(storage: Any, kind: str) -> Any:
 
 
 def ablated(run: Any, views: list[Any]) -> None:
-    """Make a launch by `run`. In the tensors `views`, replace all numbers that it computed by NaN (integers: 0)."""
+    """Make a launch by `run`. In its tensors `views`, replace computed floats by NaN, and integers from floats by 0."""
     import torch
 
     before = [view.clone() for view in views]

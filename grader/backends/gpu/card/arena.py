@@ -101,7 +101,7 @@ class Card:
         return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
 
     def poison(self, address: int, tensor: Tensor, sets: int = 1, stride: int = 0) -> None:
-        """Mark the elements of a tensor as never written, in sets that lie `stride` bytes apart."""
+        """Start to mark the elements of a tensor as never written, in sets that lie `stride` bytes apart."""
         pattern, width = POISON[tensor.dtype], ITEM_BYTES[tensor.dtype]
         if sets <= FEW_SETS or stride > MOST_PITCH:
             for number in range(sets):
@@ -294,7 +294,7 @@ class Arena:
         return {tensor.name: self.card.seen(self.kept(number, tensor), tensor) for tensor in self.outputs}
 
     def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
-        """Return {output's name: number of elements that differ from `other`'s}, counted in the sets of both arenas.
+        """Return {output's name: number of elements that differ from `other`'s}, for the sets that both arenas have.
 
         `tolerances` maps an output's name to (absolute, relative) tolerance.
         """
