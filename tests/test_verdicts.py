@@ -62,7 +62,7 @@ QUICK = [
         Fault("abort", "crash", "SIGABRT", "std::abort();"),
     ],
     [
-        Fault("changed signature", "missing", "takes 7 arguments where 8",
+        Fault("changed signature", "missing", "takes 7 arguments, but 8",
               (f"torch::Tensor QK_tTensor, {SIZES}", f"{SIZES} torch::Tensor QK_tTensor = at::zeros({{N, N}});")),
         Fault("exit in the kernel", "crash", r"exit\(0\)", "std::exit(0);"),
         ENDLESS,
@@ -301,7 +301,7 @@ def test_an_accessor_with_a_ninth_parameter_costs_only_its_own_points(master: st
     text = master.replace(old, "const int &sizeY, const int &sizeZ, int unused = 0) {", 1)
     code, said, result = judged(text, tmp_path, "all", "-N", "40")
     parts = {part["id"]: part for part in result["parts"]}
-    assert parts.pop("4Dread")["verdict"] == "missing" and "takes 9 arguments where 8" in said
+    assert parts.pop("4Dread")["verdict"] == "missing" and "takes 9 arguments, but 8" in said
     assert {part["verdict"] for part in parts.values()} == {"pass"}, said
     assert result["points"] == result["max_points"] - 1.5 and code == 1
 

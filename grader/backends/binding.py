@@ -63,7 +63,7 @@ def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
     if returned not in RETURN_CODES[part.returns]:
         faults.append(f"it returns {CODE_NAMES.get(returned, returned)}")
     if len(codes) != len(wanted):
-        faults.append(f"it takes {len(codes)} arguments where {len(wanted)} are passed")
+        faults.append(f"it takes {len(codes)} arguments, but {len(wanted)} are passed")
     else:
         faults += [
             f"argument {k + 1} is {CODE_NAMES.get(code, code)}, not {CODE_NAMES[accepted[0]]}"

@@ -323,9 +323,9 @@ class PartJudge:
         if options.second_look and not options.timing:
             # The command `race` knows only timed parts.
             if rule is not None and "races_unseen" not in self.bench.noted:
-                words = "without times no part is watched for data races"
+                words = "without timing, no part is checked for data races"
                 command = f"{self.bench.command} race {self.part.id}"
-                self.flags.append(Flag("races_unseen", f"{words}: `{command}` watches this one"))
+                self.flags.append(Flag("races_unseen", f"{words}: `{command}` checks this one"))
                 self.bench.noted.add("races_unseen")
             return
         found = explanation_errors.attempt(lambda: self.bench.watched(self.part), None)

@@ -336,7 +336,7 @@ def _candidates(tier: str) -> Iterator[Sandbox]:
 def _lacks(tier: str) -> str:
     return {
         "A": "bubblewrap is not installed",
-        "B": "this kernel has no Landlock",
+        "B": "this Linux has no Landlock",
         "C": "only root can give a runner another user",
     }[tier]
 

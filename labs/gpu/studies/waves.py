@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
     sides = SIDES if given.sizes is None else options.numbers(given.sizes, "--sizes", 16, 16384)
     tile = tuple(int(side) if side.strip().isdigit() else 0 for side in given.tile.split(","))
     if len(tile) != 2 or min(tile) < 1:
-        raise UsageError("--tile takes rows and columns, as 128,256")
+        raise UsageError("--tile takes rows and columns, such as 128,256")
     outcome.prepare(settings, "waves")
     found = measured("waves", settings.source, sides=list(sides), inner=INNER)
     times = tuple((int(side), float(ms)) for side, ms in found["points"])
