@@ -34,7 +34,9 @@ class Table:
 
     def __post_init__(self) -> None:
         if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
-            raise ValueError(f"table {self.name}: {len(self.columns)} columns, but row {wrong[0]} is longer or shorter")
+            raise ValueError(
+                f"table {self.name}: {len(self.columns)} columns, but row {wrong[0]} is longer or shorter"
+            )
 
     def cells(self) -> list[list[str]]:
         """Return the cells of each row as text; "" for None."""
