@@ -340,8 +340,7 @@ def test_judging_only_new_cases_gives_the_same_result_as_judging_all(master: str
 
 @pytest.mark.full
 def test_a_changed_rubric_starts_no_worker_and_only_a_new_case_is_called(acting: Class) -> None:
-    for name, directive in {"ada": "", "bob": "slow", "eve": "wrong"}.items():
-        acting.add(name, directive)
+    acting.add_all({"ada": "", "bob": "slow", "eve": "wrong"})
     (acting.folder / "broken.zip").write_bytes(b"PK\3\4 no more than that")
     acting.grade(seed=1)
     text = acting.config.read_text().replace("points_if_slow: 8", "points_if_slow: 3")

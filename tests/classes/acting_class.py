@@ -192,9 +192,11 @@ def rows_of(out: Path, key: str = "id") -> dict[str, dict[str, str]]:
     return {row[key]: row for row in csv.DictReader(io.StringIO(text))}
 
 
-def grader(*arguments: object) -> subprocess.CompletedProcess[str]:
+def grader(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "grader", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, cwd=ROOT)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, cwd=ROOT)
+    assert ended.returncode == code, (ended.stdout[-3000:], ended.stderr[-3000:])
+    return ended
 
 
 def processes_of(state: Path) -> Iterator[int]:
