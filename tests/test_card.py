@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, Mock
 
-import card_numbers
 import numpy as np
 import pytest
 from conftest import ROOT, Patch, put, write
@@ -139,6 +138,24 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: Patch) -> Judge:
     return run
 
 
+def mixed(h: np.ndarray) -> np.ndarray:
+    """Return MurmurHash3's finalizer (Austin Appleby, public domain) of each uint32 value."""
+    h = h ^ (h >> np.uint32(16))
+    h = h * np.uint32(0x85EBCA6B)
+    h = h ^ (h >> np.uint32(13))
+    h = h * np.uint32(0xC2B2AE35)
+    return h ^ (h >> np.uint32(16))
+
+
+def uniform(count: int, seed: int, low: float, span: float, dtype: str) -> np.ndarray:
+    """Return in float32 the first `count` numbers that `fill_sets` (card/kernels.cu) draws; count < 2**32."""
+    with np.errstate(over="ignore"):
+        h = mixed(mixed(np.arange(count, dtype=np.uint32) ^ np.uint32(seed)) + np.uint32(seed))
+        unit = (h >> np.uint32(8)).astype(np.float32) * np.float32(1 / 16777216)
+        x = np.float32(low) + np.float32(span) * unit
+    return precision.widened(precision.encoded(x.astype(np.float32), dtype), dtype)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("sets", [3, FEW_SETS + 3])
 def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, sets: int) -> None:
@@ -148,7 +165,7 @@ def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, s
     arena.poison()
     arena.fill(7)
     for k in (0, sets - 1):
-        drawn = card_numbers.uniform(x.count, arena.seed_of(7, k, x), -3.0, 8.0, dtype)
+        drawn = uniform(x.count, arena.seed_of(7, k, x), -3.0, 8.0, dtype)
         assert (card.read(arena.place(k, x), x).reshape(-1) == drawn).all()
         assert (arena.input_values(7, k)["x"].reshape(-1) == drawn).all()
     arena.take()
@@ -510,8 +527,7 @@ def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: st
     decide, (verdict, fit) = measure.sequential, on_few_sets.split()
 
     def decided(source: Iterator[Round], policy: measure.TimePolicy) -> results.Timing:
-        is_few = kind(timed.rounds[-1]) == "few"
-        found = (verdict, fit == "fit") if is_few else ("pass", True)
+        found = (verdict, fit == "fit") if kind(timed.rounds[-1]) == "few" else ("pass", True)
         return replace(decide(source, policy), verdict=found[0], fit=found[1])
 
     timed.student_s = lambda rounds: 0.2 if kind(rounds) == "all" else REFERENCE_S

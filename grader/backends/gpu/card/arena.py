@@ -83,7 +83,7 @@ class Card:
     def fill(self, address: int, tensor: Tensor, seed: int, sets: int = 1, stride: int = 0) -> None:
         """Start to fill a tensor with uniform random numbers, in sets that lie `stride` bytes apart.
 
-        `tests/card_numbers.py` computes the same numbers.
+        `tests/test_card.py` computes the same numbers.
         """
         arguments = _filling(address, tensor, seed, sets, stride)
         self.driver.launch(self._fill, self._grid(tensor.count, sets), THREADS, *arguments)

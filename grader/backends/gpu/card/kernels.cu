@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// The finalizer of MurmurHash3 (Austin Appleby, public domain). tests/card_numbers.py computes the same with NumPy.
+// The finalizer of MurmurHash3 (Austin Appleby, public domain). tests/test_card.py computes the same with NumPy.
 __device__ unsigned mixed(unsigned h) {
     h ^= h >> 16;
     h *= 0x85ebca6bu;
