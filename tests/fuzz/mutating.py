@@ -67,14 +67,6 @@ def in_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], obje
     return of_bytes
 
 
-@dataclass(frozen=True)
-class Reading:
-    """CPU seconds of one reading. `refused`: True if it ended in an allowed error."""
-
-    refused: bool = False
-    seconds: float = math.inf
-
-
 def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[bytes]) -> None:
     """Change the bytes once at random, perhaps by inserting a piece of the example `other`, or a word."""
     at = draw.randint(0, len(data))
@@ -121,30 +113,31 @@ def mutated(reader: Reader, count: int) -> Iterator[bytes]:
 def fuzz(reader: Reader, count: int) -> list[bool]:
     """Read mutated inputs. Return a list: True for each refused input. Other errors raise AssertionError."""
     inputs = enumerate(mutated(reader, count // reader.cost))
-    return [_read(reader, data, f"input {number} of seed {SEED}").refused for number, data in inputs]
+    return [_read(reader, data, f"input {number} of seed {SEED}")[1] for number, data in inputs]
 
 
 def growth(reader: Reader, pattern: str) -> None:
     """Read a hostile pattern in two sizes. Raises AssertionError if the best time grows much faster than the size."""
     make = reader.patterns[pattern]
     small, large = make(reader.pattern_bytes), make(4 * reader.pattern_bytes)
-    first = second = Reading()
+    first_s = second_s = math.inf
     # Garbage collection during a reading would visit all objects of the whole test run.
     gc.disable()
     try:
         for _ in range(MOST_ROUNDS):
             for _ in range(3):
-                first = min(first, _read(reader, small, pattern), key=lambda one: one.seconds)
-            second = min(second, _read(reader, large, pattern), key=lambda one: one.seconds)
-            if second.seconds <= MOST_GROWTH * first.seconds + NOISE_S:
+                first_s = min(first_s, _read(reader, small, pattern)[0])
+            second_s = min(second_s, _read(reader, large, pattern)[0])
+            if second_s <= MOST_GROWTH * first_s + NOISE_S:
                 return
     finally:
         gc.enable()
-    found = f"{first.seconds:.3f} s for {len(small)} bytes, but {second.seconds:.3f} s for {len(large)}"
+    found = f"{first_s:.3f} s for {len(small)} bytes, but {second_s:.3f} s for {len(large)}"
     raise AssertionError(f"{reader.name}: {pattern}: {found}")
 
 
-def _read(reader: Reader, data: bytes, what: str) -> Reading:
+def _read(reader: Reader, data: bytes, what: str) -> tuple[float, bool]:
+    """Return the CPU seconds of a reading, and True if it ended in an allowed error."""
     started_s, refused = _cpu_s(), False
     # The timer counts CPU time, so that other programs do not disturb it.
     before = signal.signal(signal.SIGVTALRM, _too_slow)
@@ -161,7 +154,7 @@ def _read(reader: Reader, data: bytes, what: str) -> Reading:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    return Reading(refused, _cpu_s() - started_s)
+    return _cpu_s() - started_s, refused
 
 
 class TooSlow(BaseException):

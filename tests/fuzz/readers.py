@@ -37,7 +37,6 @@ from grader.staff.classroom import byhand, ledger
 from grader.staff.similarity import agreement, likeness, passages
 from grader.staff.similarity.tokens import Source, tokens
 from grader.study import writeup
-from grader.submission import exports
 from grader.submission.archive.opening import open_archive
 from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Unreadable
 from grader.submission.exports import gradescope_entries
@@ -101,16 +100,11 @@ def row_of(path: Path) -> machines.Row:
     return machines.Row("ada", "Ada", "", result_json.read(path), None, None)
 
 
-def reports(path: Path) -> object:
-    return classbook.write(path.parent, SMALL, [row_of(path)])
-
-
 def a_ledger() -> bytes:
-    found = replace(record("ada", 10.0), sha256="00", verdicts={"part1": "pass"})
     with TemporaryDirectory(prefix=PREFIX) as folder:
         with ledger.hold(Path(folder)) as book:
             book.open_run(replace(some_run(), manual="m.csv"), ENTRIES)
-            book.finish(found, None)
+            book.finish(replace(record("ada", 10.0), sha256="00", verdicts={"part1": "pass"}), None)
             book.reported(ledger.Reported(AT, None, {"ada": 10.0}))
         return (Path(folder) / ledger.LEDGER).read_bytes()
 
@@ -163,7 +157,7 @@ READERS = (
         },
     ),
     Reader(
-        "Canvas names", lambda data: exports.CANVAS.fullmatch(data.decode("utf-8", "surrogateescape")),
+        "Canvas names", lambda data: submission.exports.CANVAS.fullmatch(data.decode("utf-8", "surrogateescape")),
         [CANVAS.encode(), b"lee_ann_23_400_module.cpp"], (), (b"_", b"_late_", b"_1_2_"),
         {"underscores": lambda n: b"a_" * (n // 64), "digits": lambda n: b"a_" + b"1_" * (n // 64)},
     ),
@@ -183,7 +177,11 @@ READERS = (
             "cases": lambda size: a_result().replace(b'"cases": [', b'"cases": [' + _CASE * (size // len(_CASE)), 1),
         },
     ),
-    Reader("results, in a class's reports", in_file(reports, "result.json"), [a_result()], TOLD, JSON_WORDS, cost=3),
+    Reader(
+        "results, in a class's reports",
+        in_file(lambda path: classbook.write(path.parent, SMALL, [row_of(path)]), "result.json"),
+        [a_result()], TOLD, JSON_WORDS, cost=3,
+    ),
     Reader(
         "ledgers", in_file(lambda path: ledger.read(path.parent), ledger.LEDGER), [a_ledger()],
         TOLD, (*JSON_WORDS, b'"result"', b'"roster"', b"../"),
