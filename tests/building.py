@@ -18,8 +18,7 @@ from grader.backends.records import Build
 from grader.backends.torch import torchbuild
 from grader.backends.torch.zygote import Zygote
 from grader.core.arrays import np
-from grader.runner import calls, session
-from grader.runner.runner import StudentObject
+from grader.runner import calls, runner, session
 from grader.study import race
 from grader.study.standalone import Kit
 
@@ -61,13 +60,13 @@ def one_function(body: str, before: str = "") -> str:
     return f"{HEAD}{before}torch::Tensor f(torch::Tensor t, int n) {{\n{body}\n}}\n" + BINDING
 
 
-def loaded(made: Build) -> StudentObject:
+def loaded(made: Build) -> runner.StudentObject:
     import torch  # noqa: F401  (the object finds torch's libraries only in a process that holds them)
 
-    return StudentObject(str(made.object_path))
+    return runner.StudentObject(str(made.object_path))
 
 
-def call(of: StudentObject, name: str, *values: object) -> object:
+def call(of: runner.StudentObject, name: str, *values: object) -> object:
     """Return a function's result as a plain Python value, vectors and tensors as flat lists. Raises CallFailed."""
     invocation = of.prepare(name, list(values))
     result = invocation()

@@ -4,7 +4,6 @@ Makes the precompiled headers and the stand-in for torch, for each set of flags.
 `PYTHONPATH=.:tests python -m headers`. It skips files that cannot be made on this machine.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import conftest  # noqa: F401  (it points GPT149_CACHE at the tests' cache)
@@ -21,15 +20,11 @@ def prepare_for_races() -> None:
         standin.prepare(race.KIT.flags)
 
 
-def attempt(make: Callable[[], object]) -> None:
-    try:
-        make()
-    except (KitError, UsageError) as error:
-        print(f"Not made ahead of the tests: {error}")
-
-
 if __name__ == "__main__":
     sanitized = partial(nativebuild.precompile, flags=sanitize.FLAGS)
     # The functions whose headers most tests need come first.
     for make in (nativebuild.precompile, sanitized, torchbuild.precompile, prepare_for_races):
-        attempt(make)
+        try:
+            make()
+        except (KitError, UsageError) as error:  # noqa: PERF203
+            print(f"Not made ahead of the tests: {error}")

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from conftest import ROOT, put, refused, write
 
-from grader.assignment import expressions, labs, rubric
+from grader.assignment import expressions, labs, records, rubric
 from grader.assignment.inputs import drawn
 from grader.assignment.loading import SCHEMA, load
-from grader.assignment.records import SUFFIXES
 from grader.backends.native.backend import NativeBackend
 from grader.backends.selection import MAKERS
 from grader.core.arrays import np
@@ -183,9 +182,9 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
 
 
 def test_every_language_of_kernels_has_a_backend(tmp_path: Path) -> None:
-    assert MAKERS.keys() == SUFFIXES.keys()
+    assert MAKERS.keys() == records.SUFFIXES.keys()
     kernels = re.findall(r"```yaml\n# kernels.yaml\n(.*?)```", EXAMPLES.read_text(), re.DOTALL)[0]
-    for language in SUFFIXES:
+    for language in records.SUFFIXES:
         (part,) = load(write(tmp_path, kernels.replace("backend: triton", f"backend: {language}"))).parts
         assert part.device is not None and part.device.language == language
 

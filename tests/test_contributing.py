@@ -38,13 +38,10 @@ def test_a_recipe_works_and_its_commands_notice_a_missing_part(name: str, tmp_pa
     kit = shutil.copytree(ROOT, tmp_path / "kit", ignore=omitted)
     commands = SHELL + "".join(re.findall(r"^\$ (.*\n)", RECIPES[name], re.M)).replace("/tmp", str(tmp_path))
     unset = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
-    environment = {key: value for key, value in os.environ.items() if key not in unset}
-    environment["PYTHON"] = sys.executable
+    env = {key: value for key, value in os.environ.items() if key not in unset} | {"PYTHON": sys.executable}
 
     def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-c", commands], cwd=kit, env=environment, capture_output=True, text=True
-        )
+        return subprocess.run(["bash", "-c", commands], cwd=kit, env=env, capture_output=True, text=True)
 
     first, *others = re.findall(r"^# (\S+)\n((?:[ +].*\n)+)", RECIPES[name], re.M)
     for part in others:

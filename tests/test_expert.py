@@ -93,8 +93,7 @@ def errors(actual: Tensor, inputs: list[Tensor]) -> list[tuple[float, float]]:
 def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
     """Assert that errors are at most twice those of plain float32, or twice LEAST_ERROR (more for large scores)."""
     assert torch.isfinite(actual).all()
-    scores = inputs[0] @ inputs[1].transpose(-2, -1)
-    luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)
+    luck = LEAST_ERROR * max(1.0, float((inputs[0] @ inputs[1].transpose(-2, -1)).abs().max()) / 2)
     for mine, usual in zip(*errors(actual, inputs), strict=True):
         assert mine <= 2 * max(usual, luck), f"{mine} against {usual}, expected by chance {luck:.2g}"
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import code_of, in_files, part_of, python, refused, results_alone, some, write
+from conftest import code_of, in_files, part_of, put, python, refused, results_alone, some, write
 from without_card import cardless, interpreted
 
 from grader.assignment.loading import load
@@ -45,10 +45,6 @@ FORMS = ["triton >= pass", pytest.param("pytorch >= pass", marks=pytest.mark.ful
 
 def some_cases(part: Part, names: Sequence[str]) -> Part:
     return replace(part, cases=tuple(case for case in part.cases if case.name in names))
-
-
-def public(part: Part) -> Part:
-    return replace(part, cases=tuple(case for case in part.cases if not case.hidden))
 
 
 def judged(folder: Path, text: str, parts: Sequence[Part]) -> Results:
@@ -193,7 +189,10 @@ def test_sampled_expected_values_equal_the_whole_result(part: str, distribution:
         assert np.allclose(np.asarray(whole[output].tolerance)[at], one.tolerance, rtol=1e-3), output
 
 
-CASES_OF = {"kernels, some": partial(some_cases, names=MORE), "kernels": replace, "reference": public}
+CASES_OF = {"kernels, some": partial(some_cases, names=MORE), "kernels": replace}
+CASES_OF["reference"] = lambda part: replace(
+    part, cases=tuple(case for case in part.cases if not case.hidden)
+)
 
 
 @interpreted
@@ -337,7 +336,6 @@ def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
 
 def test_a_study_does_not_hide_a_module_of_pythons_library(tmp_path: Path) -> None:
     """The lab has a study `profile`. torch's compiler imports Python's module of the same name."""
-    (tmp_path / "profile.py").write_text("")
-    (tmp_path / "child.py").write_text("import cProfile\nprint(cProfile.run.__name__)\n")
+    put(tmp_path, {"profile.py": "", "child.py": "import cProfile\nprint(cProfile.run.__name__)\n"})
     ran = subprocess.run([*asking.PYTHON, str(tmp_path / "child.py")], capture_output=True, text=True)
     assert ran.stdout == "run\n", ran.stderr

@@ -19,7 +19,6 @@ from grader.core.arrays import Array, np
 from grader.core.results import ProfileRow, Timing
 from grader.integrity import elf, inspection, symbols
 from grader.integrity import flags as integrity
-from grader.integrity.elf import UndefinedSymbol
 from grader.runner.watch import Evidence
 
 #: Undefined symbols by category. A further table has the C library's symbols, which have versions.
@@ -50,7 +49,7 @@ WORKS, SLOW_TO_STOP = ("works_while_stopped", "rejected"), ("works_while_stopped
 def test_symbols_that_can_replace_a_students_work_have_a_category(versioned: bool) -> None:
     table = VERSIONED if versioned else UNVERSIONED
     expected = {name: category for category, names in table.items() for name in names.split()}
-    wanted = {name: UndefinedSymbol(name, versioned=versioned) for name in expected}
+    wanted = {name: elf.UndefinedSymbol(name, versioned=versioned) for name in expected}
     assert {name: symbols.category(wanted[name], versions=True) for name in wanted} == expected
 
 

@@ -22,7 +22,6 @@ from grader.core.places import ROOT
 from grader.core.results import PartResult
 from grader.staff import newlab, selftest
 from grader.staff.newlab import ends
-from grader.staff.newlab.ends import Ending
 from grader.staff.release import contents, making
 from labs.operators import known as operators
 from labs.softmax import kernels as softmax
@@ -49,12 +48,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return newlab.write("vadd", tmp_path_factory.mktemp("labs"))
 
 
-def kind_of(ending: Ending) -> tuple[str, str]:
+def kind_of(ending: ends.Ending) -> tuple[str, str]:
     return (ending.edit.part if ending.edit else ending.name, ending.verdict)
 
 
 @pytest.mark.parametrize("ending", one_of_each(ends.all_of(MIXED / "mixed"), key=kind_of, name=str))
-def test_a_lab_of_every_kind_is_judged(ending: Ending, tmp_path: Path) -> None:
+def test_a_lab_of_every_kind_is_judged(ending: ends.Ending, tmp_path: Path) -> None:
     assert ending.faults(tmp_path) == []
 
 
@@ -159,9 +158,8 @@ def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_lab_is_released(made: Path, tmp_path: Path) -> None:
     """Starter and solution are judged in both archives."""
-    kit = contents.kit(ROOT, made / "hidden" / "assignment.yaml")
     out = tmp_path / "out"
-    making.release(kit, out, (), lambda line: None)
+    making.release(contents.kit(ROOT, made / "hidden" / "assignment.yaml"), out, (), lambda line: None)
     names = set(zipfile.ZipFile(out / "handout.zip").namelist())
     assert {"vadd.cpp", "labs/vadd/__init__.py", "labs/vadd/oracle.py", "docs/handout.md"} <= names
     assert not [name for name in names if "kernels.py" in name or "attention" in name or "hidden" in name]

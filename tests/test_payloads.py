@@ -30,7 +30,6 @@ from grader.runner import placement, watch
 from grader.runner.calls import Request
 from grader.runner.frames import IN_MEMORY, LARGEST_BYTES, Payloads
 from grader.runner.session import Session, cpu_clock_s
-from grader.runner.watch import Evidence, Watch
 from grader.sandbox import Limits, leftovers
 from grader.staff.classroom.executor import Failed, Job, LocalExecutor
 from grader.staff.classroom.worker import Settings
@@ -153,11 +152,6 @@ def test_without_shared_memory_pipes_are_used(spawn: Spawn, monkeypatch: Patch) 
         assert session.call(asked("twice")).output.tolist() == TWICE
 
 
-def states(pid: int) -> set[str]:
-    stats = (procfs.text(f"/proc/{pid}/task/{tid}/stat") for tid in procfs.threads(pid, procfs.Excess()))
-    return {stat.rpartition(")")[2].split()[0] for stat in stats}
-
-
 @freezing
 def test_runner_is_stopped_during_writes(spawn: Spawn, monkeypatch: Patch, freeze: bool) -> None:
     """While the judge writes inputs, all threads of the runner are stopped, also a thread that never waits."""
@@ -173,7 +167,9 @@ def test_runner_is_stopped_during_writes(spawn: Spawn, monkeypatch: Patch, freez
         def noted(memory: Payloads, inputs: list[memoryview]) -> bool:
             started = time.monotonic()
             while time.monotonic() - started < (0.05 if freeze or "R" in seen else 30):
-                seen.update(states(session.pid))
+                threads = procfs.threads(session.pid, procfs.Excess())
+                stats = (procfs.text(f"/proc/{session.pid}/task/{tid}/stat") for tid in threads)
+                seen.update(stat.rpartition(")")[2].split()[0] for stat in stats)
             return put(memory, inputs)
 
         monkeypatch.setattr(Payloads, "put", noted)
@@ -259,10 +255,10 @@ def ready(program: str, folder: Path, *arguments: str) -> Iterator[int]:
         yield process.pid
 
 
-def seen_of(pid: int) -> Evidence:
-    watch = Watch(pid, None, cpu_clock_s, ())
-    watch.ending()
-    return watch.evidence
+def seen_of(pid: int) -> watch.Evidence:
+    seen = watch.Watch(pid, None, cpu_clock_s, ())
+    seen.ending()
+    return seen.evidence
 
 
 @pytest.mark.parametrize("used_s", [0.0, 0.1])
@@ -270,7 +266,7 @@ def test_a_runner_without_a_core_gets_more_time_to_stop(used_s: float, monkeypat
     states, clock = iter("RRRT"), itertools.count(0.0, used_s)
     monkeypatch.setattr(watch, "STOP_WITHIN_S", 0.0)
     monkeypatch.setattr(watch, "_thread_states", lambda *_: [next(states)])
-    seen = Watch(os.getpid(), None, lambda _: next(clock), ())
+    seen = watch.Watch(os.getpid(), None, lambda _: next(clock), ())
     seen.stopped()
     seen.ending()
     assert (seen.evidence.stops, seen.evidence.unstopped, seen.evidence.late) == (1, used_s > 0, used_s > 0)

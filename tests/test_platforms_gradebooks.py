@@ -20,7 +20,6 @@ from grader.core.places import PUBLIC_CONFIG
 from grader.report import result_json
 from grader.staff.classroom import fingerprints, ledger
 from grader.staff.classroom import gradebook as classbook
-from grader.staff.classroom.ledger import Entry, Record, Run
 from grader.staff.platforms import cells, gradebook, matching, table
 from grader.staff.platforms.matching import Student
 
@@ -49,9 +48,9 @@ def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows, entries = [student(k, draw) for k in range(25)], []
     for k, row in enumerate(rows):
         name, at = f"login{k}" if k % 5 == 3 else row.submission_id, f"2025-11-0{3 + k % 3}T12:00:00+00:00"
-        entries.append(Entry(name, ABSURD_NAMES[k % 18], submitted_at=at, **known_by(k)))
+        entries.append(ledger.Entry(name, ABSURD_NAMES[k % 18], submitted_at=at, **known_by(k)))
     at, prints = "2025-11-09T00:00:00+00:00", fingerprints.Fingerprints("s", assignment.fingerprint, "k", "t")
-    run = Run(at, str(config), assignment.id, assignment.fingerprint, "k", None, True, "A", 1)
+    run = ledger.Run(at, str(config), assignment.id, assignment.fingerprint, "k", None, True, "A", 1)
     with ledger.hold(out) as book:
         book.open_run(run, entries)
         for k, (row, entry) in enumerate(zip(rows, entries, strict=True)):
@@ -60,7 +59,7 @@ def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 continue
             judged = replace(row.result, submission_id=entry.submission_id)
             found = result_json.to_dict(judged, rubric.score(assignment, row.result))
-            book.finish(Record(entry.submission_id, prints, at, {}, 1), found)
+            book.finish(ledger.Record(entry.submission_id, prints, at, {}, 1), found)
     by_hand = [f"{entry.submission_id},{k % 8}\n" for k, entry in enumerate(entries[:20])]
     (out / "manual.csv").write_text("".join(["id,writeup\n", *by_hand]))
     return out
@@ -299,8 +298,7 @@ def test_locked_grades_extra_credit_and_groups_are_filled_in(export: Path) -> No
 
 
 def test_the_column_may_be_an_id_and_a_link_is_replaced_and_not_followed(graded: Path, export: Path) -> None:
-    target = export.with_name("precious")
-    target.write_text("precious")
+    target = write(export.parent, "precious", "precious")
     (graded / "canvas.csv").symlink_to(target)
     export.write_text(canvas_with(TITLE, "Homework 4").replace("A,,0", "A,17.5,0", 1))
     said = report(graded, canvas=export, column="4711")

@@ -420,10 +420,9 @@ def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> Non
     """A submission contains forged results, writes them while loading and at exit, and prints them: none is used."""
     head, _, parts = CONFIG.partition("\nparts:\n")
     first = parts.partition("  - id: 4Dread")[2].partition("  - id: 4Dwrite")[0]
-    root = laid_out(tmp_path, None, f"{head}\nparts:\n  - id: 4Dread{first}")
-    place = root / "results" / "results.json"
-    (root / "submission" / "module.cpp").write_text(FORGING.replace("RESULTS", str(place)) + master)
-    (root / "submission" / "results.json").write_text('{"score": 1000}')
+    forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
+    root = laid_out(tmp_path, forging + master, f"{head}\nparts:\n  - id: 4Dread{first}")
+    put(root, {"submission/results.json": '{"score": 1000}'})
     mode = stat.S_IMODE(os.stat(root / "results").st_mode)
     assert job.main(root) == 0
     found = results_of(root)
@@ -435,8 +434,7 @@ def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> Non
 
 
 def test_a_missing_tool_is_no_fault(tmp_path: Path, master: str, monkeypatch: Patch, capfd: Capture) -> None:
-    root = laid_out(tmp_path, INCLUDE + master)
-    (root / "submission" / "module.ispc").write_text(PROGRAM)
+    root = put(laid_out(tmp_path, INCLUDE + master), {"submission/module.ispc": PROGRAM})
     monkeypatch.setenv("PATH", on_the_path(BROKEN))
     assert job.main(root) == 3
     found = results_of(root)

@@ -26,10 +26,8 @@ from grader.explain.deviation import blocks, usual_axes
 from grader.judge.events import Deviated, PartDone, PartStarted, Profiled, Settled
 from grader.report import charts, classbook, html, terminal
 from grader.report import page as verdict_page
-from grader.report.charts import Dot
 from grader.report.machines import Machine, Row, compared
 from grader.report.progress import Progress
-from grader.report.terminal import SCREEN_LINES, WIDTH, Terminal
 from grader.source.cpptext import definition
 
 MADE_AT = datetime(2025, 11, 21, 14, 2)
@@ -167,8 +165,8 @@ def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -
     assert (large[0] - small[0]) / 20 < 6_000 and (large[1] - small[1]) / 20 < 12_000
 
 
-def dots(*ratios: float) -> list[Dot]:
-    return [Dot(ratio, ratio > 1.1, f"s{k}", f"<{k}>") for k, ratio in enumerate(ratios)]
+def dots(*ratios: float) -> list[charts.Dot]:
+    return [charts.Dot(ratio, ratio > 1.1, f"s{k}", f"<{k}>") for k, ratio in enumerate(ratios)]
 
 
 def test_pictures_are_well_formed_and_stay_in_their_frame() -> None:
@@ -374,7 +372,7 @@ def test_a_page_shows_wrong_places_and_times(tmp_path: Path) -> None:
 def shown(found: PartResult, points: float, *, is_terminal: bool) -> str:
     stream = io.StringIO()
     stream.isatty = lambda: is_terminal  # type: ignore[method-assign]
-    Terminal(stream).verdict(found, points)
+    terminal.Terminal(stream).verdict(found, points)
     return stream.getvalue()
 
 
@@ -405,8 +403,8 @@ def test_a_wrong_part_fits_a_screen() -> None:
     found = replace(found, output="".join(f"row {k}\n" for k in range(30)) * len(names))
     text = re.sub(r"\x1b\[[\d;]*m", "", shown(found, 0, is_terminal=True))
     lines = text.splitlines()
-    assert len(lines) + len(["Running", "Correctness:"]) <= SCREEN_LINES, text
-    assert max(map(len, lines)) <= WIDTH + len("  results  ") and text.count(" 9 " * 8) == 2, text
+    assert len(lines) + len(["Running", "Correctness:"]) <= terminal.SCREEN_LINES, text
+    assert max(map(len, lines)) <= terminal.WIDTH + len("  results  ") and text.count(" 9 " * 8) == 2, text
     order = ["row 0", "a.cpp:4: warning: 'x' may", "WRONG", "sum is not right", "Lines to look"]
     order += ["Smallest", "'flat'"]
     assert sorted(map(text.index, order)) == list(map(text.index, order)), text
@@ -419,7 +417,7 @@ def test_the_profile_is_below_the_verdict_of_a_right_part() -> None:
     assert max(map(len, table)) <= terminal.WIDTH and len(table) == 15
     found, stream = part("part1", "naive", 10), io.StringIO()
     judged = assignment().part("part1")
-    screen = Terminal(stream)
+    screen = terminal.Terminal(stream)
     screen(Settled(judged, found))
     screen(Profiled(judged, "STUDENT", True, "equal", "", 0.1, rows))
     screen(PartDone(judged, replace(found, memory=None)))

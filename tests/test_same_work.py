@@ -255,10 +255,9 @@ def test_an_unfused_kernel_as_part_3_is_flagged(name: str, judge: Judge) -> None
     ],
 )  # fmt: skip
 def test_wrong_keys_for_comparing_parts_are_refused(old: str, new: str, words: str, tmp_path: Path) -> None:
-    path, text = tmp_path / "gpt149.yaml", COURSE.read_text()
+    text = COURSE.read_text()
     assert text.count(old) == 1
-    path.write_text(text.replace(old, new))
-    refused(words, loading.load, path)
+    refused(words, loading.load, write(tmp_path, text.replace(old, new), "gpt149.yaml"))
 
 
 def test_the_call_graph_finds_reached_loops() -> None:
@@ -291,8 +290,7 @@ def test_a_hostile_body_is_read_in_linear_time(text: str) -> None:
         body = callgraph.Definition("f", f"g(Q); {text * 500 * times}")
         return delegation.works_itself("f", {"h": helper, "f": body}, {"g"}, ["Q"])
 
-    growth = cpu_growth(read, 1, 8, repeat=3)
-    assert growth < 32, "for 8 times the text, quadratic time would grow 64-fold"
+    assert cpu_growth(read, 1, 8, repeat=3) < 32, "for 8 times the text, quadratic time would grow 64-fold"
 
 
 def marker(part: str, text: str) -> Marker:
@@ -390,8 +388,7 @@ def test_an_accessor_counts_through_a_part_that_calls_it() -> None:
 
 
 def test_a_part_may_differ_from_several(tmp_path: Path) -> None:
-    path = tmp_path / "gpt149.yaml"
-    path.write_text(COURSE.read_text().replace("differs_from: part1", "differs_from: [part1, part3]"))
-    found = loading.load(path)
+    text = COURSE.read_text().replace("differs_from: part1", "differs_from: [part1, part3]")
+    found = loading.load(write(tmp_path, text, "gpt149.yaml"))
     assert found.part("part4").differs_from == ("part1", "part3")
     assert [same_work.is_compared(found, part) for part in found.parts[-4:]] == [True, False, True, True]

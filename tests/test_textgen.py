@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ASSIGNMENT, ROOT, Capture, Patch, one_of_each, refused
+from conftest import ASSIGNMENT, ROOT, Capture, Patch, one_of_each, put, refused
 from torch import Tensor
 
 import gpt149
@@ -170,9 +170,7 @@ def nanogpt(**changes: object) -> dict[str, object]:
 
 
 def words_file(folder: Path, tokens: Sequence[bytes] = BYTES) -> Path:
-    path = folder / "words.tiktoken"
-    path.write_bytes(tokenizer.rank_lines(tokens))
-    return path
+    return put(folder, {"words.tiktoken": tokenizer.rank_lines(tokens)}) / "words.tiktoken"
 
 
 def same_function(ours: GPT, model: GPT) -> bool:

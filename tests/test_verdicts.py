@@ -158,9 +158,7 @@ def test_unwritable_cache_is_the_machine_s_fault(monkeypatch: pytest.MonkeyPatch
 
 
 def test_starter_is_not_written_yet(master: str, tmp_path: Path) -> None:
-    source, report = write(tmp_path, strip_solution(master)), tmp_path / "result.json"
-    code, said = run_here("all", *SMALL, "--json", report, source=source)
-    result = json.loads(report.read_text())
+    code, said, result = judged(strip_solution(master), tmp_path, "all", *SMALL)
     assert code == 1 and result["points"] == 0, said
     for part in result["parts"]:
         assert (part["verdict"], part["diagnosis"]["code"]) == ("wrong", "not_written"), part

@@ -143,8 +143,7 @@ def test_a_student_without_torch_reads_what_is_missing(master: str, tmp_path: Pa
 
 
 def modules_in(root: Path, **modules: str) -> None:
-    texts = {"__init__": "", **modules}
-    put(root / "grader", {f"{name}.py": text for name, text in texts.items()})
+    put(root / "grader", {f"{name}.py": text for name, text in {"__init__": "", **modules}.items()})
 
 
 @pytest.mark.full
@@ -181,8 +180,7 @@ def test_relative_imports_are_resolved(tmp_path: Path) -> None:
         ("labs.x", "from . import oracle", ["labs.x", "labs.x.oracle"]),
         ("other.x.a", "from .oracle import f", []),
     ):
-        path = tmp_path / ("__init__.py" if module == "labs.x" else "a.py")
-        path.write_text(statement)
+        path = write(tmp_path, statement, "__init__.py" if module == "labs.x" else "a.py")
         assert [one.imported for one in imports.imports(module, path, known)] == imported, (module, statement)
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader import submission
-from grader.assignment import labs
-from grader.assignment.loading import load
+from grader.assignment import labs, loading
 from grader.core import errors, places
 from grader.core.harmless import harmless
 from grader.staff import writeups
@@ -20,7 +19,7 @@ from grader.staff.classroom import byhand, ledger
 from grader.study import writeup
 from grader.study.writeup import exported, fill, tables
 
-COURSE = load(places.PUBLIC_CONFIG)
+COURSE = loading.load(places.PUBLIC_CONFIG)
 TEMPLATE = (places.ROOT / "writeup_template.md").read_text()
 TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
 #: Random texts contain no surrogates, and none of these characters at which Python also splits lines.
