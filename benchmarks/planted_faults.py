@@ -160,7 +160,7 @@ FAULTS = (
     # submissions and results
     Fault("archive_leads_outside", "grader/submission/archive/records.py",
           ' or ".." in parts or ', " or ",
-          "test_archive", "an archive with '..' in a path is read"),
+          "test_submission", "an archive with '..' in a path is read"),
     Fault("submission_links_followed", "grader/submission/nodes.py",
           "                    kind = _kind(entry.stat(follow_symlinks=False).st_mode)\n"
           "                    found.append(DiskNode(self.base, (*self.steps, entry.name), entry.name, kind))\n",
@@ -182,7 +182,7 @@ FAULTS = (
     Fault("review_flag_lost", "grader/report/result_json.py",
           "return [_plain(item) for item in value]",
           'return [_plain(item) for item in value if getattr(item, "level", "") != "review"]',
-          "test_ledger test_replies test_grading_day", "result.json lacks the flags that a person should look at"),
+          "test_ledger test_replies test_classroom", "result.json lacks the flags that a person should look at"),
     Fault("failure_exits_0", "grader/core/results.py",
           'return EXIT_KIT if verdicts <= {"pass", "unjudged"} else EXIT_SUBMISSION',
           'return EXIT_KIT if verdicts <= {"pass", "unjudged"} else EXIT_PASS',

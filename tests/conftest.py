@@ -181,6 +181,13 @@ def acting(tmp_path: Path) -> Class:
 
 
 @pytest.fixture
+def due_date(acting: Class) -> None:
+    """Give the assignment a due date, and a penalty of 5 points for each late day."""
+    late = "\nlate: {due: 2026-11-14T23:59:00-08:00, per_day: {points: 5}}\n"
+    acting.config.write_text(acting.config.read_text() + late)
+
+
+@pytest.fixture
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
 

@@ -108,7 +108,6 @@ parts:
     assert assignment.part("part4") == replace(below.part("part4"), points=40)
     # `points_if_slow` works, too, in place of the time bands of the kit's own assignment.
     bands = re.search(r"    time_bands: &time_bands\n(      - .*\n)+", CONFIG.read_text())
-    assert bands is not None
     path, text = tmp_path / "assignment.yaml", CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")
     path.write_text(text.replace("*time_bands", "[{up_to: 2, share: 0.6}, {share: 0.5}]"))
     assert load(path).part("part1").points_if_slow == 5

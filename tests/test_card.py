@@ -273,9 +273,8 @@ def test_faults_of_a_file_are_reported_part_by_part(judge: Judge) -> None:
         ("matmul", "missing", "not_bound", "There is Matmul"),
         ("flash_forward", "crash", "exception", "it should return O and L, and returns 1 tensor"),
     ):
-        diagnosis = found[name].diagnosis
-        assert diagnosis is not None and (found[name].verdict, diagnosis.code) == (verdict, code), name
-        assert said in diagnosis.message
+        assert (found[name].verdict, found[name].diagnosis.code) == (verdict, code), name
+        assert said in found[name].diagnosis.message
 
 
 #: Rows: a shell command that fails if nvcc does not work, the source, and the result: (compiled, missing tool).
@@ -331,8 +330,7 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: Patch) -> No
     part = judge(RIGHT, "gelu")["gelu"]
     assert (part.verdict, part.waits_for) == ("unjudged", "triton")
     lacking = judge(RIGHT, "gelu_cuda")["gelu_cuda"]
-    assert lacking.verdict == "missing" and lacking.diagnosis is not None
-    assert "no kernels.cu" in lacking.diagnosis.message
+    assert lacking.verdict == "missing" and "no kernels.cu" in lacking.diagnosis.message
 
 
 @pytest.mark.parametrize(("fails", "fault"), [(OUT_OF_MEMORY, "crash"), ("time.sleep(9)", "timeout")])

@@ -59,7 +59,6 @@ def test_a_public_result_does_not_reveal_a_hidden_size(tmp_path: Path, zygote: Z
     for size in HIDDEN_SIZES:
         first, second = judged(tmp_path, zygote, size=size, part1=TELLS, part2=READS, timing=False).parts
         assert (first.verdict, second.verdict) == ("pass", "wrong")
-        assert second.diagnosis is not None and second.diagnosis.actual is not None
         read.append(second.diagnosis.actual - 1000)
     assert read != list(HIDDEN_SIZES)
 

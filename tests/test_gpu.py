@@ -275,6 +275,5 @@ def test_keeping_data_in_the_l2_cache_gains_no_time(sandbox: Sandbox, tmp_path: 
         (found,) = evaluate(ASSIGNMENT, tmp_path / "kernels.py", (part,), Options(), sandbox=sandbox).parts
         # Reserving part of the L2 cache costs time within the call, so the verdict may be "slow".
         assert found.verdict in ("pass", "slow")[: 1 + len(ratios)], found.diagnosis
-        assert found.time is not None
         ratios.append(found.time.ratio)
     assert ratios[1] > 0.9 * ratios[0]

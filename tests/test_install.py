@@ -75,7 +75,6 @@ def test_the_commit_note_counts_before_git(tmp_path: Path, monkeypatch: pytest.M
 def setup() -> ModuleType:
     """Return the module setup.py, imported without building a wheel."""
     spec = spec_from_file_location("setup_of_the_kit", ROOT / "setup.py")
-    assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(setuptools, "setup", lambda **_: None)

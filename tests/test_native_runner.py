@@ -146,7 +146,6 @@ def test_a_bad_initialiser_is_fatal(text: str, host: NativeHost, tmp_path: Path,
     if expected == "timeout":
         monkeypatch.setattr("grader.runner.session.LOAD_TIMEOUT_S", 0.5)
     with host.spawn(made, threads=1, call_timeout_s=0.5 if expected == "timeout" else 20.0) as session:
-        assert session.death is not None
         assert expected in (session.death.signal_name, session.death.message, session.death.status)
 
 
@@ -179,7 +178,6 @@ def test_native_and_torch_runners_give_the_same_bits(both: Both, part: str, thre
     asked_part, shape = ASSIGNMENT.part(part), {**ASSIGNMENT.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     made, with_torch = nativebuild.build(ROOT / "module.cpp"), build(ROOT / "module.cpp")
-    assert made.program is not None and with_torch.object_path is not None
 
     def output(session: Session, reference: bool) -> object:
         with session:
@@ -314,7 +312,6 @@ def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: Patch) -> None:
 def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: Patch) -> None:
     """The threads of both runners are pinned before the first call. Without a limit, each working thread has a core."""
     part = ASSIGNMENT.part("part3")
-    assert part.time is not None
     part = replace(part, time=replace(part.time, cores=cores))
     allowed: list[set[int]] = []
     warm_up = placement.warm_up

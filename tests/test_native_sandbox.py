@@ -123,7 +123,6 @@ session.call(asked("hangs", shape=(3,), output=(3,)), timeout_s=600)
 def test_a_runner_ends_with_its_judge(host: NativeHost, probe: Path) -> None:
     text = JUDGE.format(root=str(ROOT), tier=host.sandbox.tier, probe=str(probe))
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as judge:
-        assert judge.stdout is not None
         pids = {int(word) for word in judge.stdout.readline().split()} - {0}
         assert pids and pids <= set(processes())
         judge.send_signal(signal.SIGKILL)

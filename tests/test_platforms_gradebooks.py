@@ -54,7 +54,6 @@ def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ledger.hold(out) as book:
         book.open_run(run, entries)
         for k, (row, entry) in enumerate(zip(rows, entries, strict=True)):
-            assert row.result is not None
             if k == 7:
                 continue
             judged = replace(row.result, submission_id=entry.submission_id)

@@ -139,9 +139,8 @@ GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("due_date")
 def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: Path) -> None:
-    late = "late: {due: 2026-11-14T23:59:00-08:00, per_day: {points: 5}}\n"
-    acting.config.write_text(acting.config.read_text() + late)
     for k, name in enumerate(("ada", "Bob", "x-ada", "stranger")):
         acting.add(f"hw1-{name}")
         # ada is late by a minute. Below, a clone's own git configuration has commands, which must not be executed.

@@ -24,7 +24,6 @@ from grader.explain.comparison import compare
 from grader.study.standalone import ran
 from labs.attention import cases, oracle
 from module_ref_stub import library as ref_library
-from module_ref_stub import library_path
 
 KERNELS = ("naive", "blocked", "fused", "flash")
 #: Multiples of every tile, a prime N with ragged tiles, one row, tiles larger than N, N just beyond a tile.
@@ -55,7 +54,7 @@ def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
     stale = [np.full(size, np.nan, np.float32) for size in rows.get(kernel, ((N, N),))]
     sizes = (*((Bc, Br) if kernel == "flash" else ()), B, H, N, d)
     out = np.full((B, H, N, d), np.nan, np.float32)
-    library = ctypes.CDLL(str(library_path()))
+    library = ctypes.CDLL(str(ref_library.library_path()))
     library.gpt149_ref_set_threads(shape["threads"])
     pointers = [ctypes.c_void_p(one.ctypes.data) for one in (*(inputs[name] for name in "QKV"), *stale, out)]
     getattr(library, f"gpt149_ref_{kernel}")(*pointers[:-1], *map(ctypes.c_int, sizes), pointers[-1])
@@ -71,7 +70,7 @@ def one_thread_afterwards() -> Iterator[None]:
 
 @pytest.fixture
 def library() -> Iterator[ctypes.CDLL]:
-    found = ctypes.CDLL(str(library_path()))
+    found = ctypes.CDLL(str(ref_library.library_path()))
     best = found.gpt149_ref_level()
     yield found
     found.gpt149_ref_set_level(best)

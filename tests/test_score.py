@@ -282,7 +282,7 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
     ids=lambda value: "" if len(str(value)) > 80 else None,
 )
 def test_a_mistake_in_the_table_is_one_short_line(content: Any, line: int, says: str, tmp_path: Path) -> None:
-    """Each message has file and line. (tests/fuzz/readers.py tests the time of reading.)"""
+    """Each message has file and line. (tests/fuzz/test_readers.py tests the time of reading.)"""
     path = tmp_path / "manual.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     message = refused("", read_manual, path, PUBLIC, ["ada", "grace"]).removeprefix(f"{path}:")
@@ -301,7 +301,6 @@ def test_one_thread_earns_the_slowest_share_if_several_are_required() -> None:
     part = PUBLIC.part("part3")
     assert points_of(part, "pass", flags=flags) == (10, "right, but it runs on one thread: 10 of 25 points")
     assert points_of(part, "slow", (), timing(1.5), flags=flags)[0] == 10.0
-    assert part.time is not None
     for parallel in ("review", "free"):
         other = replace(part, time=replace(part.time, parallel=parallel))
         assert points_of(other, "pass", flags=flags)[0] == 25.0

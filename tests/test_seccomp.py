@@ -24,7 +24,6 @@ SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
 
 def verdict(program: seccomp.Filter | None, machine: str, number: int, *arguments: int) -> int:
     """Run a filter (classic BPF, networking/filter.rst of Linux) on a system call. Return its verdict."""
-    assert program is not None
     code = bytearray(program.program)
     for place in program.pid_places:
         struct.pack_into("=I", code, place, OWN_PID)

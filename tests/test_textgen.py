@@ -405,7 +405,6 @@ def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: f
         assert torch.allclose(answers, answers[:, :, :1].expand_as(answers), atol=1e-5)
         merged = merge(answers[:, :, :1], keys_seen.shape[2], most)
         weights = (q.double() @ keys_seen.double().transpose(2, 3)).softmax(dim=3)
-        assert merged is not None
         assert torch.allclose(merged.double(), weights @ values_seen.double(), atol=2e-5)
 
 

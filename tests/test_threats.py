@@ -125,7 +125,7 @@ def test_honest_files_are_never_flagged(name: str, confinements: Confinements, t
 
 
 def test_every_kind_of_threat_has_a_row() -> None:
-    # Threats C5 (archives) and E7 (folders) are tested in test_archive.py and test_hostile_outfolder.py.
+    # Threats C5 (archives) and E7 (folders) are tested in test_submission.py and test_hostile_outfolder.py.
     counts = {"A": 11, "B": 5, "C": 6, "D": 2, "E": 6, "F": 2}
     rows = {f"{letter}{number}" for letter, last in counts.items() for number in range(1, last + 1)}
     assert {row.row for row in THREATS} == rows - {"C5"}

@@ -16,7 +16,6 @@ from classes.acting_class import Class, grader
 from conftest import ASSIGNMENT, COURSE, Capture, Patch, refused, write
 from test_report_html import Page
 
-from grader import __main__ as command_line
 from grader.__main__ import run
 from grader.assignment.records import Assignment, Part
 from grader.assignment.rubric import LateRule
@@ -24,7 +23,6 @@ from grader.core.results import Flag, PartResult, SubmissionResult, Timing
 from grader.report import classbook, feedback
 from grader.report import page as verdict
 from grader.report.machines import Row, load_text, load_warning
-from grader.report.page import Collector
 from grader.score import late_days
 from grader.staff.board import Place, board_of, counted, placed
 from grader.staff.board import page as page_of
@@ -164,9 +162,8 @@ def test_an_extension_counts_before_slip_days(days: Days, late_h: float, left: i
     assert days.slip_used(rule, late_h * 3600) == spent
 
 
+@pytest.mark.usefixtures("due_date")
 def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tmp_path: Path) -> None:
-    with acting.config.open("a") as config:
-        config.write("\nlate: {due: 2026-11-14T23:59:00-08:00, per_day: {points: 5}}\n")
     acting.add_all({"ada": "", "bob": ""})
     table = write(tmp_path, "id,time\nada,2026-11-16T08:00:00Z\nbob,2026-11-16T08:00:00Z\n", "times.csv")
     acting.grade(submitted=str(table))
@@ -226,7 +223,7 @@ def test_the_page_for_a_student_hides_hidden_cases_and_an_error_is_shown_once(tm
         assert text.count("was not declared") == 1 and text.count("as above") == len(classrows.PARTS) - 1
     classbook.write(tmp_path, classrows.assignment(), [row])
     source = write(tmp_path, "int x;\n", "module.cpp")
-    about = (broken, classrows.score(broken), Collector(), datetime(2026, 1, 1), source)
+    about = (broken, classrows.score(broken), verdict.Collector(), datetime(2026, 1, 1), source)
     verdict.write(tmp_path / "page.html", classrows.assignment(), *about)
     for name in ("report.html", "page.html"):
         text = (tmp_path / name).read_text()
@@ -268,7 +265,7 @@ def test_flags_and_machine_are_printed_with_a_result() -> None:
 
 @pytest.mark.parametrize("command", ["run", "one", "doctor", "selftest", "similar", "writeup", "release"])
 def test_a_command_with_an_assignment_lists_its_lab(command: str) -> None:
-    refused("choose one of them with --lab NAME", command_line.run, [command, "--labs", "x"])
+    refused("choose one of them with --lab NAME", run, [command, "--labs", "x"])
 
 
 def record(name: str, ratio: float | None, day: int = 4, **more: object) -> Record:
