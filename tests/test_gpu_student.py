@@ -427,7 +427,8 @@ class TestKernels:
     @pytest.mark.parametrize("name", WAYS)
     def test_right_kernels_pass_with_every_form_of_memory_access(self, name: str, tmp_path: Path) -> None:
         part = judged_gelu(tmp_path, WAYS[name], () if name in ON_EVERY_INPUT else ("random",))
-        assert (part.verdict, part.diagnosis, part.output) == ("pass", None, "")
+        assert (part.verdict, part.diagnosis) == ("pass", None)
+        assert name not in ON_EVERY_INPUT or part.output == ""
 
     def test_loads_outside_that_are_used_are_wrong_and_named(self, tmp_path: Path) -> None:
         used = with_edits(("gelu_of(v)", "(gelu_of(v) + 0.0 * tl.sum(v, 0))"), text=UNMASKED_LOAD)
