@@ -509,7 +509,7 @@ class TestFiles:
         assert verdict == "pass" and code in codes
 
     @pytest.mark.parametrize("name", [*some(COPIED, 3), *some(COMPUTED, 2)])
-    def test_a_kernel_that_copies_what_torch_computes_is_flagged(self, name: str, tmp_path: Path) -> None:
+    def test_only_copies_of_what_torch_computes_are_flagged(self, name: str, tmp_path: Path) -> None:
         codes = ["library_operators"] * (name in COPIED)
         assert flags_of(tmp_path, matmul((COPIED | COMPUTED)[name]), of=OUTER) == ("pass", codes)
 
