@@ -663,7 +663,7 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Path) -> None:
-    source = write(tmp_path, "void kernel(int *y, int n) {\nint sum = n;\ny[0] = sum * 9;\n}")
+    source = write(tmp_path, "void kernel(int *y, int n) {\nuint16_t sum = n;\ny[0] = sum * 9;\n}")
     closer: Any = SimpleNamespace(body=body(source.read_text()), source=source, _repairs=lambda near: "")
     for each in (Closer._with_indices, Closer._row, Closer._returned):
         setattr(closer, each.__name__, functools.partial(each, closer))
@@ -680,6 +680,7 @@ def test_a_fault_of_a_value_is_no_access_and_keeps_the_known_cause(tmp_path: Pat
         lead, *rest = Closer._outside(closer, known, checked, True).message.split("\n")
         assert (headline or "outside of an array") in lead
         assert f"The {'value' if headline else 'index'} depends on these lines:" in rest
+        assert any(row.endswith("uint16_t sum = n;   (uint16_t holds at most 65535)") for row in rest)
         assert rest[-1] == (known.message if headline else "Expected 3, got 4")
 
 
@@ -694,11 +695,23 @@ def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
 @pytest.mark.parametrize("races, advice", [("O: ", SAME_ELEMENT), ("S: s[j] = 1;", OVERLAP), ("S: x[j]", "")])
 def test_advice_on_a_race_fits_the_file(races: str, advice: str) -> None:
     kernel = SimpleNamespace(body=body("void kernel() {\nreturn O;\n}"))
-    closer: Any = SimpleNamespace(kernel=kernel, _named=str, _shared_out=list)
+    closer: Any = SimpleNamespace(kernel=kernel, _named=str, _shared_out=list, _strides=list)
     part = f"{races}\n  Give each thread its own part of it: index it by omp_get_thread_num()"
     closer._with_indices = lambda races: [part, "float *s = T + omp_get_thread_num();"]
     message = Closer._raced(closer, Diagnosis("race", ""), races).message
     assert advice in message and "Give each" not in message and (OVERLAP in message) == (advice == OVERLAP)
+
+
+@pytest.mark.parametrize("begin, used", [("float *s = T + U * d;", "s[j]"), ("n = U;", "T[n * d + j]")])
+def test_a_step_between_the_parts_of_threads_is_compared_with_their_length(begin: str, used: str) -> None:
+    text = f"void kernel() {{\n{begin}\nfor (int j = 0; j < N; j++) {used} = 0;\n}}".replace(
+        "U", "omp_get_thread_num()"
+    )
+    for size, count in (("N", 1), ("d", 0), ("M", 0)):
+        own: Any = SimpleNamespace(body=body(text.replace("j < N", f"j < {size}")), source=Path("mine.cpp"))
+        own.kernel, own._row = SimpleNamespace(shape={"N": 9, "d": 4}), functools.partial(Closer._row, own)
+        found = Closer._strides(own)
+        assert len(found) == count and all("(N in place of d? Thread t begins at" in row for row in found)
 
 
 def test_a_crash_that_sanitizers_do_not_see_gets_no_advice_to_use_them() -> None:

@@ -81,6 +81,8 @@ OWN_PART = re.compile(
 SAME_ELEMENT = (
     "Threads work on the same element of the result: share out a loop whose counter is in its index."
 )
+#: A loop from 0. Group 1 is its counter, group 2 its end.
+LOOP_TO = re.compile(r"\b(\w+)\s*=\s*0\s*;\s*\1\s*<\s*(\w+)\s*;")
 OVERLAP = "The parts of the threads overlap: look at where they begin, and at their length."
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
 #: The description of an edit that sets all elements of an array again. Group 1 is the array's name.
@@ -357,6 +359,8 @@ class Closer:
             rows = [OWN_PART.sub("", rows[0]).rstrip()]
         elif body is not None and rows[0].partition(":")[0] in body.returned:
             rows[0] = OWN_PART.sub(SAME_ELEMENT, rows[0])
+        elif strides := _sentence(self._strides, []):
+            rows = [OWN_PART.sub("The parts of the threads overlap.", rows[0]), *strides]
         elif parts := re.findall(r"(\w+)\s*=[^=\n]*omp_get_thread_num", "\n".join(rows[1:])):
             own = re.search(rf"\b(?:{'|'.join(parts)})\s*[\[*]|\[[^\]\n]*\b(?:{'|'.join(parts)})\b", rows[0])
             rows[0] = OWN_PART.sub(OVERLAP if own else "", rows[0]).rstrip()
@@ -384,6 +388,27 @@ class Closer:
         is_whole = _EACH_THREAD.match(code[len("\n".join(body.code[: regions[0].line - 1])) :]) is not None
         notes[regions[0].line] = WHOLE_LOOP if is_whole else "the parallel region"
         return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
+
+    def _strides(self) -> list[str]:
+        """Return the lines where a thread's part of an array begins, if loops use more than the step to the next."""
+        if (body := self.body) is None:
+            return []
+        code = body.all_code()
+        numbers = "|".join(["omp_get_thread_num", *re.findall(r"(\w+)\s*=\s*omp_get_thread_num\b", code)])
+        begin = re.compile(
+            rf"(?:(\w+)\s*=[^=;]*)?\b(?:{numbers})\b[\s()]*\*\s*(\w+)\s*(?:\]?\s*;|\+\s*(\w+)\s*\])"
+        )
+        rows, sizes = list[str](), self.kernel.shape.keys()
+        for line in body.lines():
+            for name, step, counter in begin.findall(body.code[line - 1]):
+                used = rf"\b{name}\s*\[\s*(\w+)\s*\]|\[\s*{name}\s*\+\s*(\w+)\s*\]"
+                counters = {counter} if counter else {"".join(one) for one in re.findall(used, code)}
+                ends = {end for each, end in LOOP_TO.findall(code) if each in counters} & sizes
+                if step in sizes and len(ends - {step}) == 1:
+                    end = min(ends - {step})
+                    note = f"{end} in place of {step}? Thread t begins at t * {step}, but uses {end} elements"
+                    rows.append(self._row(body.place(line), note))
+        return rows
 
     def _shared(self, found: _Findings) -> str:
         """Return a sentence with facts common to all inputs; "" without any, or if a known cause is not about sizes."""
@@ -680,9 +705,9 @@ class Closer:
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
         lines = [
-            self._row(place, f"{rest[3]} in place of {rest[1]}?" if rest and rest[1] != rest[3] else "")
+            self._row(place, f"{rest[3]} in place of {rest[1]}?" if rest and rest[1] != rest[3] else narrow)
             for place in made
-            for rest in [REMAINDER.search(place.text)]
+            for rest, narrow in [(REMAINDER.search(place.text), clues.most_of(place.text))]
         ]
         return [places, VALUE_LEAD if of_value else INDEX_LEAD, *lines] if lines else [places]
 

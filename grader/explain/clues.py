@@ -113,6 +113,15 @@ OWN_ONLY = frozenset({"leaves", "return", "never_begun", "text", "unlooped"})
 _INDEXED = re.compile(r"\b([A-Za-z_]\w*)\s*\[[^=;]*\]\s*[-+*/]?=(?!=)")
 
 
+def most_of(text: str) -> str:
+    """Return a sentence on the largest value of a small integer type that the line `text` names; "" without one."""
+    small = re.search(r"\b(?:(unsigned\s+|u)?(?:(short|int16_t)|int8_t|char))\s+\w", text)
+    if small is None:
+        return ""
+    most = (1 << (16 if small[2] else 8) - (not small[1])) - 1
+    return f"{small[0][:-1].strip()} holds at most {most}"
+
+
 def usual(code: str) -> tuple[str, ...]:
     """Return the clues for a diagnosis code that the lab's oracle does not mention."""
     return USUAL.get(code) or next((clues for part, clues in OF_PLACES.items() if part in code), ())
