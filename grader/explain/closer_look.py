@@ -78,6 +78,7 @@ RACE = "`{}` shows all data races."
 OWN_PART = re.compile(
     r"Give each thread its own part of it: index it by omp_get_thread_num\(\)(?:\s[^`]*?region\.)?"
 )
+ADVICE = re.compile(rf"{OWN_PART.pattern}|Threads write the same element of [^`]*?add these arrays up\.")
 SAME_ELEMENT = (
     "Threads work on the same element of the result: share out a loop whose counter is in its index."
 )
@@ -360,7 +361,7 @@ class Closer:
         elif body is not None and rows[0].partition(":")[0] in body.returned:
             rows[0] = OWN_PART.sub(SAME_ELEMENT, rows[0])
         elif strides := _sentence(self._strides, []):
-            rows = [OWN_PART.sub("The parts of the threads overlap.", rows[0]), *strides]
+            rows = [ADVICE.sub("The parts of the threads overlap.", rows[0]), *strides]
         elif parts := re.findall(r"(\w+)\s*=[^=\n]*omp_get_thread_num", "\n".join(rows[1:])):
             own = re.search(rf"\b(?:{'|'.join(parts)})\s*[\[*]|\[[^\]\n]*\b(?:{'|'.join(parts)})\b", rows[0])
             rows[0] = OWN_PART.sub(OVERLAP if own else "", rows[0]).rstrip()
@@ -397,15 +398,19 @@ class Closer:
         numbers = "|".join(["omp_get_thread_num", *re.findall(r"(\w+)\s*=\s*omp_get_thread_num\b", code)])
         begin = re.compile(
             rf"(?:(\w+)\s*=[^=;]*)?\b(?:{numbers})\b[\s()]*\*\s*(\w+)\s*(?:\]?\s*;|\+\s*(\w+)\s*\])"
+            rf"|(?:Read|Write)\(\s*\w+\s*,\s*(?:{numbers})[\s()]*,\s*(\w+)\s*,\s*(\w+)"
         )
         rows, sizes = list[str](), self.kernel.shape.keys()
         for line in body.lines():
-            for name, step, counter in begin.findall(body.code[line - 1]):
+            for name, begun, column, index, width in begin.findall(body.code[line - 1]):
+                counter, step = column or index, begun or width
                 used = rf"\b{name}\s*\[\s*(\w+)\s*\]|\[\s*{name}\s*\+\s*(\w+)\s*\]"
-                counters = {counter} if counter else {"".join(one) for one in re.findall(used, code)}
-                ends = {end for each, end in LOOP_TO.findall(code) if each in counters} & sizes
-                if step in sizes and len(ends - {step}) == 1:
-                    end = min(ends - {step})
+                counters = (
+                    {"".join(one) for one in re.findall(used, code)} if name and not counter else {counter}
+                )
+                ends = {end for each, end in LOOP_TO.findall(code) if each in counters}
+                if step in sizes and len(ends & sizes) == len(ends) == 1 and step not in ends:
+                    end = min(ends)
                     note = f"{end} in place of {step}? Thread t begins at t * {step}, but uses {end} elements"
                     rows.append(self._row(body.place(line), note))
         return rows
@@ -705,9 +710,10 @@ class Closer:
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
         lines = [
-            self._row(place, f"{rest[3]} in place of {rest[1]}?" if rest and rest[1] != rest[3] else narrow)
+            self._row(place, f"{rest[3]} in place of {rest[1]}?" if rest and rest[1] != rest[3] else small)
             for place in made
-            for rest, narrow in [(REMAINDER.search(place.text), clues.most_of(place.text))]
+            for rest in [REMAINDER.search(place.text)]
+            for small in [clues.KNOWN["small"][0] if re.search(clues.SMALL, place.text) else ""]
         ]
         return [places, VALUE_LEAD if of_value else INDEX_LEAD, *lines] if lines else [places]
 
@@ -811,6 +817,7 @@ class Closer:
             wanted += ["static", "bare", "fresh"]
         for name in found.unread[:1]:
             wanted += [f"input:{name}", *(f"input:{other}" for other in self._alike(name))]
+        wanted += () if known else ("small",)
         wanted += (
             oracle.clues.get(code)
             or clues.usual(code)

@@ -20,6 +20,8 @@ MOST_PLACES, MOST_LINES, MOST_TOGETHER = 4, 5, 8
 HEADING = "Lines to look at in"
 """Heading before a list of lines. It shows that the first of these lines need not be the place of the error."""
 
+#: A declaration of an integer of at most 16 bits.
+SMALL = r"\b(?:short|char|u?int(?:8|16)_t)\s+\w+\s*="
 #: Clues without an argument: words for the student, and the function that finds the lines.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with its own bounds", Body.loops),
@@ -40,6 +42,10 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
             r"\(\s*(?:int|long|short|char|unsigned|u?int\d+_t)\s*\)|static_cast\s*<\s*(?:int|long|short)|\b(?:int|long)\s*\(|Half|BFloat16|_Float16"
             r"|0[xX][fF]{4}0{4}|>>\s*16|_cvtps_ph"
         ),
+    ),
+    "small": (
+        "a type of small whole numbers: larger ones wrap round",
+        lambda body: body.find(SMALL),
     ),
     "static": ("kept from call to call", lambda body: body.find(r"\b(?:static|thread_local)\b")),
     "bare": ("declared without a value", Body.bare),
@@ -111,15 +117,6 @@ OF_SIZES = frozenset({"until", "around", "mixed", "zeroed", "restarts", "tests",
 OWN_ONLY = frozenset({"leaves", "return", "never_begun", "text", "unlooped"})
 #: An assignment to an array's element. Group 1 is the array's name.
 _INDEXED = re.compile(r"\b([A-Za-z_]\w*)\s*\[[^=;]*\]\s*[-+*/]?=(?!=)")
-
-
-def most_of(text: str) -> str:
-    """Return a sentence on the largest value of a small integer type that the line `text` names; "" without one."""
-    small = re.search(r"\b(?:(unsigned\s+|u)?(?:(short|int16_t)|int8_t|char))\s+\w", text)
-    if small is None:
-        return ""
-    most = (1 << (16 if small[2] else 8) - (not small[1])) - 1
-    return f"{small[0][:-1].strip()} holds at most {most}"
 
 
 def usual(code: str) -> tuple[str, ...]:

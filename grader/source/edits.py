@@ -75,9 +75,10 @@ _SET_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^][]*\])?\s*[-+*/]?=(?!=)")
 _ACCUMULATED = re.compile(
     r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*0(?=\s*[,)])"
 )
-#: Memory without initial values. Group 1 is its length in bytes, as arguments.
+#: Memory without initial values. Group 1 is its length in bytes, or group 2 its number of elements.
 _ALLOCATED = re.compile(
-    r"=\s*(?:\([^()]*\)\s*|\w*_cast<[^<>]*>\()?(?:std::)?malloc\(((?:[^()]|\([^()]*\))*)\)"
+    r"=\s*(?:\([^()]*\)\s*|\w*_cast<[^<>]*>\()?(?:(?:std::)?malloc\(((?:[^()]|\([^()]*\))*)\)"
+    r"|new float\[([^][]*)\](?!\s*[({]))"
 )
 _QUOTIENT = re.compile(r"\b([A-Za-z_]\w*)\s*/\s*([A-Za-z_]\w*|\d+)(?=\s*(?:-\s*1\s*)?[;,)])")
 #: A sum of integers that is compared with a size, as in `j0 + Bc == N`.
@@ -323,7 +324,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         is_one = each.kind.endswith(("float", "double"))
         value = "{}" if each.kind == "objects" else value
         shown = f"`{each.name} = {value};`" if is_one else f"a loop that sets all of {each.name} to {value}"
-        bytes_ = f", {' * '.join(f'({one})' for one in apart(allocated[1]))}" if allocated else ""
+        bytes_ = f", {allocated[1] or f'({allocated[2]}) * sizeof(float)'}" if allocated else ""
         new = f" if (@) gpt149_set({each.name}, {value.replace('-INFINITY', '-__builtin_inff()')}{bytes_}); "
         if each.kind == "objects":
             new = f" if (@) for (auto& gpt149_one : {each.name}) gpt149_one = {{}}; "

@@ -678,7 +678,9 @@ class Body:
             whole = added is None or set(_WORD.findall(added[3])) <= self._ints() | declared.keys()
             if added is not None and added[1] in declared and not whole:
                 found |= {declared[added[1]], n}
-        found |= {place.line for place in self.find(r"\baccumulate\s*\([^;]*,\s*0\s*\)")}
+        found |= {
+            place.line for place in self.find(r"\b(?:accumulate|inner_product|reduce)\s*\([^;]*,\s*0\s*[,)]")
+        }
         return [self.place(n) for n in sorted(found)]
 
     def one_short(self) -> list[Place]:

@@ -384,7 +384,7 @@ def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected |
     if abs(steps - np.round(steps)).max() < SAME:
         return Dissected(
             "All scores are whole numbers: look for a variable of type int that holds a score",
-            ("casts", "text:\\bint\\s+\\w+\\s*=\\s*0\\s*;", "input:K"),
+            ("whole_sums", "casts", "?text:^\\s*int\\s+\\w+\\s*=\\s*0\\s*;", "input:K"),
         )
     off = abs(made - wanted).max()
     if off < 0.1:
