@@ -227,14 +227,17 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
         built = second.edited(judged.kernel.part, text) if text else None
         if built is None or not built.bad:
             return built
-        before = len(bad)
-        for line, column in built.bad:
+        before, named = len(bad), set[int]()
+        places = [(edited_source.number_before(text, *place), place[0]) for place in built.bad]
+        for number, line in sorted(places, reverse=True):
             on_line = {edit for edit in tried if line - 1 in edit.lines(source)} - bad
-            number = edited_source.number_before(text, line, column)
             if number and tried[number - 1] in bad and tried[number - 1].is_insertion:
                 continue  # another error of an edit that this loop leaves out
             if k < PRECISE and number and tried[number - 1] in on_line:
                 bad.add(tried[number - 1])
+                named.add(line)
+            elif line in named:
+                continue  # another error because of an edit of this line that is left out
             elif line not in lines:
                 bad |= {edit for edit in on_line if edit.is_insertion} or on_line
                 lines.add(line)

@@ -50,8 +50,8 @@ _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Z
 _FOR = re.compile(
     r"\bfor\s*\(" r"[\w:\s]*?\b(\w+)\s*=([^;]*);\s*\1\s*<\s*([^;&|]+);(?:\s*\1\s*\+=\s*([^;)]+)|[^;)]*)"
 )
-#: The head of a lambda expression that names the variables it uses.
-_CAPTURES = re.compile(r"(?<![\w\])])\[[\w\s,]*\]\s*\([^()]*\)\s*\{")
+#: The head of a lambda expression that copies variables, or names those that it uses.
+_CAPTURES = re.compile(r"(?<![\w\])])\[(=[^][]*|[\w\s,]*)\]\s*\([^()]*\)\s*\{")
 #: Texts that students copy together with a mistake: the head of a loop, an array's element, a call with a quotient.
 _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
 #: A declaration of any type. Group 1 is the name.
@@ -71,6 +71,12 @@ _ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=
 _ACTS = re.compile(
     r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
+#: A place that sets a variable or an element, for `format`.
+_SET_OF = r"(?<![\w.])(?:{0})\s*(?:\[[^][;]*\]\s*)*(?:[-+*/]?=(?!=)|\+\+|--)|(?:\+\+|--)(?:{0})\b"
+#: A lambda expression that copies variables. Group 1 is the text in its square brackets.
+_COPIES = re.compile(r"\bauto\s+\w+\s*=\s*\[([^][&]*[\w=][^][]*)\]\s*(?:\([^()]*\))?[^{};]*\{")
+#: A declaration of a number, pointer or iterator with a first value. Group 1 is the name.
+_COPY = re.compile(r"\s*(?:const\s+)?(?:[\w:]+(?:<\w+>)?[\s*]+(?:const\s+)?)?(\w+)\s*=(?!=)")
 _SET_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^][]*\])?\s*[-+*/]?=(?!=)")
 _ACCUMULATED = re.compile(
     r"\b(?:std::)?(?:accumulate|inner_product|(?:transform_)?reduce)\s*\((?:[^;()]|\([^;()]*\))*?,\s*0(?=\s*[,)])"
@@ -114,6 +120,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             _resets,
             _statements,
             _moves,
+            _copied_early,
             _own_loops,
             _exchanged_loops,
             _exchanged_names,
@@ -140,10 +147,11 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     by_macro = {(each.begin - len(each.name), each.begin) for each in used}
     by_macro = {span for span in by_macro if _IN_MACRO.search(row_before(code, span[0]))}
     kept = [each for each in kept if not any(place[:2] in by_macro for place in each[1].places)]
-    # Drop edits that use in a lambda expression a variable that the lambda does not name.
+    # Drop edits that use in a lambda expression a variable that the lambda does not name, or a copy of an array.
     for one in _CAPTURES.finditer(code):
         last = closed(code, one.end(), "{}")
-        others = {each.name for each in used} - set(WORD.findall(code[one.start() : last]))
+        arrays, text = ("vector", "objects") if "=" in one[1] else ("",), code[one.start() : last]
+        others = {each.name for each in used if each.kind.endswith(arrays)} - set(WORD.findall(text))
         kept = [
             each
             for each in kept
@@ -423,19 +431,25 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         if around := [block for block, ended in blocks.items() if block <= at < ended]:
             beside[max(around)].append((at, last, body))
     for one in statements[:MOST_UNITS]:
-        if one.is_bare or not _ACTS.match(one.text):
+        # A declaration stays where it is, and its variable gets its first value again later.
+        own = _OWN.match(one.text)
+        if one.is_bare or not (own or _ACTS.match(one.text)):
             continue
+        text = one.text[own.start(2) :] if own else one.text
         # Move the statement only to places at which all of its variables are in scope.
         names = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\s*(?:\(|::))", one.text))
         to = list[tuple[int, str]]()
-        is_set = _ADDED_TO.match(one.text)
+        is_set = _ADDED_TO.match(text)
         changed = "|".join(names if is_set is None else re.findall(r"\w+", is_set[1])[:1])
+        passed = rf"\b(?:{changed})\b|{_SET_OF.format('|'.join(names))}"
         row = sorted(beside[one.block])
         k = [each[0] for each in row].index(one.begin)
         for step, side, edge in ((1, "after", "start"), (-1, "before", "end")):
-            for at, last, body in row[k + step :: step][:MOST_STEPS] if k + step >= 0 else ():
+            for at, last, body in (
+                row[k + step :: step][:MOST_STEPS] if k + step >= 0 and (not own or step > 0) else ()
+            ):
                 line = line_of(code, body or at)
-                if line == line_of(code, one.begin) or not re.search(rf"\b(?:{changed})\b", code[at:last]):
+                if line == line_of(code, one.begin) or not re.search(passed, code[at:last]):
                     continue
                 to.append((last if step > 0 else at, f"{side} {'the loop of ' if body else ''}line {line}"))
                 if body and (inside := re.compile(r"\s*\{").match(code, body)):
@@ -444,9 +458,62 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         for at, where in to:
             # At later places in the statement's own block, all its names are in scope.
             if one.begin < at < blocks[one.block] or names <= in_scope(known, at).keys():
-                places = [insertion(at, f" if (@) {{ {one.text}; }} "), insertion(one.begin, "if (!(@)) ")]
+                places = [insertion(at, f" if (@) {{ {text}; }} ")]
+                places += [] if own else [insertion(one.begin, "if (!(@)) ")]
                 words = f"this line {where}"
                 yield ranked_edit(code, 1.4, one.begin, f"`{one.text};`", "", places, words)
+
+
+def _copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits of a value, or of the copy in a lambda expression, that is made before a variable in it is set.
+
+    With the edit, the value is computed where it is used, and the lambda expression refers to the variable.
+    """
+    loops, copies = loop_bodies(code, begin, end), list[tuple[int, int, int, str, str, int]]()
+    """For each copy: begin and end, the end of its block, its name and value, and the place of a lambda's `]`."""
+    for one in simple_statements(code, begin, end)[:MOST_UNITS]:
+        for piece in apart(one.text):
+            if own := _COPY.match(piece):
+                last = closed(code, one.block, "{}")
+                copies.append((one.begin, one.end, last, own[1], piece[own.end() :].strip(), 0))
+    for head in _COPIES.finditer(code, begin, end):
+        last = closed(code, head.end(), "{}")
+        copies.append(
+            (head.start(), last, end, "", code[head.end() : last] if "=" in head[1] else head[1], head.end(1))
+        )
+    for at, first, last, name, value, captures in copies:
+        words = set(WORD.findall(value))
+        later = [
+            (sets.start(), each.name)
+            for each in known
+            if each.name in words and each.begin <= at < each.end and not each.kind.startswith("const")
+            if is_whole(each.kind) or each.kind.endswith(("float", "double", "pointer"))
+            if (sets := re.compile(_SET_OF.format(each.name)).search(code, first, min(last, each.end)))
+        ]
+        is_changed = name and re.compile(_SET_OF.format(name)).search(code, first, last)
+        for set_at, copied in [] if is_changed else sorted(later)[:1]:
+            new = f"gpt149_new_{copied}_{at}" if captures else f"({value})"
+            span = (
+                (captures, first)
+                if captures
+                else (min([set_at, *(body for body, ended in loops if first <= body < set_at < ended)]), last)
+            )
+            uses = re.compile(rf"(?<![\w.]){name or copied}\b").finditer(code, *span)
+            places = [(*use.span(), new) for use in islice(uses, MOST_STATED)]
+            if places and captures:
+                places.append(insertion(captures, f", &{new} = {copied}"))
+            line, how = (
+                line_of(code, set_at),
+                f"with &{copied} in its [...]" if captures else "computed where it is used",
+            )
+            if places:
+                rank, edit = ranked_edit(
+                    code, 0.5, at, copied, "", places, f"{how}: line {line} sets {copied} only later"
+                )
+                yield (
+                    rank,
+                    replace(edit, declared=line, note=f"sets {copied}, which an earlier line has copied"),
+                )
 
 
 def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:

@@ -6,14 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, product
+from itertools import accumulate, islice, pairwise, product
 
 from grader.source.cpptext import apart
 from grader.source.edited_source import MACRO, Edit, insertion, ranked_edit, wrapped
 from grader.source.landmarks import closed
 from grader.source.scopes import WORD, Name, in_scope, is_whole, line_of, row_before, simple_statements
 
-MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_UNUSED = 10, 8, 6, 2
+MOST_NAMES, MOST_TERMS, MOST_ATOMS, MOST_UNUSED, MOST_BRACKETED, MOST_TOKENS = 10, 8, 6, 2, 10, 32
 #: Limit on the words of a function.
 MOST_WORDS = 4000
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
@@ -52,6 +52,12 @@ _EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
 _OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
 #: The beginning of a line that computes a pointer.
 _POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
+_CAST = r"\((?:float|double|int|long|size_t|std::size_t)\)\s*"
+#: The operands, operators and brackets of a value. A call is an operand, but the brackets of exp() and log() can move.
+_TOKEN = re.compile(
+    rf"(?:std::)?(?:exp|log|sqrt)f?\(|(?:{_CAST})?\d[\w.]*(?:(?<=e)-\d+f?)?|(?:{_CAST})?[\w.:]+"
+    r"(?:\[[^][]*(?:\[[^][]*\][^][]*)*\]|\((?:[^()]|\([^()]*\))*\))*|[-+*/()]"
+)
 #: Characters that separate the comparisons in a condition.
 _PART = re.compile(r"[;{}&|?]")
 
@@ -335,11 +341,11 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             ended = at + len(piece) + 1
             # Edit the value that an element gets, but no pointer.
             is_pointer = in_scope(known, at).get(set_[1], "").endswith("pointer") if set_ else False
-            if set_ and set_[1] in names and ("[" in set_[2] or not is_pointer):
+            if set_ and (set_[1] in names or set_[2].startswith("(")) and ("[" in set_[2] or not is_pointer):
                 valued.append((one.begin, at + set_.end(), ended))
             at = ended
-    for back in re.compile(r"\breturn\s+([A-Za-z_]\w*)[^;{}?]*;").finditer(code, begin, end):
-        if in_scope(known, back.start()).get(back[1], "").endswith(("float", "double")):
+    for back in re.compile(r"\breturn\s+(\(*([A-Za-z_]\w*)[^;{}?]*;)").finditer(code, begin, end):
+        if in_scope(known, back.start()).get(back[2], "").endswith(("float", "double")):
             valued.append((back.start(), back.start(1), back.end()))
     for call in re.compile(r"\b\w*[wW]rite\w*(?=\()").finditer(code, begin, end):
         last = closed(code, call.end() + 1, "()")
@@ -358,16 +364,13 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             atom for atom in fitting if ("[" in atom) != scope[WORD.findall(atom)[0]].endswith("float")
         ]
         fitting.sort(key=atoms.__getitem__)
+        text = code[right : last - 1].strip()
+        for k, new in enumerate(islice(_rebracketed(text), MOST_BRACKETED)):
+            places, words = wrapped((right, last - 1), f"(@ ? {new} : "), f"with the brackets of `{new}`"
+            yield ranked_edit(code, 0.8 + 0.04 * k, right, text, new, [*kept[:1], *places, *kept[1:]], words)
         exps = _EXP.finditer(code, right, last)
         ends = list(_terms_of(code, right, last - 1))
         places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
-        # A divisor of the last term that should divide the whole sum: `a + b / c` in place of `(a + b) / c`.
-        last_term = code[ends[-2] : ends[-1]] if len(ends) > 1 else ""
-        divisor = re.search(r"/\s*([\w.]+(?:\[[^][]*\])?)\s*$", last_term)
-        if divisor is not None and divisor[1] not in code[right : ends[-2]]:
-            divided = [insertion(at, f" / (@ ? {divisor[1]} : 1)") for at in ends[:-1]]
-            words = f"with brackets around the whole sum before / {divisor[1]}"
-            yield ranked_edit(code, 0.8, right, "", divisor[1], divided, words)
         for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
             old = code[right:at].strip()[-24:]
             for k, (atom, by) in enumerate(product(fitting[:MOST_ATOMS], operators)):
@@ -399,6 +402,52 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             divided = wrapped((right, last - 1), " (", f") / (@ ? {atom} : 1.0f)")
             places = [*kept[:1], *divided, *kept[1:]]
             yield ranked_edit(code, 1.0 + 0.05 * k, right, value, new, places)
+
+
+def _rebracketed(text: str) -> Iterator[str]:
+    """Yield a value with one pair of brackets removed, moved or added, the smallest change first."""
+    tokens, opened = _TOKEN.findall(text), list[int]()
+    pairs, found = list[tuple[int, int]](), list[tuple[int, str]]()
+    # Leave out long values, and those with other characters, with `*p`, or with a cast of a value in brackets.
+    is_other = "".join(text.split()) != "".join("".join(tokens).split())
+    if is_other or len(tokens) > MOST_TOKENS or re.search(rf"(?:^|[-+*/(])\s*\*|{_CAST}\(", text):
+        tokens = []
+    for k, token in enumerate(tokens):
+        if token.endswith("("):
+            opened.append(k)
+        elif token == ")" and opened:
+            pairs.append((opened.pop(), k))
+    for first, last in pairs or [(-1, len(tokens))]:
+        rest = [token for k, token in enumerate(tokens) if k not in (first, last)]
+        lead = tokens[first] if pairs else "("
+        found += [(0, " ".join(rest))] if pairs and lead == "(" else []
+        for a in range(len(rest) - 1) if lead == "(" else (first,):
+            for b in range(a + 1, len(rest) + 1):
+                if (a, b) != (first, last - 1) and _is_needed(rest, a, b, lead):
+                    new = " ".join([*rest[:a], lead, *rest[a:b], ")", *rest[b:]])
+                    found.append((abs(a - first) + abs(b - last + 1), new))
+    # A divisor of one term that should divide the whole sum.
+    for begin, end in pairwise([0, *_terms_of(text, 0, len(text))]):
+        divisor = re.search(r"\s*/\s*[\w.]+(?:\[[^][]*\])?$", text[begin:end])
+        if divisor and end - begin < len(text):
+            found.append((1, f"({text[: begin + divisor.start()]}{text[end:]}){divisor[0]}"))
+    yield from dict.fromkeys(re.sub(r"(?<=\() | (?=\))", "", new) for _, new in sorted(found))
+
+
+def _is_needed(tokens: Sequence[str], a: int, b: int, lead: str) -> bool:
+    """Return True if brackets (after `lead`) around the tokens from `a` to `b` - 1 fit and change the value."""
+    before, inside, after = tokens[a - 1] if a else "(", tokens[a:b], tokens[b] if b < len(tokens) else ")"
+    depths = list(accumulate((token[-1] == "(") - (token == ")") for token in inside))
+    is_sum = any(depth == 0 and token in "+-" for depth, token in zip(depths, inside, strict=True))
+    if (
+        depths[-1]
+        or min(depths) < 0
+        or inside[0] in "+-*/)"
+        or inside[-1] in "+-*/"
+        or before[-1] not in "+-*/("
+    ):
+        return False
+    return lead != "(" or (before == "/" and b > a + 1) or (is_sum and (before in "-*" or after in "*/"))
 
 
 def _terms_of(code: str, at: int, end: int) -> Iterator[int]:
