@@ -38,11 +38,7 @@ from grader.source import dataflow, landmarks, scopes
 UNWRITTEN = (
     "Only one thread works here, so it is not a race: the function reads memory that was never written."
 )
-WHOLE_LOOP = "each thread runs the whole loop below: is `for` missing here?"
-#: A parallel region in which each thread runs the whole loop: its pragma divides no work among the threads.
-_EACH_THREAD = re.compile(
-    r"\s*#\s*pragma\s+omp\s+parallel\b(?![^\n]*\b(?:for|sections|taskloop)\b)[^\n]*\n\s*for\s*\("
-)
+WHOLE_LOOP = "each thread runs the whole loop: is `#pragma omp for` missing before it?"
 #: The head of a class, up to its `{`.
 _CLASS = re.compile(r"\b(?:struct|class)\s+(\w+)[^;{}()=]*\{")
 _T = TypeVar("_T")
@@ -94,8 +90,6 @@ MOST_NUMBERS = 4
 SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 OTHER_CAUSE = re.compile(rf" {SAME_OUTPUT} .*?(?= Expected )", re.DOTALL)
-#: Codes of diagnoses for which `_factors` looks for no factor that is always 1.
-PRECISE = frozenset({"low_precision", "race"})
 #: Codes of diagnoses that need no further explanation by sizes or lines.
 PLAIN = frozenset(
     {"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"}
@@ -269,10 +263,8 @@ class Closer:
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
-            return (
-                "Alone this call is right. The crash is a late effect of the error above, in an earlier call."
-            )
-        words = "Alone this call is right, after earlier calls it fails: does a static or global variable keep a value?"
+            return "Alone this call does not crash. The crash is a late effect of the error above, in an earlier call."
+        words = "Only after earlier calls this call crashes: does a static or global variable keep a value?"
         return (
             f"{words}\n{clues.in_words(shown, self.body, self.source.name)}" if self.body and shown else words
         )
@@ -283,8 +275,12 @@ class Closer:
         """Return the diagnosis `known` of a wrong public case, extended by all further findings."""
         if known.code in PLAIN:
             return known
-        if known.code == "race" and (races := _sentence(self._races, "")):
-            return self._raced(known, races)
+        # Threads that all run a loop race, even if each call gives the same wrong result.
+        is_whole = WHOLE_LOOP in "\n".join(_sentence(self._shared_out, []))
+        if known.code == "race" or is_whole:
+            races = _sentence(self._races, "")
+            if races or (is_whole and known.code == "race"):
+                return self._raced(known, races)
         diagnosis = _sentence(lambda: self._factors(self._stored(known)), known)
         has_cause = known.code not in unexplained(self.kernel.oracle.axes) and not known.message.startswith(
             PARTLY
@@ -344,7 +340,8 @@ class Closer:
     def _raced(self, diagnosis: Diagnosis, races: str) -> Diagnosis:
         """Return the diagnosis with the lines of the data races that ThreadSanitizer found (`races`)."""
         numbers = NUMBERS.search(diagnosis.message)
-        first = f"{OTHER_RESULT} Data race: several threads use the same memory, and one of them writes:"
+        first = "Data race: several threads use the same memory, and one of them writes:"
+        first = f"{OTHER_RESULT} {first}" if diagnosis.code == "race" else first
         command = RACE.format(self._named("race "))
         # A race gives random wrong elements: name their indices only if they are the share of one thread.
         seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
@@ -356,7 +353,9 @@ class Closer:
         rows, regions = self._with_indices(races), _sentence(self._shared_out, [])
         if NUMBERED_EARLY in "\n".join(regions):
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
-        elif early or WHOLE_LOOP in "\n".join(regions):
+        elif WHOLE_LOOP in "\n".join(regions):
+            rows = [OWN_PART.sub("", races).rstrip()]
+        elif early:
             rows = [OWN_PART.sub("", rows[0]).rstrip()]
         elif body is not None and rows[0].partition(":")[0] in body.returned:
             rows[0] = OWN_PART.sub(SAME_ELEMENT, rows[0])
@@ -366,7 +365,7 @@ class Closer:
             own = re.search(rf"\b(?:{'|'.join(parts)})\s*[\[*]|\[[^\]\n]*\b(?:{'|'.join(parts)})\b", rows[0])
             rows[0] = OWN_PART.sub(OVERLAP if own else "", rows[0]).rstrip()
         lines = [first, *early, *regions, *rows, command, seen]
-        return replace(diagnosis, message="\n".join(lines))
+        return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _shared_out(self) -> list[str]:
         """Return these lines with notes: the pragma of the parallel region, declarations of numbers that its threads
@@ -386,8 +385,8 @@ class Closer:
             for place in body.find(r"\bomp_get_thread_num\s*\(")
             if place.line < regions[0].line
         }
-        is_whole = _EACH_THREAD.match(code[len("\n".join(body.code[: regions[0].line - 1])) :]) is not None
-        notes[regions[0].line] = WHOLE_LOOP if is_whole else "the parallel region"
+        notes[regions[0].line] = "the parallel region"
+        notes |= dict.fromkeys(scopes.whole_loops(code, begin, end), WHOLE_LOOP)
         return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
 
     def _strides(self) -> list[str]:
@@ -443,7 +442,8 @@ class Closer:
             )
         if found.constant_on:
             added.append(
-                f"on '{found.constant_on}' no input changes the output: is the computation skipped at these sizes?"
+                f"on '{found.constant_on}' no input changes the output: at these sizes, is the computation skipped, or "
+                "multiplied by 0?"
             )
         if right := self._right_outputs():
             others = " and ".join(sorted(self.kernel.wrong_outputs))
@@ -510,17 +510,11 @@ class Closer:
             ((place, sum_), *_) = kept
             words = f"{sum_} is added to in {name}:{place.line} and not set to zero in the loop around it."
         elif copied := dataflow.without_effect(self.body):
-            ((place, function, array), *_) = copied
+            ((place, copy, kind), *_) = copied
             words = (
-                f"{function} in {name}:{place.line} gets {array} by value: it changes a copy, and the caller's array "
-                f"stays as it is. Write a reference, as in std::vector<float> &{array}."
+                f"{copy} in {name}:{place.line} is a copy: what is changed in it is lost. Write a reference, as in "
+                f"{kind} &{copy}."
             )
-        elif diagnosis.code not in PRECISE:
-            for place, term, equal in self.body.unit_factors()[:1]:
-                words = (
-                    f"{term} in {name}:{place.line} is always 1: {name}:{equal.line} makes both numbers equal before. "
-                    "Keep the old value until the factor is computed."
-                )
         return replace(diagnosis, message=f"{words} {diagnosis.message}") if words else diagnosis
 
     def _right_outputs(self) -> list[str]:

@@ -192,7 +192,9 @@ def definitions(code: str) -> list[Definition]:
             brackets.append((match[1] or "", match.start(), at))
         elif kind == ")" and brackets:
             name, start, opened = brackets.pop()
-            if name and name not in _NO_FUNCTIONS and _TO_BODY.match(code, at):
+            is_body = name and name not in _NO_FUNCTIONS and _TO_BODY.match(code, at)
+            # A clause of a pragma may come before a block, as in `private(i)`.
+            if is_body and not re.match(r"\s*#\s*pragma\b", code[code.rfind("\n", 0, start) + 1 : start]):
                 head = (name, start, opened, match.start())
         elif kind == "{":
             blocks.append((head, at, brackets))

@@ -28,6 +28,8 @@ _MACRO = re.compile(
 _LAMBDA = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*\[[^\[\]\n]{0,80}\]\s*\(([^()\n]{0,200})\)[^{};\n]{0,60}\{")
 _LOOP = r"\b(?:for|while|for_each|transform|copy\w*|fill\w*|memset|memcpy)\b"
 _WORD = re.compile(r"[A-Za-z_]\w*")
+#: The beginning of a lambda expression, or of a loop over elements, that gets a number by value. Groups: type, name.
+_ONE_COPY = re.compile(r"(?:\]\s*\(|\bfor\s*\()\s*(float|double|auto)\s+(\w+)\s*(?:\)|:[^;{}]*\))\s*\{?")
 #: The variable that an argument begins with: `Q + off`, `&O[i]`, `(float *) p`, `tensor.data()`.
 _LEADING = re.compile(r"[\s&*(]*(?:(?:const\s+)?(?:float|double|void|char)\s*\*\s*\)\s*&?)?([A-Za-z_]\w*)")
 
@@ -97,9 +99,10 @@ def indices(body: Body, line: int) -> list[Place]:
 
 
 def without_effect(body: Body) -> list[tuple[Place, str, str]]:
-    """Return (line, function, parameter) for each function that the part calls and that only changes a copy.
+    """Return (line, variable, type) for each copy that the part changes and does not use.
 
-    It returns nothing, gets no reference or pointer to change, and sets elements of a vector that it gets by value.
+    Such a copy is a vector that a function gets by value, sets, and cannot return; or a number that a lambda expression
+    or a loop over elements gets by value and only sets.
     """
     code, names = "\n".join(body.code), {at.body.name for at in reached(body)[1:]}
     found = list[tuple[Place, str, str]]()
@@ -110,7 +113,13 @@ def without_effect(body: Body) -> list[tuple[Place, str, str]]:
         for name in re.findall(r"\bvector\s*<\s*\w+\s*>\s+(\w+)\s*(?:,|$)", parameters):
             sets = re.search(rf"\b{name}\s*\[[^][;]*\]\s*[-+*/]?=(?!=)", code[one.body : one.end])
             if one.name in names and is_void and not refers and sets:
-                found.append((body.place(code.count("\n", 0, one.start) + 1), one.name, name))
+                found.append((body.place(code.count("\n", 0, one.start) + 1), name, "std::vector<float>"))
+    for copy in _ONE_COPY.finditer(code):
+        line, ended = code.count("\n", 0, copy.start()) + 1, code.find(";", copy.end())
+        text = code[copy.end() : closed(code, copy.end(), "{}") if copy[0].endswith("{") else ended]
+        rest, count = re.subn(rf"\b{copy[2]}\s*[-+*/]?=(?!=)", "", text)
+        if count and not re.search(rf"\b{copy[2]}\b", rest) and body.opened <= line <= body.last:
+            found.append((body.place(line), copy[2], copy[1]))
     return found
 
 

@@ -75,13 +75,10 @@ _TAKES_LARGER = re.compile(
     r"|\b([A-Za-z_]\w*)\s*=[^;?=\n]{0,120}[<>][^;?\n]{0,120}\?[^;\n]{0,120}\b\3\b"
 )
 _EXP = re.compile(r"\b\w*exp[fl2]?\s*\(")
-_LVALUE = r"[A-Za-z_]\w*(?:\s*\[[^\[\]]{0,80}\])?"
-_SET_TO = re.compile(rf"({_LVALUE})\s*=(?!=)\s*({_LVALUE})?\s*$")
 #: An initialiser of a pointer that adds an offset: `= p + n`, `= &p[n]`.
 _WITHIN = re.compile(r"=\s*(?:&\s*\w+\s*\[\s*(?!0?\s*\])|[^=;]*\)?\s*\+)")
 #: Number of a lambda's lines, from the first one on, in which its `return` is looked for.
 _LAMBDA_LINES = 8
-_CONDITION = re.compile(r"\s*(?:if|else)\b")
 _CHANGED = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\[[^\[\]]{0,80}\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
@@ -485,59 +482,17 @@ class Body:
         """Return the lines that update a running maximum."""
         return [self.place(n) for n in sorted(self._maxima[1])]
 
-    def _exponents(self) -> list[tuple[int, str, str, str]]:
-        """Return (line number, text of the call, a, b) for each exp(a - b)."""
-        found = list[tuple[int, str, str, str]]()
+    def grown_exponents(self) -> list[tuple[Place, str]]:
+        """Return the lines with exp(new - old) where only `new` is a running maximum, each with the text of the exp."""
+        (names, _), found = self._maxima, list[tuple[Place, str]]()
         for n in self.lines():
             row = self.code[n - 1]
             for start in _EXP.finditer(row):
                 end = closed(row, start.end(), "()")
                 pieces = apart(row[start.end() : end - 1], "-", r"[\w\])]\s*$")
-                if len(pieces) == 2:
-                    found.append((n, row[start.start() : end].strip(), pieces[0], pieces[1]))
-        return found
-
-    def grown_exponents(self) -> list[tuple[Place, str]]:
-        """Return the lines with exp(new - old) where only `new` is a running maximum, each with the text of the exp."""
-        names, _ = self._maxima
-        return [
-            (self.place(n), text)
-            for n, text, new, old in self._exponents()
-            if names & set(_WORD.findall(new)) and not names & set(_WORD.findall(old))
-        ]
-
-    def unit_factors(self) -> list[tuple[Place, str, Place]]:
-        """Return (line, text, earlier line) for each exp(a - b) that is always 1: an earlier line set a to b or b to a.
-
-        a and b count as equal until one of them changes or the block ends. An assignment after an `if` without braces
-        is ignored.
-        """
-        pending = dict[int, list[tuple[str, str, str]]]()
-        for n, text, new, old in self._exponents():
-            pending.setdefault(n, []).append((text, _squeezed(new), _squeezed(old)))
-        equal, found = dict[tuple[str, str], tuple[int, int]](), list[tuple[Place, str, Place]]()
-        depth, start = 0, ""
-        for n in self.lines() if pending else ():
-            row = self.code[n - 1]
-            outer = depth - row[: len(row) - len(row.lstrip(" \t}"))].count("}")
-            equal = {pair: at for pair, at in equal.items() if at[1] <= outer}
-            for text, new, old in pending.get(n, ()):
-                at = equal.get((new, old)) or equal.get((old, new))
-                if at is not None:
-                    found.append((self.place(n), text, self.place(at[0])))
-            for statement in re.split(r"(?<=[;{}])", row):
-                depth += statement.endswith("{") - statement.endswith("}")
-                changed, start = _changed(statement), start + statement
-                equal = {
-                    pair: at
-                    for pair, at in equal.items()
-                    if at[1] <= depth and not changed & set(_WORD.findall(" ".join(pair)))
-                }
-                same = _SET_TO.search(statement.rstrip(";"))
-                held = same is not None and not _CONDITION.match(start) and len(equal) < _MOST_EQUAL
-                if same is not None and same[2] and held:
-                    equal[_squeezed(same[1]), _squeezed(same[2])] = n, depth
-                start = "" if statement.endswith((";", "{", "}")) else start
+                grown = [bool(names & set(_WORD.findall(piece))) for piece in pieces]
+                if grown == [True, False]:
+                    found.append((self.place(n), row[start.start() : end].strip()))
         return found
 
     def stuck_loops(self) -> list[tuple[Place, str, str]]:
@@ -917,10 +872,6 @@ def closed(text: str, at: int, brackets: str) -> int:
 def _added_names(text: str) -> set[str]:
     """Return the names in a text that do not follow a minus sign."""
     return set(re.findall(r"(?<!-)(?<!-\s)\b[A-Za-z_]\w*", text))
-
-
-def _squeezed(text: str) -> str:
-    return re.sub(r"\s+", "", text)
 
 
 def function(source: str, name: str) -> Body | None:

@@ -221,6 +221,47 @@ _OWN_CLAUSE = re.compile(
 )
 
 
+#: A pragma that shares out work inside a parallel region, or lets one thread do it.
+_SHARES = re.compile(
+    r"#[ \t]*pragma[ \t]+omp[ \t]+(?!parallel)[^\n]*\b(?:for|sections|single|master|task\w*|atomic)\b"
+)
+_SET_TO = re.compile(r"(?<![\w.\])>])(\w+)\s*=(?!=)\s*([^;{}]*)")
+_STORE = re.compile(r"\w+\s*(?:\[[^;=]*\]|\([^;=()]*\))\s*[-+*/]?=(?!=)|\b\w*[wW]rite\w*\([^;]*")
+
+
+def whole_loops(code: str, begin: int, end: int) -> list[int]:
+    """Return the lines of loops that each thread of a parallel region runs as a whole, and that set shared elements.
+
+    A loop that depends on the thread's number, or sets an element chosen by it, is left out.
+    """
+    known, found = list(declared_names(code)), list[int]()
+    for pragma in _PARALLEL.finditer(code, begin, end):
+        at, last = pragma.end(), statement_end(code, pragma.end())
+        region = code[at:last]
+        if re.search(r"\b(?:for|sections|if)\b", pragma[1]) or _SHARES.search(region):
+            continue
+        # Variables that differ from thread to thread, and arrays that each thread declares.
+        kinds = {each.name: each.kind for each in known if at <= each.begin < last}
+        own = {name for name, kind in kinds.items() if kind.endswith(("vector", "array", "objects"))}
+        own |= {"omp_get_thread_num", "omp_get_num_threads"}
+        for set_ in _SET_TO.finditer(region):
+            if own & set(WORD.findall(set_[2])) and not kinds.get(set_[1], "").endswith(("float", "double")):
+                own.add(set_[1])
+        while (head := re.compile(r"\b(?:for|while)\s*\(").search(code, at, last)) is not None:
+            body, is_body = (
+                closed(code, head.end(), "()"),
+                at == pragma.end() and not code[at : head.start()].strip(),
+            )
+            at = statement_end(code, head.start())
+            tests = [code[head.end() : body], *re.findall(r"\bif\s*\([^;{}]*[=!]=[^;{}]*", code[body:at])]
+            stores = ["shared"] if is_body else _STORE.findall(code, body, at)
+            if not own & set(WORD.findall(" ".join(tests))) and any(
+                not own & set(WORD.findall(one)) for one in stores
+            ):
+                found.append(line_of(code, head.start()))
+    return found
+
+
 def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
     """Return {line: names} of numbers declared outside of a parallel region that its threads share and set."""
     known, found = list(declared_names(code)), dict[int, list[str]]()
