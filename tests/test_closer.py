@@ -97,6 +97,7 @@ def test_the_sizes_that_are_right_are_named() -> None:
         assert common_facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == words
 
 
+HEADS = np.array([0.0, 2.0]).reshape(1, 2, 1, 1)
 #: Changes in a kernel's scores, weights or sums, and the expected message (None: no message).
 WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"used": lambda keys: slice(0, keys // 2 * 2)}, "leaves out key 6 of 7"),
@@ -112,9 +113,18 @@ WRONG_WEIGHTS: list[tuple[dict[str, Any], str | None]] = [
     ({"start": 1.0}, "plus 1, as if the sum began at 1 (or its logarithm"),
     ({"kept": lambda s, w: s + w.max(3, keepdims=True)}, "sum of exp(score - maximum) plus 1, as if"),
     ({"kept": lambda s, w: s.cumsum(1)}, "later heads plus the divisor of the same row in the head before"),
+    (
+        {"last": 8.0, "earlier": 8.0},
+        "all weights have the same wrong factor (the weights of a row add up to 8",
+    ),
+    (
+        {"last": HEADS[..., 0], "earlier": HEADS},
+        "All of head (b=0, h=0) of the output is 0, and other heads are",
+    ),
     ({"rest": 2}, "also contain the row before it, row 1 for example 0.1 times"),
     ({"rest": 1}, "also contain the same row of the head before, row 7"),
     ({"score": lambda s: s[..., :1] + 0 * s}, "All keys of a tile have the same weight"),
+    ({"score": lambda s: np.maximum(s, -9)}, None),
     ({"score": lambda s: np.where(s < -0.5, -np.inf, s)}, "have no weight, and those from"),
     ({"score": lambda s: s + 1.5 * (np.arange(s.shape[-1]) < 4)}, "between blocks they are not"),
     ({"score": lambda s: np.where(np.arange(s.shape[-1]) % 3 < 2, s, -1e9)}, "last of each 3 is left out"),
@@ -313,14 +323,7 @@ def test_mistakes_visible_in_the_source_are_found() -> None:
     assert numbers(found.maxima_begun()) == [6]
     assert [(place.line, tested, step) for place, tested, step in found.stuck_loops()] == [(8, "i", "j")]
     assert [(place.line, term) for place, term in found.grown_exponents()] == [(11, "exp(most - old)")]
-    assert found.unit_factors() == [] == right.stuck_loops() == right.grown_exponents()
-    early = body(MAXIMUM.replace("if (X[i] > most) most = X[i];", ""))
-    assert [(term, equal.line) for _, term, equal in early.unit_factors()] == [("exp(most - old)", 9)]
-    for line in ("} else sum += std::exp(x - most);", "}\nsum += std::exp(x - most);"):
-        branched = body(f"Tensor kernel(float x) {{\nif (x > most) {{\nmost = x;\n{line}\n}}")
-        assert branched.unit_factors() == []
-    alone = body("Tensor kernel(float x) {\nif (x > most) most = x;\nsum += exp(x - most);\n}")
-    assert alone.unit_factors() == []
+    assert right.stuck_loops() == [] == right.grown_exponents()
     assert [(place.line, copy) for place, copy in found.lost_copies()] == [(14, "Y")]
     assert body(MAXIMUM.replace("return YTensor", "return fillTensor(YTensor, Y)")).lost_copies() == []
     assert numbers(found.cut("N")) == [13]
@@ -692,7 +695,7 @@ def test_a_parallel_region_without_for_is_named(clause: str, note: str) -> None:
     text = f"void kernel(float *y, int n) {{\n#pragma omp parallel{clause}\nfor (int i = 0; i < n; i++) y[i] = 0;\n}}"
     closer: Any = SimpleNamespace(body=body(text), source=Path("mine.cpp"))
     closer._row = functools.partial(Closer._row, closer)
-    assert Closer._shared_out(closer) == [f"  mine.cpp:2: #pragma omp parallel{clause}   ({note})"]
+    assert Closer._shared_out(closer)[-1].endswith(f"({note})")
 
 
 @pytest.mark.parametrize("races, advice", [("O: ", SAME_ELEMENT), ("S: s[j] = 1;", OVERLAP), ("S: x[j]", "")])
@@ -833,8 +836,10 @@ def test_right_kernels_with_threads_are_watched(pragma: str, found: Any, how: An
 def test_findings_are_sentences_before_the_message(wrong: set[str], right: str) -> None:
     closer: Any = SimpleNamespace(kernel=SimpleNamespace(seen_outputs={"m", "o"}, wrong_outputs=wrong))
     closer._right_outputs, closer._zeros = (lambda: Closer._right_outputs(closer)), (lambda checked: "")
-    found = _Findings(Diagnosis("wrong_values", "Expected 1, got 2."), False, None, None, None, [], "ragged")
-    question = "On 'ragged' no input changes the output: is the computation skipped at these sizes?"
+    found = _Findings(Diagnosis("wrong_values", "Expected 1, got 2."), False, None, None, None, [], "x")
+    question = (
+        "On 'x' no input changes the output: at these sizes, is the computation skipped, or multiplied by 0?"
+    )
     lead = Closer._lead(closer, found, "", None)
     assert lead == " ".join(filter(None, (question, right, "Expected 1, got 2.")))
 
@@ -1064,8 +1069,13 @@ def test_no_edit_hides_a_mistake() -> None:
         ("int i = 0;\nwhile (i < N) {\nif (i > d) continue;\ni += d;\n}", "with `i += d;` before | break; in place of"),
         ("std::vector<Row> R(N);\nfor (int i = 0; i < N; i++) {\nRow &r = R[i];\nint k = 0;\ns = k ? t : 0;\n}",
          "all of R to {} | i in place of k"),
+        ("int k = 0;\nconst int at = k * d;\nauto row = [=](int i) { return p[k + i]; };\nfor (k = 1; k < N; k++) {\n"
+         "s = t / (p[at] * s);\nt = exp(s) - p[0] * t;\nreturn (s + t) * s;\n}",
+         "used: line 8 sets k only later | &k in its [...]: | of `t / p[at] * s` | `exp(s - p[0]) * t` | `s + t * s`"),
+        ("float a = s + t;\nfor (int i = 0; i < N; i++) {\nt += p[i];\n}\no[0] = a;",
+         "this line after the loop of line 6"),
         ("memset(o, 0, N);\no[omp_get_num_threads() * N] = 1;\nt = 1 / (t + 1e-6f);\nfloat &f = *o;\nf = s + *p / t;",
-         "omp_get_thread_num() in | N * sizeof(float) in | without + 1e-6f | around the whole sum before / t"),
+         "omp_get_thread_num() in | N * sizeof(float) in | without + 1e-6f | brackets of `(s + *p) / t`"),
         ("Span a, b;\nt = 0;\n#pragma omp for\nfor (int i = 0; i < a.n; i++) {\nt += b.m;\n}", "start of | b.m in"),
         ("std::vector<float> L(N);\nfor (int i = 0; i < N; i++) {\nconst float *q = p;\nL[i] = exp(L[i] - q[i]);\n}",
          "all of L to -INFINITY | this line in a loop of its own after the loop of line 6"),
@@ -1104,12 +1114,16 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
 
 def test_a_function_that_changes_only_a_copy_is_found() -> None:
     text = SOURCE.replace("float other(float K) { return K; }", "")
-    found = [(1, "scaled", "K")]
+    found = [(1, "K", "std::vector<float>")]
     for parameters in ("std::vector<float> K, int n", "std::vector<float> &K", "const float *K"):
         helper = f"void scaled({parameters}) {{ for (int i = 0; i < 9; i++) K[i] *= 2; }}\n"
         changed = dataflow.without_effect(body(helper + text.replace("float sum = 0;", "scaled(K, N);")))
-        assert [(place.line, name, array) for place, name, array in changed] == found
+        assert [(place.line, *rest) for place, *rest in changed] == found
         found = []
+    for loop in ("std::for_each(Q, Q + N, [sum](float q) { q /= sum; });", "for (float q : Q) q /= sum;"):
+        changed = dataflow.without_effect(body(text.replace("O[i] = sum / N;", loop)))
+        assert [rest for _, *rest in changed] == [["q", "float"]]
+        assert dataflow.without_effect(body(text.replace("O[i] = sum / N;", loop.replace(" q", " &q")))) == []
 
 
 def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
@@ -1118,6 +1132,27 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
         "for (int i = 0; i < N; i++) {\nfloat t = 0;\nown = i; s = own; t = s;\n}\ns = t = 0;\n}\n"
     )
     assert scopes.shared_numbers(source, 0, len(source)) == {2: ["s"]}
+    # A loop that each thread runs as a whole, and loops over a thread's own elements or own share.
+    loops = (
+        "x[i] = 1;",
+        "{ float *p = X + i; p[0] = 1; }",
+        "own[i] = 1;",
+        "W[at + i] = 1;",
+        "if (i % of == 0) x[i] = 1;",
+    )
+    region = "\n".join(f"for (int i = 0; i < N; i++) {each}" for each in loops)
+    source = (
+        "void kernel(float *x, int N) {\nint at, of;\n#pragma omp parallel private(at, of)\n{\n"
+        "at = N * omp_get_thread_num(); of = omp_get_num_threads();\nstd::vector<float> own(N);\n"
+        f"{region}\n}}\n}}\n"
+    )
+    assert [each.name for each in cpptext.definitions(source)] == ["kernel"]
+    assert scopes.whole_loops(source, 0, len(source)) == [7, 8]
+    for shares in ("for", "single", "for collapse(2)"):
+        shared = source.replace(
+            "for (int i = 0; i < N; i++) x", f"#pragma omp {shares}\nfor (int i = 0; i < N; i++) x"
+        )
+        assert scopes.whole_loops(shared, 0, len(shared)) == []
     # An edit that sets a variable again names the line that sets it outside of the loop.
     source = "void kernel(float *o, int N) {\nfloat s;\ns = 0;\nfor (int i = 0; i < N; i++) {\n o[i] = s += i;\n}\n}"
     notes = {(each.declared, each.note) for each in edits.candidates(source, ["kernel"]) if each.line == 4}

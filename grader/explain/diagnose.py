@@ -23,7 +23,7 @@ from grader.explain.comparison import Comparison, Expected
 from grader.explain.deviation import Axis, Deviation, usual_axes
 from grader.explain.explanation_errors import attempt
 from grader.explain.oracle import Oracle
-from grader.explain.relations import NOT_STORED, first_found
+from grader.explain.relations import CLOSE, NOT_STORED, first_found
 from grader.explain.suspect import FEWEST_PARTIAL, Suspect
 from grader.explain.wrong_places import EVERYWHERE, Place, find_place
 
@@ -310,6 +310,9 @@ def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) 
         max((each.wrong_count or 0 for each in some), default=0) for some in (zeros, others)
     )
     diagnoses = zeros if not others or largest_zeros > _FAR_SMALLER * largest else others
+    # Values that are close on one input but not on another differ for another reason than precision.
+    far = [each for each in diagnoses if each.code != "low_precision" and each.code not in _SAYS_LITTLE]
+    diagnoses = [each for each in diagnoses if not far or not each.message.startswith(CLOSE)]
     counts: dict[str, int] = {}
     for diagnosis in diagnoses:
         counts[diagnosis.code] = counts.get(diagnosis.code, 0) + 1

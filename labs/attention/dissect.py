@@ -30,6 +30,7 @@ TINY_SCORES, MOST_BLOCKS = 3e-3, 6
 #: Mean of the scores in the last try. Sums of exp(score) are then so small that a small number added to them shows.
 LOW_SCORES = -14.0
 PRODUCT, PRODUCT_CLUES = "In the output", ("bytes", "input:V", "store")
+SUMS = "The weights of a row"
 PROPORTIONS = "Each row of weights sums to 1, but the weights are wrong"
 SOME_HEADS = (
     "Some heads (b, h) have the right weights, so the formula is right: look at the index of the head and the pointers "
@@ -63,6 +64,9 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
         unit = np.ascontiguousarray(np.broadcast_to(np.eye(keys, keys + 2, dtype=np.float32), shape))
         weights = ask(own, {"Q": q, "K": k, "V": unit})
         found = None if weights is None else _mistake(scores, weights[..., :keys], own)
+        if mean:
+            # Scores that are all low only show what is added to the row's sum.
+            return found if found is not None and found.words.startswith(SUMS) else None
         is_open = found is None or found.words.startswith(PROPORTIONS)
         if weights is not None and is_open and _some_heads(weights[..., :keys], right):
             return Dissected(*SOME_HEADS)
@@ -162,7 +166,14 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
     rows = weights.any(3)
     if not rows.any():
         return None
-    left = "" if rows.all() else f"; row {int(np.flatnonzero(~rows.all((0, 1)))[0])} of the output is all 0"
+    if not rows.any(2).all():
+        b, h = np.argwhere(~rows.any(2))[0].tolist()
+        return Dissected(
+            f"All of head (b={b}, h={h}) of the output is 0, and other heads are wrong, too: is the offset of a head "
+            "in O computed for each (b, h), after b and h are set?",
+            ("store", "stored", "index"),
+        )
+    left = "" if rows.all() else f"; row {np.argwhere(~rows)[0][2]} of a head of the output is all 0"
     scores, weights, exact, sums, right = (each[rows] for each in (scores, weights, exact, sums, right))
     factor = (weights / right).mean(1, keepdims=True)
     if (abs(factor) > TINY).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
@@ -206,7 +217,7 @@ def _mistake(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissect
     normalised = bool((abs(weights.sum(1) - 1) < CLOSE).all())
     if (between := _between_blocks(np.log(weights) - scores, sizes)) is not None:
         return replace(between, words=between.words + left)
-    cause = _scores(made, wanted, sizes)
+    cause = _scores(made, wanted, sizes, float(abs(weights.sum(1) - 1).max()))
     if cause is None and normalised:
         words = f"{PROPORTIONS}: look at Q K^T and exp(), not at the sum"
         return Dissected(words + left, ("input:Q", "input:K", "lanes"))
@@ -330,9 +341,10 @@ def _divisors(used: Array, sums: Array, largest: Array, rows: int) -> Dissected:
             f"The weights of a row are its exp(score), without division by their sum, {sums[worst]:.4g}",
             ("sums", "divide", "call:exp"),
         )
+    is_constant = np.ptp(sums) > CLOSE and np.ptp(sums / used) < CLOSE
+    wrong = "all weights have the same wrong factor" if is_constant else "the row's sum is not"
     return Dissected(
-        "The weights of a row have the right proportions: scores and exp() are right, but the row's sum is not "
-        f"({shown})",
+        f"{SUMS} have the right proportions: scores and exp() are right, but {wrong} ({shown})",
         (*(("line:^\\s*int\\b[^()=]*;",) if whole else ()), "bare", "sums", "divide", "call:exp"),
     )
 
@@ -364,7 +376,7 @@ def _more(used: Array, sums: Array, largest: Array, rows: int) -> Dissected | No
     return None
 
 
-def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
+def _scores(made: Array, wanted: Array, sizes: Mapping[str, int], sum_error: float) -> Dissected | None:
     """Return a finding about the kernel's scores `made`, or None. `wanted` has the right scores. Both are (rows, keys)
     with row means of 0, because weights show a row's scores only up to a constant."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
@@ -386,8 +398,9 @@ def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected |
             "All scores are whole numbers: look for a variable of type int that holds a score",
             ("whole_sums", "casts", "?text:^\\s*int\\s+\\w+\\s*=\\s*0\\s*;", "input:K"),
         )
+    # An inexact exp() changes the sums as little as the weights.
     off = abs(made - wanted).max()
-    if off < 0.1:
+    if off < 0.1 and sum_error < max(3 * off, CLOSE):
         return Dissected(
             f"The scores are off by up to {off:.2g}: exp() or its argument is inexact",
             ("casts", "call:exp"),
