@@ -64,7 +64,7 @@ constexpr int columnsOf(int M) { return M == 3 ? 4 : 8 / M; }
 // Loops over accumulators must be unrolled completely: otherwise the compiler keeps accumulators in memory.
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
 
-// State of one tile of M vectors of queries between blocks of keys: Q^T and O^T (d, M), P^T (kBlock, M).
+// State of a tile of M SIMD vectors of queries, kept from one block of keys to the next: Q^T, O^T (d, M), P^T (kBlock, M).
 template <int M>
 struct Tile {
     Vec *Q, *O, *P;

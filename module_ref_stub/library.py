@@ -179,9 +179,9 @@ def has_sources(recipe: ReferenceRecipe = REFERENCE) -> bool:
 def build_prebuilt(
     folder: Path, system: str, machine: str, compiler: str, recipe: ReferenceRecipe = REFERENCE
 ) -> Path:
-    """Build a handout's object for a platform into `folder`. Each build gives the same bytes.
+    """Compile a handout's object for a platform (`system`, `machine`) into `folder`.
 
-    `compiler` must compile for this platform. Raises KitError when it fails.
+    `compiler` must produce code for that platform. Each build gives the same bytes. Raises KitError if it fails.
     """
     family = "clang" if system == "Darwin" else "gcc"
     compile_flags, _ = openmp_flags(system, family, libomp_prefix())

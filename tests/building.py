@@ -67,7 +67,7 @@ def loaded(made: Build) -> runner.StudentObject:
 
 
 def call(of: runner.StudentObject, name: str, *values: object) -> object:
-    """Return a function's result as a plain Python value, vectors and tensors as flat lists. Raises CallFailed."""
+    """Return a function's number, vector or tensor as (sizes, flat list), or result's kind. Raises CallFailed."""
     invocation = of.prepare(name, list(values))
     result = invocation()
     value: object = result.number if result.kind == 1 else result.kind

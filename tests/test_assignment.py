@@ -195,7 +195,7 @@ def test_documented_examples_have_every_key_and_are_read(tmp_path: Path) -> None
     assert load(tmp_path / "hidden" / "example.yaml").seed is not None
     text = "\n".join(files.values())
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
-    # The examples lack only these keys: each excludes a key that the examples have.
+    # The examples lack only these keys. The last lines test them, or a key of the examples excludes them.
     assert unused == {"torch_function", "keywords", "stands_in", "points_if_slow"}
     (kernel,) = load(tmp_path / "kernels.yaml").parts
     assert kernel.device is not None and kernel.device.ranges == {"x": (-4.0, 4.0)}

@@ -164,7 +164,7 @@ for _ in sys.stdin:
 
 
 def scheduler(place: Path, protocol: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a dask scheduler that does not belong to the class. Return its process and its address."""
+    """Start a dask scheduler of its own, not one that the kit starts for a class. Return (process, address)."""
     address = place / "address"
     command = [sys.executable, "-c", SCHEDULER, str(place), protocol]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment(), cwd=ROOT)

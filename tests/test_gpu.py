@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(not finding.is_here(), reason="this machine has 
 ASSIGNMENT = load(ROOT / "labs" / "gpu" / "assignment.yaml")
 SOURCE = ROOT / "labs" / "gpu" / "kernels.py"
 SIDE = 2048
-#: Least ratio to the reference's time. The master's product has 0.76 to 0.82. The ratio would be 0.55 if the student's
-#: process used half of the GPU during every second call of the reference.
+#: Least ratio of the student's time to the reference's. The master's matmul has 0.76 to 0.82. An attack that uses half
+#: of the GPU during every second call of the reference makes the reference slower: the ratio would be 0.55.
 LEAST_RATIO = 0.65
 _TEXTS = """
 #### plain: ok

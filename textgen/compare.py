@@ -108,7 +108,7 @@ def table(speakers: Sequence[Speaker]) -> list[str]:
 
 
 def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part], file: Path) -> None:
-    print("\ntokens/s over the context, all parts in turn:")
+    print("\ntokens/s for each length of the context (parts measured in turn):")
     curves = measure(setup, bench, parts)
     longest = max(len(curve) for curve in curves.values())
     print(f"{'':8}" + "".join(f"{n:>8}" for n in CONTEXTS[:longest]))

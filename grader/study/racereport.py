@@ -180,7 +180,7 @@ def _written_name(sides: Iterable[Access]) -> str:
             }
             names = [(bool(match["index"]), name) for match, name in found if name not in declared]
             if names:
-                # Prefer a variable without an index. Heap memory already has its name from the allocating line.
+                # Prefer a variable without an index: the others are mostly heap memory, whose line is shown.
                 return min(names, key=lambda found: found[0])[1]
     return ""
 

@@ -329,7 +329,8 @@ def _bytes(count: str, unit: str) -> float:
 
 
 def _avoided(part: Part, shape: Mapping[str, int]) -> tuple[int, int]:
-    """Return how many numbers the part's `avoids_tensor` has: (in one matrix, in all matrices of the outputs)."""
+    """Return how many numbers the tensor has that the part must not make (`avoids_tensor`): (for one matrix, for as
+    many matrices as the output with most matrices has)."""
     one = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
     outputs = [[evaluate_int(dim, shape) for dim in binding.dims_of(part, name)] for name in part.outputs]
     return one, one * max((math.prod(dims[:-2]) for dims in outputs), default=1)

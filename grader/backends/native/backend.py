@@ -1,4 +1,4 @@
-"""The native backend, and the methods that it shares with the backend of C++ in a process with torch."""
+"""The native backend (C++ without torch), and the methods that it shares with the backend for C++ with torch."""
 
 from __future__ import annotations
 

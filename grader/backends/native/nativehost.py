@@ -153,7 +153,7 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         """
         limits = limits or Limits()
         if not program.exists():
-            raise KitError(f"no native runner could be started: program: No such file: {program}")
+            raise KitError(f"no native runner could be started: there is no file {program}")
         pipes = Pipes.made()
         # The payload memory counts as a file: SIGXFSZ would kill a runner that writes beyond the limit on file sizes.
         memory = Payloads.made(min(LARGEST_BYTES, limits.file_bytes or LARGEST_BYTES))

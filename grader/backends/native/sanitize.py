@@ -110,10 +110,7 @@ def environment() -> dict[str, str]:
 
 
 def readable() -> list[str]:
-    """Return the files that a program with sanitizers opens besides its own file and the system's libraries.
-
-    The files are the program's memory map, and libraries of a compiler that lies outside of the system's folders.
-    """
+    """Return files that a program with sanitizers opens: its memory map, and the compiler's LIBRARIES."""
     return ["/proc/self/maps", *_libraries(toolchain())]
 
 
@@ -311,7 +308,7 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
 
 
 def _made(text: str, rows: list[str]) -> Frame | None:
-    """Return the student's line that allocated the memory in AddressSanitizer's report; None if it is unknown."""
+    """Return the outermost student's line in the report's stack of the allocation; None if the stack has none."""
     found = ALLOCATED.search(text)
     if found is None:
         return None

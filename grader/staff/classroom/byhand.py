@@ -167,8 +167,8 @@ def table(
     """Return (names of the columns, iterator over the rows that are not empty).
 
     The iterator yields (number of the row's first line, cells by column, without surrounding blanks). With `items`,
-    each column's name must be in `items` or in DESCRIPTIVE_COLUMNS. Raises UsageError with file and line; the iterator
-    raises it for a mistake in a row.
+    all columns but `id` must be in `items` or in DESCRIPTIVE_COLUMNS. Raises UsageError with file and line; for a
+    mistake in a row, the iterator raises it.
     """
     rows = _rows(path)
     line, header = next(rows, (1, []))

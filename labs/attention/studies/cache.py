@@ -328,7 +328,8 @@ def count(program: str, part: Part, shape: Shape, model: Model, settings: Settin
     sets = model.size_bytes // (ways * model.line_bytes)
     if ways > MOST_WAYS or sets & (sets - 1) or sets * ways * model.line_bytes != model.size_bytes:
         raise UsageError(
-            f"cachegrind cannot simulate {model.size_bytes} bytes in {ways} ways: choose a power of two, or --ways 16"
+            f"cachegrind cannot simulate {model.size_bytes} bytes in {ways} ways: choose a size that is a power of "
+            "two, or --ways 16"
         )
     prefix = [
         *(program, "--tool=cachegrind", "--vgdb=no", "--cache-sim=yes", "--cachegrind-out-file=counts"),

@@ -8,8 +8,8 @@ inputs.
 In each round all kernels are measured twice, in some order and then in the reverse order (`grader.study.laboratory`).
 Sending the tensors takes longer than many kernels. So two requests are timed, one with a single call and one with many
 calls on the same tensors. The time of a call is their difference divided by the number of additional calls, minus the
-time of a call that computes nothing. Because of the repeated calls, data that fits into a cache is cached. With a wall
-clock the best of three measurements counts.
+time of a call that computes nothing. Because of the repeated calls, data that fits into a cache is cached. Parts are
+timed by CPU time or, if they use threads, by elapsed time; then the best of three measurements counts.
 
 The limit is the longer of two times (`labs.operators.studies.sources`): the time of the part's operations at the
 measured peak of multiply-adds, and the time to move its bytes. A loop that moves as many bytes and computes almost

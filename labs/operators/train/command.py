@@ -232,8 +232,8 @@ def _train(study: _Study, network: Network, wishes: Wishes, operators: StudentOp
     print(f"  {training.agreement.line()}")
     if training.calls_per_step:
         print(
-            f"  {training.calls_per_step:.0f} calls a step take {100 * training.call_share:.0f} % of its time, "
-            "including the time to send the tensors to your process and back"
+            f"  each step makes {training.calls_per_step:.0f} calls. They take {100 * training.call_share:.0f} % of "
+            "its time, including the time to send the tensors to your process and back"
         )
     return training
 

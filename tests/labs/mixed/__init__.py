@@ -1,6 +1,7 @@
-"""A lab for tests, unlike attention: matrices (R, C), outputs of one to three axes or in place, int or float.
+"""A lab for tests that differs from attention.
 
-The size `pad` may be 0. The master is also the reference.
+Its inputs are matrices (R, C). Its outputs have one to three axes, or are written in place, and are ints or floats. The
+size `pad` may be 0. The staff's solution, mixed.cpp, is also the reference.
 """
 
 from __future__ import annotations
