@@ -1165,6 +1165,9 @@ def test_edits_use_only_names_known_at_their_line() -> None:
     # A pointer that a loop moves is not the start of a tile.
     source = "void kernel(float *o, int N) {\nfor (int i = 0; i < N; i++, o += N) o[i + 1] = 1;\n}"
     assert not [each for each in edits.candidates(source, ["kernel"]) if each.new == "(o + i)"]
+    # Neither the name of a type nor a constant of the compiler is a variable.
+    source = "typedef std::vector<float> V;\nvoid kernel(torch::Tensor X, int N){\nconstexpr int n = N + 1;\nV a(n);\n}"
+    assert [each.new for each in edits.candidates(source, ["kernel"])] == ["N"]
     # A function that the part does not call gets no edits, and neither does a file that is too long.
     assert {each.line for each in edits.candidates(EDITED, ["kernel"])} <= {3, *range(9, 20)}
     assert edits.candidates(EDITED + " " * edits.LARGEST, ["kernel"]) == []

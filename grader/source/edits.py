@@ -41,8 +41,8 @@ MOST_STATED, MOST_UNITS, MOST_LOOPS = 40, 400, 64
 #: characters, and the nesting of loops.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
-#: The beginning of a pragma, or of the length of an array.
-_FIXED = re.compile(r"#|\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
+#: The beginning of a pragma, of a constant of the compiler, or of the length of an array.
+_FIXED = re.compile(r"#|\bconstexpr\b[^;]*$|\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
 _LEAVES = re.compile(r"\b(?:continue|break|return(?:\s+\w+)?)\s*;")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
 #: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
@@ -648,7 +648,7 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
             places = [
                 each
                 for (at, last), text in zip(spans, changed, strict=True)
-                for each in (insertion(at, f"(@ ? {text} : "), insertion(last, ")"))
+                for each in wrapped((at, last), f"(@ ? (decltype({code[at:last]}))({text}) : ")
             ]
             words, note = f"{new} in place of {old}", f"{old} in place of {new}"
             shown = f"{words}, and {note} in line {other}"

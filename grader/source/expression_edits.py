@@ -260,7 +260,7 @@ def sizes(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         if all(is_whole(scope.get(name, "")) for name in names):
             others = [name for name in often if name not in names and is_whole(scope.get(name, ""))]
             for k, name in enumerate(others[:MOST_UNUSED]):
-                place = insertion(at, f" * (@ ? {name} : 1)")
+                place = insertion(at, f" * (int)(@ ? {name} : 1)")
                 yield ranked_edit(code, 1.3 + 0.2 * k, at, term[1], f"{term[1]} * {name}", [place])
 
 

@@ -74,7 +74,7 @@ def declared_names(code: str) -> Iterator[Name]:
         for use in islice(uses.finditer(code, macro.end()), MOST_USES):
             yield Name(use[1], "int", use.end(1), statement_end(code, use.end()))
     for one in _DECLARED.finditer(code):
-        if row_before(code, one.start()).lstrip().startswith("#"):
+        if row_before(code, one.start()).lstrip().startswith(("#", "typedef")):
             continue
         held = re.findall(r"<\s*(\w+)", one[5] or "")
         of_values = (
