@@ -209,8 +209,13 @@ def test_plain_progress_is_one_line_for_each_with_verdicts_and_time_left() -> No
         progress.finished("ada", {"part1": "pass", "part2": "slow", "part3": "pass"}, "25 of 30 points")
         progress.again("bob\033[2J", "its worker died")
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "[1/3] ada: 2 pass, 1 slow; 25 of 30 points (20.0 s; 80 s left)"
+    assert lines[0] == "[1/3] ada: 2 pass, 1 slow; 25 of 30 points (10.0 s; 20 s left)"
     assert lines[1] == "bob?[2J: its worker died; it is graded once more"
+    progress = Progress(12, stream, iter([0.0, 0.0, 0.0, 60.0, 60.0, 60.0]).__next__)
+    for name in ("ada", "bob", "eve"):
+        progress.phase(name, "building")
+    progress.finished("ada", {}, "")
+    assert "(60.0 s; 3 min left)" in stream.getvalue(), "11 of 60 s, two of which are done, by three at once"
     assert [duration(s) for s in (0, 89, 120, 3900)] == ["0 s", "89 s", "2 min", "1 h 05 min"]
 
 

@@ -65,8 +65,9 @@ class Progress:
         self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.total, self.stream, self.clock = total, guarded(stream or sys.stdout), clock
-        self.started_s = clock()
-        self.done = self.paced = 0
+        self.done = self.paced = self.most_running = 0
+        self.spent_s = 0.0
+        """Time that the `paced` submissions, those that were graded, took in all."""
         self.without_result = 0
         self.verdicts: Counter[str] = Counter()
         self.running: dict[str, tuple[str, float]] = {}
@@ -120,9 +121,11 @@ class Progress:
         machine: str = "",
     ) -> None:
         """Print a finished submission. `points` is a text; `trouble` is printed in place of verdicts and points."""
+        self.most_running = max(self.most_running, len(self.running))
         # A submission that is not graded (a broken archive) takes no time: the estimate of the time left ignores it.
         self.paced += submission_id in self.running
-        begun_s = self.running.pop(submission_id, ("", self.clock()))[1]
+        took_s = self.clock() - self.running.pop(submission_id, ("", self.clock()))[1]
+        self.spent_s += took_s
         self.done += 1
         self.places.pop(submission_id, None)
         if machine:
@@ -130,9 +133,10 @@ class Progress:
         self.verdicts.update(verdicts.values())
         self.without_result += bool(trouble)
         said = words.reason(trouble) if trouble else f"{counted(Counter(verdicts.values()))}; {points}"
-        took = f"{self.clock() - begun_s:.1f} s"
         left = f"; {self.time_left()} left" if self.done < self.total else ""
-        self.say(f"[{self.done:>{len(str(self.total))}}/{self.total}] {submission_id}: {said} ({took}{left})")
+        self.say(
+            f"[{self.done:>{len(str(self.total))}}/{self.total}] {submission_id}: {said} ({took_s:.1f} s{left})"
+        )
 
     def again(self, submission_id: str, why: str) -> None:
         """Print that a submission returns to the queue, and why."""
@@ -152,10 +156,15 @@ class Progress:
     # ---- rendering
 
     def time_left(self) -> str:
-        """Return the estimated time left as text, from the average time per finished submission so far."""
+        """Return the estimated time left as text.
+
+        Each submission counts as long as the average of the graded ones. As many as ever ran at once share the rest.
+        """
         if not self.paced:
             return "unknown time"
-        return duration((self.clock() - self.started_s) / self.paced * (self.total - self.done))
+        now_s, mean_s = self.clock(), self.spent_s / self.paced
+        begun_s = sum(min(now_s - since_s, mean_s) for _, since_s in list(self.running.values()))
+        return duration((mean_s * (self.total - self.done) - begun_s) / max(1, self.most_running))
 
     def table(self) -> Table:
         from rich.table import Table
