@@ -45,7 +45,7 @@ class Draws:
         return (self.words(math.prod(size)) % np.uint32(limit)).astype(np.int64).reshape(size)
 
     def permutation(self, count: int, first: int | None = None) -> Array:
-        """Return the numbers 0 ... count - 1 (below 2^27) in random order, or the `first` of them, as int64."""
+        """Return 0 ... count - 1 (below 2^27) in random order as int64, or only the first `first` of these numbers."""
         wanted = count if first is None else min(first, count)
         jumps = self.words(max(0, count - 1)) % np.arange(count, 1, -1, dtype=np.uint32)
         order = list(range(count))

@@ -39,8 +39,8 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
-    """Yield the imports of kit modules in the module `name` at `path`, also of kit modules that do not exist. `known`
-    has the dotted names of all that exist."""
+    """Yield the imports of kit modules in the module `name`, whose file is `path`. `known` has the dotted names of all
+    kit modules. An imported kit module that does not exist is yielded, too."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node, late, typing in _walk(tree, False, False):

@@ -78,7 +78,7 @@ def share(root: Path, other: Path, kinds: Collection[str]) -> None:
     for folder in ("objects", "headers"):
         for entry in _list(root / folder):
             if entry.suffix in kinds and entry.is_dir() and not (other / folder / entry.name).exists():
-                with workplace(other) as place, contextlib.suppress(OSError):  # another process may prune it
+                with workplace(other) as place, contextlib.suppress(OSError):  # others may remove `entry`
                     shutil.copytree(entry, place / entry.name, copy_function=second_name)
                     publish(place / entry.name, other / folder / entry.name)
 

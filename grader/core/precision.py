@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Names of types by `precision`: the bits of the significand, the hidden bit included. A number near 1 is rounded by at
-#: most 2**-precision.
+#: Names of types by `precision`: the number of bits of the significand, including the hidden bit. Rounding changes a
+#: number near 1 by at most 2**-precision.
 DTYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
 FLOATING = tuple(DTYPES.values())
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "int64": 8}

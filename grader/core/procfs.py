@@ -1,8 +1,8 @@
 """Facts from /proc about a process that runs untrusted code, read within limits.
 
-The untrusted code decides how long these files are. 65,530 mappings of a file whose path has 100,000 characters make
-gigabytes. So a file is read in pieces up to a limit. Of a long line only the beginning is kept, and of very many
-threads only the first ones. An `Excess` records for the caller that a file or a list of threads was cut.
+The untrusted code decides how long these files are. For example, the list of 65,530 mappings of a file whose path has
+100,000 characters has gigabytes. So a file is read in pieces up to a limit. Of a long line only the beginning is kept,
+and of very many threads only the first ones. An `Excess` records that a file or a list of threads was cut.
 
 Processes whose parent dies either end with the parent (`end_with_parent`), or are adopted by this process (`adopt`) and
 killed (`sweep`). Outside of Linux, these functions do nothing, and a process ends when its pipe is closed.

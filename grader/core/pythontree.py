@@ -166,7 +166,7 @@ def whole(source: Path) -> bytes:
 
 
 def members(source: Path) -> dict[str, Path]:
-    """Return {name in messages: path} for a hand-in's files, the main file first; {} for one file or an error."""
+    """Return the paths of a hand-in's files by name, the main file first; {} for a single file, or if reading fails."""
     path = source.resolve()
     try:
         found = gathered(path.as_posix(), path.read_bytes(), on_disk) if path.suffix == ".py" else {}
@@ -188,13 +188,13 @@ def main_in(folder: Path, name: str) -> Path:
 
 
 def on_disk(path: str) -> bytes | None:
-    """Read a Python file for `gathered`; None if it is missing, reached by a link, or a lab's own `__init__.py`."""
+    """Read a Python file for `gathered`; None if it is missing, reached by a link, or the `__init__.py` of a lab."""
     try:
         content = plainfile.read(path, MOST_BYTES)
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise TooMany(f"imports {path}, which is too large: {error.strerror}") from error
         return None
-    # A teacher's master in a lab's folder does not need the lab's own `__init__.py`.
+    # A teacher may judge the lab's master file in the lab's folder. It does not need the `__init__.py` there.
     is_of_lab = path.endswith(f"/{INIT}") and OF_LAB in content
     return content if os.path.realpath(path) == path and not is_of_lab else None

@@ -41,8 +41,8 @@ class Diagnosis:
 class Flag:
     """Remark on a part for a person. `code` is a stable name for programs, `message` one line for people.
 
-    `level`: "note" is a fact about the judging (an undecided measurement). "review" is a suspicion, which changes
-    points only if a TimeRule says so (`parallel`, `races`). "rejected" is a proved cheat, with the verdict "rejected".
+    `level`: "note" is a fact about the judging (an undecided measurement). "review" is a suspicion. It changes points
+    only through the assignment's keys `parallel` and `races`. "rejected" is a proved cheat and sets this verdict.
     """
 
     code: str
@@ -147,8 +147,8 @@ class ProfileRow:
 class Standing:
     """Speed of a student's kernel, compared with known kernels on this machine.
 
-    Each of the first six fields is the student's speed / the speed of the known kernel of that name, on as many
-    threads. `peak_percent` is the student's speed in % of the peak speed of `cores` cores (in multiply-adds).
+    Each of the first six fields is named after a known kernel: it is the student's speed divided by that kernel's on as
+    many threads. `peak_percent` is the student's speed in % of the peak speed of `cores` cores (in multiply-adds).
     """
 
     naive: float

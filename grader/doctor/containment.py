@@ -138,7 +138,7 @@ def _namespaces(host: Host) -> Iterator[Finding]:
 
 def _landlock(host: Host) -> Finding:
     modules = host.read("/sys/kernel/security/lsm")
-    # Containers lack the file system with this list. A system call reports Landlock's version there.
+    # Containers do not mount the file system with this file. There, a system call reports Landlock's version.
     known = host.landlock_version() > 0 if modules is None else "landlock" in modules.split(",")
     if known:
         return ok("Landlock is on")

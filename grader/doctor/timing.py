@@ -84,7 +84,7 @@ def _side_by_side(host: Host) -> Finding:
 
 
 def _quota(host: Host) -> Finding | None:
-    """Return a finding on a CPU time limit of this process's control group or one around it; None without a limit."""
+    """Return a finding on the lowest CPU time limit of the control groups around this process; None without a limit."""
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None
@@ -306,7 +306,7 @@ def steadiness(config: Path) -> list[Finding]:
 
 
 def judged(timing: Timing, clock: str, title: str) -> Finding:
-    """Return the finding of a timing of the reference against itself. `title` is the part's title."""
+    """Return the finding on `timing`, in which the reference was compared with itself. `title` is the part's title."""
     low, high = timing.ratio_interval
     what = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
     if timing.verdict == "slow":
@@ -338,8 +338,8 @@ def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Tim
 def reference_twice(
     host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]
 ) -> measure.PairOf:
-    """Return a `PairOf` (starter of two runners) in which both runners call the part's reference. Threads and cores are
-    as in a graded timing. A call raises KitError if the reference fails."""
+    """Return a function (`PairOf`) that starts two runners of the part's reference. Threads and cores are those of a
+    graded timing. A call raises KitError if the reference fails."""
     from grader.backends import binding
 
     rule = part.time

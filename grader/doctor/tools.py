@@ -173,11 +173,11 @@ def _torch(host: Host) -> Iterator[Finding]:
 
 
 def _reference(host: Host) -> Iterator[Finding]:
-    """Yield findings on a handout's compiled reference: it must exist for this platform, link and load."""
+    """Check that a handout has a compiled reference for this platform that links and loads. Yield findings."""
     try:
         reference = labs.load(labs.LABS / labs.main()).reference()
         if isinstance(reference, KernelReference):
-            # A handout lacks a Triton reference, but judges results without it. Nothing needs to be linked.
+            # The reference is in Triton, so nothing is linked. A handout lacks it and judges results without it.
             if not host.has_module(devicebuild.TRITON):
                 remedy = f'pip install "{devicebuild.TRITON_PACKAGE}"'
                 yield fail("Triton is not installed", "no kernel in Triton can be judged", remedy)

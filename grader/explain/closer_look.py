@@ -43,7 +43,7 @@ WHOLE_LOOP = "each thread runs the whole loop: is `#pragma omp for` missing befo
 _CLASS = re.compile(r"\b(?:struct|class)\s+(\w+)[^;{}()=]*\{")
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-#: Remark on a tile length that is guessed from one input. It is removed if facts about all inputs give the length.
+#: Remark on a tile length that is guessed from one input. It is removed if the message names the length for all inputs.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: Message on a crash. Its general advice, after the colon, is removed if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
@@ -147,7 +147,7 @@ class Closer:
         Both may have one cause: a write outside of an array gives a wrong output at one size and a crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
-        # After exit(), an exception or an endless loop the message names the line.
+        # For exit(), an exception and an endless loop the message already names the line: do not search for edits.
         is_explained = diagnosis.hidden or diagnosis.code in ("exit", "exception") or STUCK in placed.message
         near = _lines_in(self.source.name, placed.message.rpartition(CHANGES)[2])
         repairs = "" if is_explained else _sentence(lambda: self._repairs(near=near), "")
@@ -259,7 +259,7 @@ class Closer:
         return f"  {self.source.name}:{place.line}: {place.text}" + (f"   ({note})" if note else "")
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
-        """Return the reason for a crash that needs earlier calls: a bad access in one of them, or static variables."""
+        """Return the reason why a call crashes only after earlier calls: a bad access in these, or static variables."""
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
@@ -306,11 +306,11 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
-        """Return (text of `lead`, lines of `shown`) to print beside the edits `repairs`.
+        """Return the text of `lead` and the lines of `shown` that are printed beside the edits `repairs`.
 
-        The edits make the part right on all inputs, so they outrank guesses. If `lead` names no cause (`has_cause`), or
-        only lines that no edit changes, only its sentence with numbers stays. `shown` stays if `lead` names an array
-        that an edit sets again: these lines show where the array is read.
+        The edits make the part right on all inputs, so they outrank guesses. Both stay if `lead` names the cause
+        (`has_cause`) and an array that an edit sets again. Otherwise only `lead` stays, if it names the cause, not
+        another array, and a line of an edit is named. In all other cases only its sentence with numbers stays.
         """
         named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join((lead, *shown))))
         numbers = NUMBERS.search(lead)
@@ -368,8 +368,8 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _shared_out(self) -> list[str]:
-        """Return these lines with notes: the pragma of the parallel region, declarations of numbers that its threads
-        share, and calls of omp_get_thread_num() before it. Return [] unless the function has exactly one region."""
+        """Return lines with notes: the parallel region's pragma, calls of omp_get_thread_num() before it, declarations
+        of numbers that all threads share, and loops that each thread runs whole. [] unless there is one region."""
         body = self.body
         regions = body.find(r"#\s*pragma\s+omp\s+parallel\b") if body is not None else []
         if body is None or len(regions) != 1:
@@ -390,7 +390,7 @@ class Closer:
         return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
 
     def _strides(self) -> list[str]:
-        """Return the lines where a thread's part of an array begins, if loops use more than the step to the next."""
+        """Return the lines where thread t's part of an array begins at t * step, if its loops end at another size."""
         if (body := self.body) is None:
             return []
         code = body.all_code()
@@ -415,7 +415,7 @@ class Closer:
         return rows
 
     def _shared(self, found: _Findings) -> str:
-        """Return a sentence with facts common to all inputs; "" without any, or if a known cause is not about sizes."""
+        """Return a sentence with facts common to all inputs; "" without any, or for a known cause other than sizes."""
         if found.has_cause and found.diagnosis.code not in self.kernel.oracle.sized_codes:
             return ""
         return _sentence(lambda: self._facts(found.prober), "")
@@ -489,7 +489,7 @@ class Closer:
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
     def _factors(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add a mistake that the source text shows: a wrong exp(a - b), a sum never set to 0, or a changed copy."""
+        """Add a mistake that the source text shows: exp() of a wrong sign, a sum not set to 0, or changes to a copy."""
         if self.body is None:
             return diagnosis
         name, words = self.source.name, ""
@@ -545,9 +545,9 @@ class Closer:
             return prober, None
 
     def _unread(self) -> tuple[list[str], str]:
-        """Return ([inputs that should change the outputs of the smallest wrong case, but do not], "").
+        """Return ([inputs of the smallest wrong case that the outputs ignore, but the expected outputs do not], "").
 
-        If several inputs should change the outputs, and none does, return ([], the case's name).
+        If the expected outputs depend on several inputs and the outputs on none, return ([], the case's name).
         """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
@@ -579,7 +579,7 @@ class Closer:
         return ([], case.name) if moving > 1 and len(found) == moving else (found, "")
 
     def _facts(self, prober: Prober | None) -> str:
-        """Return a clause that holds for all inputs tried: the wrong indices, or the sizes at which it is right."""
+        """Return a clause on the wrong indices or the right sizes, and the inputs on which it holds, or ""."""
         oracle, kernel = self.kernel.oracle, self.kernel
         seen = [
             Seen(
@@ -608,7 +608,7 @@ class Closer:
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
     def _lengths(self, shape: Mapping[str, int]) -> dict[str, int]:
-        """Return the lengths of the output's axes that are not sizes of the assignment, by "the output's rows"."""
+        """Return the lengths of those axes of the output that are not a size, by name (such as "the output's rows")."""
         oracle, dims = self.kernel.oracle, self.part.output_dims
         axes = oracle.axes if len(oracle.axes) == len(dims) else usual_axes(len(dims))
         lengths = binding.output_shape(self.part, shape)
@@ -632,7 +632,7 @@ class Closer:
         """Run the checked build on public inputs, if it exists and a wrong access may be the cause; else return None.
 
         Memory outside of an array and freed memory hold arbitrary values, so their effect may look like a mistake in a
-        formula. If the cause is `known`, the build runs only if some elements are right, or if calls differ.
+        formula. If a cause is `known` and all elements are wrong, the build runs only if calls give different results.
         """
         if self.second is None:
             return None
@@ -644,13 +644,13 @@ class Closer:
         found = self.second.look(self.part, wrong[:MOST_CHECKED])
         if found is None or found.sites.found:
             return found
-        # With other inputs the result may be right by chance in spite of a wrong access: try small ones, too.
+        # A right result does not exclude a wrong access: also try small inputs on which the result is right.
         small = [case for case in cases if case.shape and case not in wrong]
         others = self.second.look(self.part, small[:MOST_CHECKED])
         return others if others is not None and others.sites.found else found
 
     def _outside(self, diagnosis: Diagnosis, checked: Checked, has_cause: bool) -> Diagnosis:
-        """Return the diagnosis with the accesses outside of an array that the checked build found.
+        """Return the diagnosis with the wrong accesses that the checked build found.
 
         A known cause is dropped, because arbitrary values from outside of an array can imitate it. It stays if the
         build found only errors in values, such as an integer overflow.
@@ -684,7 +684,7 @@ class Closer:
         return [self._row(place, note) for place in found if ".clone" not in place.text]
 
     def _with_indices(self, places: str, of_value: bool = False) -> list[str]:
-        """Return `places` with the arrays' lengths, then the lines that compute their indices (or values)."""
+        """Return `places` with the arrays' lengths, then the lines that compute the indices (or the wrong values)."""
         named = [int(line) for line in re.findall(rf"{re.escape(self.source.name)}:(\d+)", places)]
         body = self.body
         if body is None:
@@ -697,7 +697,7 @@ class Closer:
             if place.line not in named
         ]
         places = "\n".join([places, *dict.fromkeys(lengths)])
-        # At most two places: the access itself, and the call of the function that contains it.
+        # Use at most two of the named lines: the access, and the call of the function that contains it.
         made_of = [made for line in named if (made := dataflow.indices(body, line))][:2]
         indices = {place.line: place for made in reversed(made_of) for place in made}
         made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]
@@ -753,7 +753,7 @@ class Closer:
         return watch(self.part) if watch is not None else ""
 
     def _left_behind(self) -> str:
-        """Return a sentence if the first call of a process is right and the same call again is wrong, else ""."""
+        """Make one wrong call twice in a new process. Return a sentence if only the second call is wrong, else ""."""
         case = next((case for case in self._public() if self.kernel.wrong.get(case.name) is not None), None)
         if case is None:
             return ""
@@ -769,7 +769,7 @@ class Closer:
         return f"the first call of a process is right and the same call again is wrong: {keeping}"
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
-        """Return " (expected ..., got ...)" with all numbers of the output; "" unless it is single, small and wrong."""
+        """Return " (expected ..., got ...)" with all numbers of a part's only output; "" if it is large or right."""
         inputs = prober.inputs({**self.kernel.shape, **sizes})
         expected = self.kernel.expected(inputs)
         if len(expected) != 1:
@@ -839,7 +839,7 @@ class Closer:
     def _suspected(self, known: bool) -> list[str]:
         """Return the compiler's warnings for the function, and for functions and classes that it uses.
 
-        In such other code, and everywhere if the mistake is `known`, only uninitialized variables are reported.
+        For these, and for all code if the mistake is `known`, only uninitialized variables are reported.
         """
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []

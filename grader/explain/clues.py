@@ -106,7 +106,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "race": ("parallel",),
     "wrong_values": ("bytes", "skips", "loops", "store", "index"),
 }
-#: Clues for codes that contain one of these texts beside the name of an axis, such as "row_range".
+#: Clues for codes that consist of the name of an axis and one of these texts, such as "row_range".
 OF_PLACES: dict[str, tuple[str, ...]] = {
     "_range": ("leaves", "loops", "same_ends", "guards", "store"),
     "periodic_": ("loops", "steps"),

@@ -18,10 +18,10 @@ from grader.explain.deviation import Axis, usual_axes
 Sizes = Mapping[str, int]
 #: Numbers that are tried in conditions such as "N is a multiple of 8".
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
-#: Least numbers of right and of wrong inputs: for a condition that compares sizes, and for a condition that names a
-#: number. With fewer inputs the condition could hold by chance.
+#: A condition that compares two sizes needs FEWEST_EACH right and as many wrong inputs, one that names a number needs
+#: FEWEST_FOR_NUMBERS of each. With fewer inputs it could hold by chance.
 FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
-#: A bound is named only if the smallest wrong size is less than this many times the largest right size.
+#: A condition "N <= 64" is reported only if the smallest wrong size is below this many times the largest right size.
 NEAREST = 1.5
 
 
@@ -41,7 +41,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class _Set:
-    """A candidate for the set of wrong indices along an axis, described by `words`.
+    """A possible set of wrong indices along an axis, described by `words`.
 
     `indices(sizes, length of the axis)` returns the set. `tile` names the size that is a tile's length, "" if none.
     """
@@ -82,8 +82,8 @@ def _first(
 ) -> Iterator[str]:
     """Yield the words of the first set that fits all inputs, if any. Yield none if all indices are always wrong.
 
-    An index is wrong if any element along the axes `others` is wrong. `length` returns the number of indices of a right
-    output, which has no mask.
+    An index is wrong if any element along the axes `others` is wrong. A right output has no mask: `length` returns its
+    number of indices.
     """
     hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
@@ -145,7 +145,7 @@ def _always(number: int, sizes: Sizes) -> int:
 
 
 def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
-    """Yield copies of `sets` that are empty if the axis fits into one tile. `length` returns the tile's length."""
+    """Yield copies of `sets` without any index if the axis fits into one tile. `length` returns the tile's length."""
     for each in sets:
         yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
 

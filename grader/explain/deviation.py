@@ -97,7 +97,7 @@ def blocks(
     function: str,
     defines: Mapping[str, str],
 ) -> tuple[tuple[str, int] | None, ...]:
-    """Return for each axis (name, length) of the blocks that a kernel divides it into; None if they are unknown.
+    """Return, for each axis, the name and the length of the blocks along it; None for an axis without known blocks.
 
     `cuts` holds candidate names by the axis's letter (`grader.explain.oracle.Oracle.cuts`). A candidate is a size, or
     a macro in the function's body. The macro's value comes from `defines` or the source. Takes linear time.

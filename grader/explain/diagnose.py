@@ -1,7 +1,7 @@
 """Diagnosis of a wrong output for the student: where it is wrong, how much of it, and the likely cause.
 
-Causes are tried in this order: another output on a second call; elements never written; NaN or infinity; a simple
-relation between the output and the right one (`relations`); a suspect whose prediction agrees with the output
+Causes are tried in this order: a second call gives a different output; elements were never written; NaN or infinity;
+a simple relation between the output and the right one (`relations`); a suspect whose prediction agrees with the output
 (`suspect`). The message names the cause first, if one was found, and then the place of the wrong elements
 (`wrong_places`).
 """
@@ -32,8 +32,8 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake that explains at least the share _EXPLAINING of the informative outputs is named without PARTLY, as is one
-#: that fewer than _FEWEST_AGAINST contradict. One that explains less than half of them is not named (see `settled`).
+#: A mistake that explains less than half of the informative outputs is not named. It is named without PARTLY if it
+#: explains at least the share _EXPLAINING, or if fewer than _FEWEST_AGAINST outputs contradict it (see `settled`).
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
@@ -41,7 +41,7 @@ _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "ov
 PARTLY = "Likely cause of only"
 #: Limit on the mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
-#: Outputs of zeros are reported if the largest has over this many times the wrong elements of any other wrong output.
+#: An output of zeros is reported before others only if it has over this many times as many wrong elements as any other.
 _FAR_SMALLER = 100
 #: C++ names of the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
@@ -109,7 +109,7 @@ def diagnose(
                 return explained
         bad = ~np.isfinite(seen.actual) & seen.wrong
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
-        # If other elements are wrong, too, name no place: it would not fit the number of wrong elements.
+        # If finite elements are wrong, too, name no place: it would not fit the number of wrong elements.
         bad_place = _place_of(bad, seen) if np.array_equal(bad, seen.wrong) else EVERYWHERE
         return _report(*oracle.not_finite(seen, amount), bad_place, seen)
     found = None
@@ -150,7 +150,7 @@ def _unsteady(
     `race` is the command that looks for data races, "" if only one thread works.
     """
     if oracle.outside_codes:
-        # A suspect that reads memory outside of a tensor explains different outputs without a race.
+        # Reads outside of a tensor also give different outputs: if such a suspect fits, do not report a race.
         outside = [
             suspect
             for suspect in attempt(lambda: oracle.suspects(seen, _most_common(earlier)), ())
@@ -215,9 +215,9 @@ def refuted(
     diagnoses: Sequence[Diagnosis | None],
     right: Iterable[tuple[CaseInputs, Mapping[str, Expected]]],
 ) -> frozenset[str]:
-    """Return the names of the suspects that right calls refute: their predictions differ from the right outputs.
+    """Return the names of the suspects whose predictions differ from the output of a right call.
 
-    `right` are (inputs, expected outputs) of right calls.
+    `right` has (inputs, expected outputs) for each right call.
     """
     names, found = frozenset(_counts(diagnoses)), set[str]()
     for inputs, expected in right if names and oracle.refutes else ():
@@ -236,15 +236,15 @@ def settled(
 ) -> list[Diagnosis | None]:
     """Return the final diagnoses of a kernel's outputs: each names the suspects that explain the most outputs.
 
-    Several mistakes may give the same output on one input and different ones on another. If several are left, up to
-    three are named. A suspect that most outputs refute is not named. A suspect in `refuted` is named only if no others
-    are left. None, and diagnoses that are not Explained, stay as they are.
+    Several mistakes may give the same output on one input and different outputs on another. If several suspects are
+    left, up to three are named. A suspect that most outputs refute is not named. Suspects in `refuted` are named only
+    if no other suspect is left. None, and diagnoses that are not Explained, stay as they are.
     """
     counts = _counts(diagnoses)
     saying = sum(
         diagnosis is not None
         and diagnosis.code not in _SAYS_LITTLE
-        # An output without a known cause is informative only if many elements are wrong: a few refute no suspect.
+        # An output without a known cause is informative only with many wrong elements: a few do not refute a suspect.
         and (isinstance(diagnosis, Explained) or (diagnosis.wrong_count or math.inf) >= FEWEST_PARTIAL)
         for diagnosis in diagnoses
     )
@@ -300,10 +300,10 @@ def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
 def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
     """Return the most informative one of the diagnoses of several wrong cases.
 
-    On small or special inputs bugs look alike. So an unsteady result comes first, then a cause that half of the outputs
-    have, then a diagnosis without a cause. Of equals, the most frequent code wins, then the most wrong elements.
+    On small or special inputs bugs look alike. So an unsteady result comes first, then a cause of half of the outputs,
+    a diagnosis without a cause, another cause. Of equals, the most frequent code wins, then the most wrong elements.
     """
-    # Sizes smaller than a tile may give an output of zeros: prefer other cases, unless these are far smaller.
+    # Sizes smaller than a tile may give an output of zeros: prefer other outputs, unless they are far smaller.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
     largest_zeros, largest = (

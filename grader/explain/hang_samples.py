@@ -45,7 +45,7 @@ class Samples:
                 time.sleep(PAUSE_S)
 
     def lines(self, body: Body) -> Counter[int]:
-        """Return the number of samples in the function, by line number."""
+        """Return, by line number of the function, the number of samples whose innermost line it is."""
         every = list(dict.fromkeys(a for sample in self.addresses for a in sample))[:MOST_ADDRESSES]
         known = dict(zip(every, self._named(every), strict=False))
         found = Counter[int]()
@@ -82,7 +82,7 @@ class Samples:
         self.addresses.append([address for address in called if 0 <= address < end - base])
 
     def _named(self, addresses: list[int]) -> list[list[int]]:
-        """Return the lines in the student's file for each address: several, innermost first, if calls are inlined."""
+        """Return a list of the student's lines for each address. With inlined calls it has several, innermost first."""
         if not addresses:
             return []
         command = ["addr2line", "-a", "-i", "-e", str(self.program), *map(hex, addresses)]

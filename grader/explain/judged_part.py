@@ -80,7 +80,7 @@ class JudgedPart:
 class Checked:
     """Result of calls to the checked build (with sanitizers) of a part. In this build all new memory is zero.
 
-    `tried` has the names of the cases that `look` called, `right_if_zeroed` those of the cases with a right result.
+    `tried` has the names of the cases that `look` called, `right_if_zeroed` the names of those with a right result.
     """
 
     sites: Sites

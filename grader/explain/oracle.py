@@ -27,8 +27,8 @@ Ask = Callable[[Shape, Inputs], "Array | None"]
 
 @dataclass(frozen=True)
 class Dissected:
-    """Finding about the steps of a kernel's computation: words on right and wrong steps, and clues (keywords for lines
-    of the kernel to show, see `grader.explain.clues`)."""
+    """Finding about the steps of a kernel's computation. `words` name right and wrong steps. `clues` are keywords for
+    lines of the kernel to show (see `grader.explain.clues`)."""
 
     words: str
     clues: tuple[str, ...] = ()
@@ -145,13 +145,13 @@ class Oracle(ABC):
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
         """Return all suspects that explain the whole output; if none does, those that explain its wrong elements.
 
-        Simpler suspects come first. `likely` names suspects that fit other outputs of the kernel. If some of them
-        explain the whole output, the others need not be tried.
+        Simpler suspects come first. `likely` names suspects that fit other outputs of the kernel. They are tried first.
+        If one of them explains the whole output, an oracle may skip the rest.
         """
         return matching_suspects(self.mistakes, seen, likely)
 
     def never_written(self, seen: Deviation) -> simple.Found | None:
-        """Return code and message if the inputs explain which elements were never written. None: report their place."""
+        """Return code and message if the inputs explain which elements were never written, else None."""
         return None
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:

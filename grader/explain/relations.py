@@ -1,6 +1,6 @@
 """Simple relations between a wrong output and the expected one: moved, multiplied, not written, imprecise.
 
-A relation needs only these two outputs. Suspects compute an output from the inputs, so relations are tried before them.
+A relation needs only these two outputs. It is tried before the suspects, which compute an output from the inputs.
 A relation returns (diagnosis code, words for the student), or None if it does not hold. An oracle may add relations.
 """
 
@@ -15,7 +15,7 @@ from grader.explain.explanation_errors import attempt
 
 #: Beginning of the message for an imprecise output whose cause is unknown.
 CLOSE = "The values are close"
-#: Message for an output of zeros, and its reason if the source text does not show another one.
+#: Message for an output of zeros, and the reason to name if the source text does not show a more precise reason.
 ALL_ZEROS = "The output is all zeros"
 NOT_STORED = "the part is not written yet, or its result is never stored in {}"
 #: Diagnosis code and message of a relation that holds.
@@ -72,12 +72,12 @@ def moved(seen: Deviation) -> Found | None:
     return None
 
 
-#: `copied` skips an axis with more wrong indices than the first number, and first compares so many elements of each.
+#: `copied` skips an axis with over _MOST_LOOKED_UP wrong indices, and first compares _SAMPLED elements of each index.
 _MOST_LOOKED_UP, _SAMPLED = 256, 16
 
 
 def copied(seen: Deviation) -> Found | None:
-    """Return code and message if each wrong index along an axis has the right values of the index k before or after.
+    """Return code and message if each wrong index along an axis has the right values of the index k below or above it.
 
     The code ends in "_copied"; the message names k. None if one, more than _MOST_LOOKED_UP or all indices are wrong.
     """
@@ -136,7 +136,7 @@ def constant_factor(seen: Deviation) -> Found | None:
         return None
     names: dict[float, str] = {}
     own = [axis.size for axis in seen.axes if axis.size and not axis.listed]
-    # If the output's axes are not sizes of the assignment, try all sizes as the factor.
+    # If no axis of the output has the length of a size, try all sizes as the factor.
     for size in dict.fromkeys(
         own or [name for name in seen.sizes if name != "threads" and seen.sizes[name] > 2]
     ):
@@ -150,7 +150,7 @@ def constant_factor(seen: Deviation) -> Found | None:
 
 
 def row_factors(seen: Deviation) -> Found | None:
-    """Return code and message if rows are multiples of the right rows, as if weights did not sum to 1; else None."""
+    """Return code and message if the wrong rows are multiples of the right ones, as after a wrong sum; else None."""
     expected, actual = seen.expected, seen.actual
     if expected.ndim < 2 or expected.shape[-1] < 3:
         return None
@@ -183,7 +183,7 @@ _NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
 
 
 def imprecise(seen: Deviation) -> Found | None:
-    """Return code and message (the type or decimals to which values are rounded) if all errors are small, else None."""
+    """Return code and message if all errors are small, else None. The message names the rounding, if it is known."""
     error = abs(seen.actual - seen.expected)
     # Without a tolerance, the right result is exact (a count or a copy): an error is never rounding.
     if error.max() > ROUNDING * abs(seen.expected).max() or not seen.tolerance.any():

@@ -26,17 +26,17 @@ from grader.source.edited_source import Edit
 
 #: Limits: attempts at a build, edits in a build, lines in a message, and elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
-#: In so many first builds an error leaves out only the edit at its place, later also others of its line (`_built`).
+#: In the first PRECISE builds an error leaves out only the edit at its place, later also others of its line (`_built`).
 PRECISE = 3
-#: Limit on the work of one build, counted in calls. A new runner counts as START calls, a CPU second of an endless call
-#: as ENDLESS, a call that waits without end as WAITING.
+#: Limit on the work of one build, counted in calls. A new runner counts as START calls. Each CPU second of an endless
+#: call counts as ENDLESS calls, a call that waits without end as WAITING calls.
 MOST_WORK, START, ENDLESS, WAITING = 4000, 4, 500, 800
 #: Edits near a wrong access are tried first: from ABOVE lines before it to BELOW lines after it.
 ABOVE, BELOW = 12, 3
-#: Limits in CPU seconds on calls: with at most TINY output elements, with more, and for a likely right edit. They are
-#: long, because the build is not optimised.
+#: Limits on a call in CPU seconds: TINY_S for at most TINY output elements, SMALL_S for more, LIKELY_S for an edit that
+#: is likely right. They are long, because the build is not optimised.
 TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
-#: Limits on further inputs for the found edits: proposed inputs, called inputs, and elements of an output.
+#: Limits on the further inputs that found edits are called on: inputs proposed, inputs called, output elements of each.
 MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
 
 
@@ -49,7 +49,7 @@ def repairs(
 ) -> str:
     """Return sentences with the edits that correct the function, one for each line; "" if no edit does.
 
-    `facts` are the lines that the source text shows to be wrong: another line's edit must not distract from them.
+    `facts` are the lines that the source text shows to be wrong: edits that replace text of other lines are dropped.
 
     Edits are first called at the `smallest` sizes that fail, if these are known. Edits of the lines `near` come first:
     after a crash each edit needs a new runner, and the time is limited. Further builds try the less likely edits.
@@ -90,8 +90,8 @@ def repairs(
 
 
 def _causes(found: Mapping[int, Edit], facts: Collection[int]) -> dict[int, Edit]:
-    """Return up to MOST_LINES of the edits. Replacements outside of the lines `facts` (if any) are dropped, and weak
-    edits if others remain."""
+    """Return up to MOST_LINES of the edits. If there are `facts`, edits that replace text of other lines are dropped.
+    Weak edits are dropped if other edits remain."""
     kept = [edit for edit in found.values() if not facts or edit.line in facts or not edit.old]
     kept = [edit for edit in kept if not edit.is_weak] or kept
     return {edit.line: edit for edit in kept[:MOST_LINES]}
@@ -111,7 +111,7 @@ def _found(
     if built is None or built.bad:
         return {}, 0
     search = _Search(built)
-    # Without an edit this build may be right by chance, for example if the kernel reads outside of an array.
+    # Even without an edit this build may be right by chance (if the kernel reads outside of an array, say): then stop.
     wrong = [case for case in reversed(cases) if not search.is_right(case, 0, fresh=True)][::-1]
     if not wrong:
         return {}, 0
@@ -135,7 +135,7 @@ def _found(
             if search.all_right(further, number):
                 found[edit.line] = edit
     if len(found) > 1 and (overflowing := judged.kernel.oracle.overflowing):
-        # If an edit is right on inputs that need the subtraction of a maximum, drop the edits that are wrong on them.
+        # Inputs on which exp() overflows unless a maximum is subtracted: if an edit is right, drop those that are not.
         case = replace(wrong[0], distribution=overflowing)
         found = {
             line: edit for line, edit in found.items() if search.is_right(case, numbers[edit], fresh=True)
@@ -153,8 +153,8 @@ def _tiny(
 ) -> list[Case]:
     """Return [a wrong input of few elements], with which every edit is tried first; [] if none is found.
 
-    It has the `smallest` sizes that fail, unless these fail only with other values: then it is an input of `drawn`. The
-    number `unused` selects no edit. If the first tensor is too short for an edit's number, the call returns None.
+    It has the `smallest` sizes that fail. If the first wrong case is right at these sizes, or too short for an edit's
+    number, it is an input of `drawn` instead. The number `unused` selects no edit.
     """
     if smallest and wrong:
         case = replace(wrong[0], shape={**wrong[0].shape, **smallest})
@@ -167,7 +167,7 @@ def _tiny(
 
 @dataclass
 class _Search:
-    """Calls of one build with edits. `work` is their cost in calls (see MOST_WORK)."""
+    """Caller of one build with edits. `work` is the cost of the calls so far (see MOST_WORK)."""
 
     built: EditedBuild
     work: int = 0
@@ -202,15 +202,15 @@ def _further(kernel: Kernel, wrong: Sequence[Case]) -> Iterator[Case]:
         case, turn = wrong[k % len(wrong)], k // len(wrong) % 4
         sizes = {name: few[_index(len(few), k, at, turn)] for at, (name, few) in enumerate(probes) if turn}
         case = replace(case, seed=case.seed + 1000 + k, shape={**case.shape, **sizes})
-        with contextlib.suppress(UsageError):  # for sizes that do not fit together
+        with contextlib.suppress(UsageError):  # the sizes may not fit together
             if _outputs(kernel, case) <= LARGEST_FURTHER:
                 kernel.inputs_of(case)
                 yield case
 
 
 def _index(count: int, k: int, at: int, turn: int) -> int:
-    """Return the index of the value to try for size number `at`: in turn 1 any; in turn 2 a small one for even `at` and
-    a large one for odd `at`; in turn 3 vice versa. So edits that exchange two sizes give wrong results."""
+    """Return the index of the value to try for size number `at`. Turn 1: any value. Turn 2: a small value for even
+    `at`, a large one for odd `at`. Turn 3: the reverse. So edits that exchange two sizes give wrong results."""
     low = k % ((count + 1) // 2)
     return (7 * k + 5 * at) % count if turn == 1 else low if at % 2 == turn % 2 else count - 1 - low
 
@@ -218,8 +218,8 @@ def _index(count: int, k: int, at: int, turn: int) -> int:
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
     """Return a build with all edits that compile; None if MOST_BUILDS tries fail, or no build is possible.
 
-    In the first PRECISE builds, leave out the edit at the place of each error. After that, leave out the edits of the
-    error's line that add a statement, then all edits of the line.
+    In the first PRECISE builds, an error leaves out the edit at its place. In later builds, it leaves out the edits of
+    its line that add a statement. The next error of this line leaves out all other edits of the line.
     """
     bad, lines = set[Edit](), set[int]()
     for k in range(MOST_BUILDS):
@@ -232,7 +232,7 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
         for number, line in sorted(places, reverse=True):
             on_line = {edit for edit in tried if line - 1 in edit.lines(source)} - bad
             if number and tried[number - 1] in bad and tried[number - 1].is_insertion:
-                continue  # another error of an edit that this loop leaves out
+                continue  # one more error of an edit that is left out already
             if k < PRECISE and number and tried[number - 1] in on_line:
                 bad.add(tried[number - 1])
                 named.add(line)
@@ -249,7 +249,7 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
 
 
 def _words(edit: Edit, source: str = "") -> str:
-    """Return the description of an edit. A text that the line has twice gets its neighbours, as in `j > N - 1`."""
+    """Return the description of an edit. If its line has the old text twice, it begins earlier, as in `j > N - 1`."""
     if edit.words:
         return edit.words
     begin, old, new = edit.places[0][0], edit.old, edit.new
@@ -267,7 +267,7 @@ def _words(edit: Edit, source: str = "") -> str:
 
 
 def _small(kernel: Kernel) -> list[Case]:
-    """Return the public cases with a small output, the smallest first."""
+    """Return the public cases with a small output, the smallest first, but those with a single element last."""
     sized = [(_outputs(kernel, case), case) for case in kernel.part.cases if not case.hidden]
     return [case for size, case in sorted(sized, key=lambda each: (each[0] < 2, each[0])) if size <= LARGEST]
 

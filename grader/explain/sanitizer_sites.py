@@ -47,7 +47,7 @@ class Sites:
 
 
 def of_value(sites: Sequence[Site]) -> str:
-    """Return the headline of the first site if all are errors in values (an overflow, say); "" if one is an access."""
+    """Return the first site's headline if all errors are in values (an overflow, say); "" if one is a wrong access."""
     return sites[0].report.of_value if sites and all(site.report.of_value for site in sites) else ""
 
 

@@ -25,8 +25,8 @@ from grader.runner.session import Session
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Limits of one search: processor time in seconds, so that other programs on the machine do not change the explanation;
-#: elapsed time in seconds, as a last resort for kernels that sleep; number of calls.
+#: Limits of one search: seconds of processor time, seconds of elapsed time, and number of calls. Processor time hardly
+#: depends on other programs, so the explanation stays the same. The elapsed time is a limit for kernels that sleep.
 BUDGET_S, ELAPSED_S, MOST_CALLS = 0.6, 30.0, 120
 #: Limit on the elements in the output of a call with other sizes.
 LARGEST = 1 << 16
@@ -54,7 +54,7 @@ class Prober:
         self.crashed: dict[str, int] | None = None
 
     def look(self, anchor: Mapping[str, int]) -> None:
-        """Call the kernel at the wrong sizes `anchor`, then with one of them changed at a time. Fill `seen`."""
+        """Call the kernel at the sizes `anchor`, then with one of these sizes changed at a time. Fill `seen`."""
         try:
             self.ask(anchor)
             for name in self.names:
@@ -64,7 +64,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Return sizes, each shrunk in turn, at which the kernel is still wrong; None if it is right at `anchor`."""
+        """Shrink one size of `anchor` after the other while the kernel is wrong; None if it is right at `anchor`."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):
@@ -107,7 +107,7 @@ class Prober:
         return self.ask(sizes).wrong is not None
 
     def ask(self, sizes: Mapping[str, int]) -> Seen:
-        """Return the result at these sizes, from an earlier call if there was one. Raises Ended as `called` does."""
+        """Return the result at these sizes, from an earlier call if there was one. A new call may raise Ended."""
         key = tuple(sorted(sizes.items()))
         if key not in self.seen:
             shape = {**self.kernel.shape, **sizes}
@@ -138,7 +138,7 @@ class Prober:
         threads = shape.get("threads", 1)
         self.session.call_cpu_s = threads * (left_s + 1)
         run = self.kernel.call(self.session, self.case.name, inputs, timeout_s=ELAPSED_S / 4)
-        # With several threads, processor time exceeds elapsed time.
+        # Processor time is the sum over all threads, so it is divided by their number.
         used_s = run.call.wall_s if run.call.cpu_s is None else min(run.call.wall_s, run.call.cpu_s / threads)
         self.called_s += used_s
         if run.outputs is None:
@@ -146,7 +146,7 @@ class Prober:
         return run
 
     def output(self, sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> Array | None:
-        """Return the kernel's output as float64 for the given inputs; None if the call returned no output."""
+        """Return the kernel's first output as float64 for these inputs; None without an output, or at a limit."""
         try:
             run = self.called(CaseInputs({**self.kernel.shape, **sizes}, inputs))
         except Ended:
@@ -164,15 +164,15 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
 def choose(kernel: Kernel) -> Case | None:
     """Return the public case whose distribution of inputs is used; None if no case fits.
 
-    A case fits if it has a weight and the run's sizes, so that a command line can repeat a finding. If several fit, the
-    case with the largest weight is returned.
+    A case fits if its weight is above 0 and it has no sizes of its own. So a command line can repeat a finding. If
+    several fit, the case with the largest weight is returned.
     """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)
 
 
 def anchors(kernel: Kernel) -> list[dict[str, int]]:
-    """Return the probed sizes of wrong public cases with at most LARGEST outputs, smallest product of sizes first."""
+    """Return the sizes (of `probes`) of wrong public cases with at most LARGEST output elements, the smallest first."""
     names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
     found = [
         {name: shape[name] for name in names}

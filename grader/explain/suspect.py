@@ -16,7 +16,7 @@ from grader.explain.explanation_errors import attempt
 #: AGREEING: the least share of the elements in which a prediction agrees with the output.
 #: KNOWN: the least share of the wrong elements for which the prediction is known (not NaN).
 AGREEING, KNOWN = 0.97, 0.25
-#: With fewer wrong elements a suspect must agree with the whole output: some suspect always fits a few elements.
+#: With fewer wrong elements a suspect must agree with the whole output: a few elements always fit some suspect.
 FEWEST_PARTIAL = 8
 
 
@@ -25,8 +25,8 @@ class Suspect:
     """A mistake and the output that it would give.
 
     `predict` gets an argument that the lab chooses. It returns the output, with NaN for unknown values (read outside of
-    a tensor), or None if the mistake does not apply. Several mistakes may share a `code`; `names` identify a mistake on
-    all inputs: usually one name, but one for each tile length that gives this output if the mistake depends on it.
+    a tensor), or None if the mistake does not apply. Several mistakes may share a `code`. `names` identify a mistake on
+    all inputs. Usually it has one name; if it depends on a tile length, one for each length that gives this output.
     """
 
     code: str
@@ -70,7 +70,7 @@ def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predi
 class Situation:
     """Data for a prediction: the inputs by name (float64), the sizes, and the expected output with its name.
 
-    `output` is the output's name. For a value that the function returns, it is the oracle's `output`.
+    `output` is the output's name; for a value that the function returns, the attribute `output` of the oracle.
     """
 
     inputs: Mapping[str, Array]
@@ -88,8 +88,8 @@ def matching_suspects(
 ) -> list[Suspect]:
     """Return the suspects that explain an output, as `Oracle.suspects` does.
 
-    `scene` is the argument of their `predict`, by default a `Situation`. `agrees` replaces `agreement`. A prediction
-    may also be a mapping of outputs by name. For a right output, return the `likely` suspects that it refutes.
+    `scene` is the argument of each `predict`, by default a `Situation`. `agrees` replaces `agreement`. A prediction
+    may also be a mapping of outputs by name. If the output is right, return the `likely` suspects that it refutes.
     """
     is_right = not seen.wrong.any()
     if scene is None:
@@ -118,7 +118,7 @@ def matching_suspects(
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
-    """Return (True if the known (not NaN) predictions fit nearly all wrong elements, True if also the right ones)."""
+    """Return two bools: the known (not NaN) predictions fit nearly all wrong elements; they fit the right ones, too."""
     known, wrong = ~np.isnan(predicted), seen.wrong
     if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
         return False, False

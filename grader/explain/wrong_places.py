@@ -47,7 +47,7 @@ def find_place(
     box = np.ones_like(wrong)
     for axis, hit in enumerate(touched):
         box &= hit.reshape([-1 if a == axis else 1 for a in every])
-    # The affected indices span a box. If over half of the box is right, its indices do not describe the wrong elements.
+    # The affected indices span a box. If over half of the box is right, they do not describe the wrong elements.
     if wrong.sum() < 0.5 * box.sum():
         return EVERYWHERE
     found = [
@@ -55,7 +55,7 @@ def find_place(
     ]
     if not found:
         return EVERYWHERE
-    # Sort: a remainder first, then listed axes from the last to the first, then the other axes.
+    # Sort: an axis whose last, partial tile is wrong, then listed axes from last to first, then the other axes.
     found.sort(key=lambda item: (item[0].code != "remainder_tile", not axes[item[1]].listed,
                                  -item[1] if axes[item[1]].listed else item[1]))  # fmt: skip
     return Place(found[0][0].code, "; ".join(place.words for place, _ in found))
@@ -80,7 +80,7 @@ def _described(
         if tiles:
             # Of lengths that the assignment does not name, only powers of two are likely.
             fitting = [tile for tile in fitting if tile in tiles or tile.bit_count() == 1]
-        # Without tiles in the assignment, a single wrong row means a loop that ends too soon.
+        # If the assignment has no tiles, a single wrong index at the end more likely means a loop that ends too soon.
         if fitting and (count > 1 or tiles):
             which = (
                 f"only the {name}s from {first} on are wrong"
@@ -126,8 +126,8 @@ def _list(axis: Axis, indices: Sequence[int]) -> str:
 
 
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:
-    """Return (shortest period of `indices`, 2 to 64, and their remainders by it), or None. At most half of the
-    remainders may occur, and the indices must span two periods."""
+    """Return (shortest period of `indices` from 2 to 64, their remainders when divided by it); None without a period.
+    At most half of all remainders may occur, and the indices must span two periods."""
     present = set(indices)
     low, high = indices[0], indices[-1]
     for period in range(2, 65):

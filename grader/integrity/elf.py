@@ -3,7 +3,7 @@
 The reader follows the System V gABI (chapters 4 and 5) and, for symbol versions, the Linux Standard Base. It needs no
 binutils. Objects are compiled from untrusted text, which can name sections, choose their types and make any number of
 them. So the symbols of a linked object are read where the loader will read them: in the tables to which the dynamic
-segment points. The section table gives the number of symbols and must agree with that segment. Sections must not
+segment points. The section table gives the number of symbols and must agree with this segment. Sections must not
 overlap. An object that is not linked yet has no segments: its only symbol table is read, as the linker will read it.
 Reading raises an error if an object is damaged or not wholly understood. The time is linear in the object's size.
 """
@@ -38,7 +38,7 @@ _SECTION, _SEGMENT, _SYMBOL = (
     struct.Struct("<IIQQQQQQ"),
     struct.Struct("<IBBHQQ"),
 )
-#: Smallest version index of a symbol with a version; the lower ones mean "local" and "global".
+#: Smallest version index of a symbol with a version. Indices 0 and 1 mean "local" and "global".
 _FIRST_VERSION = 2
 
 

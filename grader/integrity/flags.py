@@ -98,7 +98,7 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
         message = f"the kernel's process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
         yield Flag("works_while_stopped", message, "rejected")
     if evidence.unstopped >= max(_LEAST_UNSTOPPED, evidence.stops / 2):
-        # A stopped process can only be continued by another process. On a busy machine it may also be slow to stop.
+        # "rejected" needs a child process, which can continue the stopped one. A busy machine may also stop it late.
         message = (
             f"the kernel's process did not stop at {evidence.unstopped} of {evidence.stops} requests to stop"
         )
@@ -205,8 +205,8 @@ LEAST_VALUES = 16
 def output_sha256(output: Array, wrong: Array) -> str | None:
     """Return a digest of a wrong output's shape, type and bytes, by which copies of one wrong kernel are found.
 
-    `wrong` is a bool array of the output's shape. Returns None if the wrong elements hold only NaN, infinities or few
-    different values: different bugs may give equal outputs of this kind.
+    `wrong` is a bool array of the output's shape. Returns None if the wrong elements have fewer than LEAST_VALUES
+    different finite values, because then different bugs may give equal outputs.
     """
     from grader.core.arrays import array_bytes, np
 

@@ -51,7 +51,7 @@ _DATA = """
 """
 SILENT, DATA = frozenset(_SILENT.split()), frozenset(_DATA.split())
 _ALIGNING = frozenset(("p2align", "align", "balign"))
-#: Arguments of an alignment whose padding consists of nop, or of bytes that the assembler chooses.
+#: Arguments of an alignment directive that choose nop as padding, or leave the choice to the assembler.
 _ALIGNED = re.compile(r"\s*\w+\s*(?:,\s*(?:0x90)?\s*(?:,\s*\w*\s*)?)?\Z")
 #: Instruction prefixes that gcc writes as data, before a call that finds a thread-local variable.
 _PREFIX = re.compile(r"0x66(?:66)?\Z")
@@ -102,7 +102,7 @@ def foreign_statements(text: str) -> Iterator[str]:
 
 
 def _is_expected(name: str, rest: str, executable: bool) -> bool:
-    """Return True if compilers write `.name rest` in a section of code (`executable`), or of data."""
+    """Return True if compilers write `.name rest` in such a section (`executable`: True for code, False for data)."""
     if name in SILENT or name.startswith("cfi_"):
         return True
     if executable:
@@ -129,7 +129,7 @@ def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
 
 
 def _without_comments(lexeme: re.Match[str]) -> str:
-    """Return the text that replaces a string, character or comment before the assembly is split into statements.
+    """Return the replacement for a string, a character or a comment, so that the text can be split into statements.
 
     In a string, separators of statements become commas. A comment is kept only if it names a line of the source.
     """
@@ -205,12 +205,12 @@ def unreadable(why: str) -> Flag:
 
 
 def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
-    """Return an object's flags: one for each category of calls, and a "rejected" one if it loads a library by name."""
+    """Return a flag for each category of an object's calls, and one with "rejected" if it also names what it loads."""
     found = _wanted_by_category(content)
     flags = []
     for category, names in found.items():
         code, words = _CALLS[category]
-        # Only a note for "cores": the judge sees from outside if a thread uses other cores (flag `more_cores`).
+        # For "cores" a note is enough: the judge sees from outside if a thread uses other cores (flag `more_cores`).
         flags.append(Flag(code, f"{words}: {listed(names)}", "note" if category == "cores" else "review"))
     if "loader" in found and (loaded := _loaded_names(content.data)):
         message = f"the file loads {listed(loaded)} with {listed(found['loader'])}"
@@ -250,7 +250,7 @@ def _for_people(symbol: str) -> str:
 def _loaded_names(data: bytes) -> set[str]:
     """Return the names in an object's data that match _LOADED_NAMES, at most _MOST_LOADED_NAMES.
 
-    Each is cut to LONGEST_NAME + 1 characters: `shown` then marks that the name was cut.
+    Each is cut to LONGEST_NAME + 1 characters. From this length `shown` sees that the name is too long.
     """
     found: set[str] = set()
     for match in _LOADED_NAMES.finditer(data):

@@ -91,8 +91,8 @@ def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
     """Return the category of an imported function; None for a function that any kernel may use.
 
     Categories: "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network", "python".
-    `versions` is True if any symbol of the object has a version. Then a C function that has no version and is not in
-    the C library can only come from torch's libraries (from BLAS, say).
+    `versions` is True if any symbol of the object has a version. Then a C function without a version that is neither
+    neutral nor in the C library can only come from torch's libraries (from BLAS, say).
     """
     name = symbol.name
     if name.startswith("_Z"):
@@ -146,9 +146,9 @@ _DIGITS = re.compile(r"\d+")
 def qualified_name(mangled: str) -> str:
     """Return the namespaces, classes and name of a C++ symbol, without template arguments and parameters.
 
-    Reads <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2), as far as `category` needs them: an operator
-    of a class gives the class, and each abbreviation of the standard library (Ss, Sa, ...) gives "std::string". Returns
-    "" for other symbols without a name (operators, guards). The time is linear in the symbol's length.
+    Reads <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2), as far as `category` needs them. Returns the
+    class for an operator of a class, and "std::string" for each abbreviation of the standard library (Ss, Sa, ...).
+    Returns "" for other symbols without a name (operators, guards). The time is linear in the symbol's length.
     """
     prefix = _PREFIX.match(mangled)
     at = prefix.end() if prefix else 0
