@@ -1034,6 +1034,13 @@ def test_no_edit_hides_a_mistake() -> None:
     code = "void kernel(torch::Tensor Q) {\nfor (int i = 0; i < 9; i++) {\nif (Q[i] > t) t = Q[i];\ns += exp(t);\n}\n}"
     moved = [each for each in edits.candidates(code, ["kernel"]) if "its own before" in each.words]
     assert [(each.line, each.is_weak) for each in moved] == [(3, False), (4, True)]
+    code = (
+        "void kernel(torch::Tensor Q) {\nfloat s = 0, t = 1;\nfloat u = s + t;\nt = s + u;\nQ[0] = s + u;\n}"
+    )
+    later = {
+        each.line for each in edits.candidates(code, ["kernel"]) if each.words.startswith("this line after")
+    }
+    assert later == {3}
     length, fact, other = (edited_source.Edit(k, "a", "b", (), is_weak=k == 1) for k in (1, 2, 3))
     assert repair._causes({1: length, 2: fact, 3: other}, ()) == {2: fact, 3: other}
     assert repair._causes({1: length, 2: fact, 3: other}, (2,)) == {2: fact}

@@ -433,7 +433,9 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
     for one in statements[:MOST_UNITS]:
         # A declaration stays where it is, and its variable gets its first value again later.
         own = _OWN.match(one.text)
-        if one.is_bare or not (own or _ACTS.match(one.text)):
+        # Set to a constant again, a variable loses the value that later lines read, such as that of a maximum.
+        is_constant = own and re.match(rf"\s*(?:{FLOAT}|\d+)\s*(?:,|$)", one.text[own.end() :])
+        if one.is_bare or is_constant or not (own or _ACTS.match(one.text)):
             continue
         text = one.text[own.start(2) :] if own else one.text
         # Move the statement only to places at which all of its variables are in scope.

@@ -317,7 +317,10 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     added = rf"(?<=[\w\])])\s*([-+])\s*({FLOAT}|[A-Za-z_]\w*(?:\.\w+)?)(?!\s*(?:[\w(*/%[.]|::|<\w))"
     for extra in re.compile(added).finditer(code, begin, end):
         if not any(first < extra.start() < last for first, last in exponents):
-            likely, places = 1.6 if extra[2][0].isalpha() else 0.9, wrapped(extra.span(2), "(@ ? 0 : ")
+            # Without it, a condition that guards an access may always be true.
+            is_guard = re.compile(r"\s*<").match(code, extra.end()) is not None
+            likely = (1.6 if extra[2][0].isalpha() else 0.9) + is_guard
+            places = wrapped(extra.span(2), "(@ ? 0 : ")
             yield ranked_edit(code, likely, extra.start(2), extra[0].strip(), "", places)
     for lead in re.compile(r"(?<=[=(+])\s*([A-Za-z_]\w*\[[^][]+\])\s*\*(?!=)").finditer(code, begin, end):
         places = wrapped(lead.span(1), "(@ ? 1.0f : ")
