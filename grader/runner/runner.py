@@ -455,7 +455,7 @@ class Served:
         return header | figures, payload, release
 
     def table(self, request: dict[str, Any], inputs: list[Any]) -> None:
-        """Call an accessor once for each row of the last input, a float64 table whose columns are scalar arguments.
+        """Call the function once for each row of the last input, a float64 table whose columns are scalar arguments.
 
         All calls get the same tensors, so a call may read values that an earlier call wrote. The reply holds one number
         for each row, then the tensors.

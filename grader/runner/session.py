@@ -123,7 +123,7 @@ class Session(ABC):
 
     @property
     def shares_work(self) -> bool:
-        """True if several threads have worked in the calls so far. Only then does `delays` have an effect."""
+        """True if several threads may have worked in the calls so far. Only then do the `delays` of `call` work."""
         return False
 
     @property
@@ -152,7 +152,7 @@ class Session(ABC):
 
         `echo_inputs`: True to get the inputs' values after the call. `delays`: True to interrupt threads at random
         moments, which shows data races but falsifies the time. `measure_peak`: True to measure memory. `profile_label`
-        names the call's scope in torch's profiler. `workspace_in_scope`: True to count the workspace, too.
+        names a scope in torch's profiler. `workspace_in_scope`: True to count the workspace's memory in this scope.
         """
 
     @abstractmethod
@@ -240,7 +240,7 @@ class PipeSession(Session):
         if self.budget is not None and (excess := self.budget.excess()):
             self.death = replace(self._end(RunnerDied(timed_out=True)), message=excess)
             return self.death
-        # Request the inputs only after the call: a kernel that knew of this request could behave differently.
+        # Ask for the inputs' new values only after the call. A kernel that knew of this could behave differently.
         asks_after = echo_inputs and not request.echo and request.op == "call"
         sent = request.payload()
         input_bytes = sum(map(len, sent))
@@ -284,7 +284,7 @@ class PipeSession(Session):
         if resident_before is not None:
             highest = self._status_bytes("VmHWM")
             if highest is not None:
-                # Linux does not count pages of the payload memory as the runner's: add pages used as workspace.
+                # Add the part of the payload memory that was used as workspace: VmHWM does not contain it.
                 own = highest - input_bytes + (self._memory.excess_bytes() if self._memory else 0)
                 peak_bytes, held_bytes = max(0, own - resident_before), max(0, own - self._own_bytes)
                 call = replace(call, peak_bytes=peak_bytes, held_bytes=held_bytes)
@@ -338,7 +338,7 @@ class PipeSession(Session):
     # ---- one exchange
 
     def _encoded(self, header: dict[str, Any]) -> bytes:
-        """Return the encoded header; b"" (repeat the last call) if it equals the header of the call before."""
+        """Return the encoded header. If it equals the last one, return b"": the runner then repeats the last call."""
         if header == self._kept_header:
             return b""
         self._kept_header = header if header["keep"] and header["op"] == "call" else None
@@ -432,7 +432,7 @@ class PipeSession(Session):
             stood_s = self._watch.stopped(cpu_s)
             self._is_stopped = stood_s is not None
             if cpu_s is not None and cpu_started is not None and stood_s is not None:
-                # If a thread still ran at the last byte, `cpu_ended` may lag by one tick: correct it.
+                # The clock of a running thread may lag by a tick. Correct it by the exact clock of the stopped runner.
                 cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)
             self._refuse_excess()
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
@@ -452,9 +452,9 @@ class PipeSession(Session):
     def _laid_out(
         self, text: bytes | None, inputs: list[memoryview], limit_bytes: int, marks: int
     ) -> tuple[list[memoryview], Payloads | None]:
-        """Return (the request's bytes for the pipe, the payload memory if the inputs were put there; else None).
+        """Return (the bytes to write to the pipe, the payload memory or None).
 
-        The payload memory is used if both the inputs and the largest possible reply fit into it.
+        The inputs are put into the payload memory if both they and the largest possible reply fit into it.
         """
         if text is None:
             return [], None
@@ -556,7 +556,7 @@ def has_ended(pid: int) -> bool:
 
 
 def _wait_for_exit(pid: int) -> None:
-    """Wait up to 1 s for the end of a process that closed its pipe: SIGKILL before its end would replace its status."""
+    """Wait up to 1 s for the exit of a process that has closed its pipe. A kill before that would change its status."""
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)
@@ -565,9 +565,9 @@ def _wait_for_exit(pid: int) -> None:
 def stop_threads(pid: int) -> None:
     """Send SIGSTOP to a process and to each of its threads. Raises ProcessLookupError if the process is gone.
 
-    A signal to the process reaches its first thread, and the others stop only when that thread gets a core. On a busy
-    machine, threads that spin at the end of a parallel region ran on for milliseconds. A running thread receives a
-    signal of its own at once, and then stops all others. SIGCONT cancels the signals that are still pending.
+    A signal to the process reaches its first thread, and the others stop only when that thread gets a core. Meanwhile,
+    on a busy machine, threads that spin at the end of a parallel region run on for milliseconds. If each thread gets a
+    signal, a running one receives it at once and stops all others. SIGCONT cancels the signals that are still pending.
     """
     os.kill(pid, signal.SIGSTOP)
     number = _TGKILL.get(platform.machine())

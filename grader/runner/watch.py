@@ -122,7 +122,7 @@ class Watch:
 
         Idle seconds are those in which no thread ran or waited for a core. Own seconds are the time that the call would
         have taken without other programs: idle seconds + cpu_s / min(n, k). Here n is the average number of threads
-        that ran or waited, k the number of cores. Both are too large if threads have ended, whose waits are unknown.
+        that ran or waited, k the number of cores. Both times are too large if threads ended: their waits are unknown.
         """
         if cpu_s is None or not self._queued or wall_s <= 0:
             return None, None
@@ -213,7 +213,7 @@ def _code_of(pid: int, excess: Excess) -> frozenset[str]:
             fields = line.split(maxsplit=5)
             # Mappings such as [vdso] are not files.
             if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
-                # A program that was removed from the cache meanwhile is still the same program.
+                # A program is still the same after its file was removed from the cache.
                 found.add(fields[5].removesuffix(" (deleted)"))
     return frozenset(found)
 

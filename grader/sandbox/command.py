@@ -198,7 +198,7 @@ def _sandboxed(
 
 
 class _Patience:
-    """A command's remaining time. CPU time is read when the wall time reaches the limit, then at least each second."""
+    """A command's remaining time. CPU time is read when the wall time equals the CPU limit, then each second."""
 
     def __init__(self, pid: int, limit: TimeLimit) -> None:
         self.pid, self.limit = pid, limit
@@ -251,6 +251,6 @@ def _read_bounded(fd: int, output_bytes: int, patience: _Patience) -> bytes:
 
 
 def _wait_for_end(pid: int, patience: _Patience) -> None:
-    """Wait until the process has ended or its time is over: it may have closed its output earlier. Does not reap it."""
+    """Wait until the process ends or its time is over, without reaping it. It may close its output before it ends."""
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and patience.left_s():
         time.sleep(0.002)

@@ -20,7 +20,7 @@ from grader.sandbox.tiers import Sandbox
 class Room:
     """The paths of one compiler run. `folder` is writable; `header` is the precompiled header's folder.
 
-    `read` are the paths that the compiler sees besides the system and Python. `uid` is its user, None for the judge's.
+    `read` are the paths that the compiler sees besides the system and Python. `uid` is its user id; None: the judge's.
     """
 
     folder: Path

@@ -20,14 +20,14 @@ OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory. `pid`: process whose deleted but open files are counted, too."""
+    """A runner's working directory. With `pid`, deleted files that this process still uses are counted, too."""
 
     folder: Path
     limits: Limits
     pid: int | None = None
 
     def excess(self) -> str:
-        """Return a message if the runner's files exceed the limits, else "". Stops at the first entry beyond them."""
+        """Return a message if the runner's files exceed a limit, else "". Files are counted only until then."""
         total_bytes = sum(nameless_files(self.pid).values()) if self.pid is not None else 0
         if total_bytes > self.limits.scratch_bytes:
             return f"it keeps more than {size_text(self.limits.scratch_bytes)} in files that it deleted or never named"

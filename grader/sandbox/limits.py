@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
-#: Limits on threads: of a user id that only one runner has; of a shared user id, beyond the threads that it has now.
+#: Most threads of a user id that only one runner has. Most further threads of a user id that has other processes, too.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 
 
@@ -15,7 +15,7 @@ OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 class Limits:
     """Limits of a runner.
 
-    `memory_bytes` limits the address space that a runner adds to the space of the zygote, from which it was forked.
+    `memory_bytes` limits the address space that a runner adds to its program or, if forked, to the zygote's space.
     None means no limit (AddressSanitizer reserves terabytes). `cpu_s` applies only if the judge's limit on wall time
     fails. `scratch_bytes` and `scratch_files` limit the files in the runner's working directory.
     """

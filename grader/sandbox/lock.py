@@ -96,10 +96,10 @@ def landlock_version() -> int:
 
 
 def file_ruleset(files: dict[str, Any]) -> int:
-    """Return a descriptor: a Landlock ruleset that allows to "read", "run" and "write" only below paths in `files`."""
+    """Return the descriptor of a Landlock ruleset that allows "read", "run" and "write" only below these `files`."""
     version = landlock_version()
     rights = LANDLOCK_FILE_RIGHTS.get(version, LANDLOCK_FILE_RIGHTS[5])
-    # Version 4 and later can also refuse TCP; version 6 also signals and abstract sockets to processes outside.
+    # From version 4 on, TCP can be refused, too; from version 6 on, signals and abstract sockets to other processes.
     network, scope = (3 if version >= 4 else 0), (3 if version >= 6 else 0)
     attributes = struct.pack("=QQQ", rights, network, scope)[
         : 8 if version < 4 else 16 if version < 6 else 24
@@ -153,9 +153,9 @@ def filter_calls(calls: dict[str, Any]) -> None:
 
 
 def limit(limits: dict[str, Any], mapped: int) -> None:
-    """Set resource limits for this process and its children: the fields of `sandbox.Limits`, and "processes".
+    """Set resource limits for this process and its children. `limits`: fields of `sandbox.Limits`, and "processes".
 
-    `mapped` are the bytes of address space that the limit on memory does not count.
+    "processes" limits threads (`limits.process_limit`). `mapped` bytes of address space do not count as memory.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)

@@ -128,7 +128,7 @@ KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: Byte offsets in struct seccomp_data. Arguments have 64 bits, the low half first on x86-64 and aarch64.
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
-#: Tests of mmap's arguments for refused executable mappings: writable ones, those without a file, payload memory.
+#: Tests of mmap's arguments. An executable mapping is refused if it is writable, lacks a file, or is payload memory.
 WRITABLE_CODE = ((2, _ANY_BIT, PROT_WRITE), (3, _ANY_BIT, MAP_ANONYMOUS), (4, _EQUAL, PAYLOADS_FD))
 #: mmap with MAP_HUGETLB is refused: Linux does not count these pages as the process's memory. Large pages by madvise
 #: are counted.
@@ -235,7 +235,7 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
                 program.by_bits(special[call], WRITING, found=_EPERM, otherwise=ALLOW, argument=argument)
     else:
         program.refuses(special["mmap"], executable)
-        # Shared pages keep their data when they are unmapped, and do not count as the process's memory then.
+        # Shared pages keep their data after they are unmapped, but then no longer count as the process's memory.
         program.refuses(special["mmap"], (3, _ANY_BIT, MAP_SHARED))
         program.by_bits(special["mmap"], MAP_ANONYMOUS, found=ALLOW, otherwise=_EPERM, argument=3)
     program.by_values(special["madvise"], 2, HIDING_ADVICE, found=_EPERM, otherwise=ALLOW)
@@ -246,10 +246,10 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     program.by_own_pid(special["kill"], otherwise=KILL)
     program.by_own_pid(special["tgkill"], otherwise=KILL)
     program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
-    # Argument 1 is 0: a timer with default settings, which sends SIGALRM (inside/delays.h). Others could send SIGCONT
-    # and so wake a runner that the judge has stopped.
+    # Argument 1 must be 0: such a timer has default settings and sends SIGALRM (inside/delays.h). Another timer could
+    # send SIGCONT and so wake a runner that the judge has stopped.
     program.by_wide_value(special["timer_create"], 1, found=ALLOW, otherwise=_EPERM)
-    # Argument 3 is 0: otherwise the call returns the timer's state, which shows whether this call is to be delayed.
+    # Argument 3 must be 0. Otherwise the timer's old state is returned, from which a kernel learns if it is delayed.
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.token_places += program.by_wide_value(starts.pop("execveat"), 5, found=ALLOW, otherwise=KILL)
     program.returns(starts.values(), KILL)
@@ -284,7 +284,7 @@ _EPERM = ERRNO | errno.EPERM
 
 
 class _Program:
-    """Builder of a filter in classic BPF, block by block. A block returns a verdict or keeps the call number loaded."""
+    """Builder of a filter in classic BPF, block by block. At the start of each block, the call number is loaded."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -316,7 +316,7 @@ class _Program:
             self.add(_RETURN, verdict)
 
     def refuses(self, call: int, *conditions: tuple[int, int, int]) -> None:
-        """Add a block that refuses a call with EPERM if all conditions hold: (argument's index, test, value) each."""
+        """Add a block that refuses a call with EPERM if all `conditions` (argument's index, test, value) hold."""
         self.add(_EQUAL, call, 0, 2 * len(conditions) + 2)
         for k, (argument, test, value) in enumerate(conditions):
             self.add(_LOAD, _ARGUMENTS + 8 * argument)

@@ -1,4 +1,4 @@
-"""The sandbox tiers: choice of the strongest tier that works here, found by trial, and the locks of each tier.
+"""The sandbox tiers: their locks, and the choice of the strongest tier that works on this machine in a trial.
 
 Tier A starts programs in their own namespaces by bubblewrap. Source: bwrap(1).
 """
@@ -35,9 +35,9 @@ ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP
 
 
 def _seen(path: Path, read: Collection[Path]) -> list[str]:
-    """Return bwrap's options that make a path visible: a link as a link (/bin on many systems), else a file or folder.
+    """Return bwrap's options that make a path visible.
 
-    If a link's target is not visible itself (an environment elsewhere, say), the target appears in the link's place.
+    A link (/bin on many systems) stays a link if its target is visible, too. Else the target appears in its place.
     """
     target = Path(os.path.realpath(path))
     if path.is_symlink() and any(target.is_relative_to(other) for other in read):
@@ -170,8 +170,8 @@ class Sandbox:
         In the namespaces the command sees only some files, a bare /dev and an empty /tmp.
 
         Args:
-            read, write: paths that the command sees under their own names, `write` with the right to write.
-            places, changing: outside paths with the names that they have inside, `changing` with the right to write.
+            read, write: paths that the command sees under their own names. It may write to those in `write`.
+            places, changing: {path: its name inside the namespaces}. The command may write to those in `changing`.
             own_processes: True for a process namespace and /proc. Otherwise the command has no /proc, and it replaces
                 the process of bwrap, so that the caller can read its CPU time.
             card: True to show the devices of a GPU, and the files of CARD_FACTS that are not in /proc.
@@ -182,7 +182,7 @@ class Sandbox:
             return list(command)
         places, changing = places or {}, changing or {}
         known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
-        # Drop paths inside other visible folders: bwrap could not make their symbolic links there.
+        # Drop paths inside other visible folders. These are read-only, so bwrap could not make symbolic links in them.
         seen = view.outermost([*known, *read])
         line = [self.bwrap, "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         if own_processes:

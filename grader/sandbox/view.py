@@ -18,7 +18,7 @@ from grader.core.places import ROOT
 INSTALLED = ("site-packages", "dist-packages")
 #: Subfolders of the kit that compilers and runners read: they hold the headers and the runner's files.
 NEEDED = ("grader",)
-#: Names in a Python environment. If the kit's folder is also an environment, these names are not the kit's.
+#: Names in a Python environment. They are never names of the kit, even if the kit's folder is also an environment.
 ENVIRONMENT = ("bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: The only files of /etc visible without a GPU: tables of the loader, Debian's alternatives, the local time zone.
@@ -113,13 +113,13 @@ def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
         path
         for path in sorted(root.iterdir())
         if path.name not in ENVIRONMENT
-        # Leave out a link to an environment elsewhere, too: hiding it would hide the environment of other kits.
+        # Leave out a link to an environment elsewhere, too: to hide its target would hide it from all that use it.
         and not any(each.is_relative_to(place) for each in environments for place in (path, path.resolve()))
     )
 
 
 def secrets() -> tuple[Path, ...]:
-    """Return the paths of the kit that no submission may read: all but NEEDED and a folder with temporary files.
+    """Return the paths of the kit that no submission may read: all except NEEDED and a folder for temporary files.
 
     The solution, references, hidden cases, known kernels and tests are among them.
     """

@@ -35,8 +35,8 @@ def hidden(
 ) -> Iterator[tuple[bool, int, int]]:
     """Yield (is_comment, start, end) for each comment, string and character literal in a text.
 
-    A comment or literal that is never closed ends with its line, or with the file if its kind may span lines. `spliced`
-    is given if `_splice` has joined lines to make `text`.
+    A comment or literal that is never closed ends with its line, or with the file if its kind may span lines. If `text`
+    is the text of a `_Spliced`, pass this as `spliced`.
     """
     at = 0
     while token := language.search(text, at):
@@ -235,7 +235,7 @@ _DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
 
 @dataclass(frozen=True)
 class PythonSpan:
-    """A definition in Python (`kind` "def" or "class"): lines `first` to `end` - 1 from 0, and its indentation."""
+    """A definition in Python: its lines are `first` to `end` - 1, counted from 0. `kind` is "def" or "class"."""
 
     name: str
     kind: str

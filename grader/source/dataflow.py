@@ -1,4 +1,4 @@
-"""Flow of values through the functions of a student's file: macros, calls, and arguments that become parameters.
+"""Functions that a part calls: their calls, their parameters, and their text with macros expanded.
 
 A part's function often computes a value in another function of its file. `reached` returns all functions that it calls.
 `Reached.own` gives the names of the part's variables in them. So the searches of `grader.source.landmarks` work in all
@@ -38,8 +38,8 @@ _LEADING = re.compile(r"[\s&*(]*(?:(?:const\s+)?(?:float|double|void|char)\s*\*\
 class Reached:
     """A function that a part runs: the part's own function, or a function of its file that `caller` calls.
 
-    `calls` are the lines of the caller with these calls. `given` maps each parameter to the caller's variables with
-    which its arguments begin (`Q` for the argument `Q + offset`).
+    `calls` are the lines of the caller with these calls. `given` maps each parameter to variables of the caller: those
+    at the beginning of its arguments (`Q` for the argument `Q + offset`).
     """
 
     body: Body
@@ -48,7 +48,7 @@ class Reached:
     given: Mapping[str, frozenset[str]]
 
     def own(self, names: Iterable[str]) -> list[str]:
-        """Return the names that the variables `names` of the part's function have in this function.
+        """Return this function's parameters that get the variables `names` of the part's function, or copies of them.
 
         Returns [] for a called function without a loop: it is taken for an accessor, which works on any array.
         """

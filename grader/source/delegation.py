@@ -43,8 +43,8 @@ def works_itself(
         inputs: names of the function's parameters that hold its inputs.
 
     False if both conditions hold. First, a `shared` function is called outside of all loops, or with the same arguments
-    in each turn of a loop; the arguments include all inputs, but no `own` function. Second, loops of the `own`
-    functions use inputs, and values made of them, only for numbers that affect no result.
+    in each turn of a loop; the arguments include all inputs, but no `own` function. Second, no result depends on the
+    numbers that loops of the `own` functions compute from inputs.
     """
     inlined = _Inlined(name, own)
     body = inlined.body
@@ -53,7 +53,7 @@ def works_itself(
     pending, delegates = list[str](), False
     for statement in body.statements:
         words = set(_WORD.findall(statement))
-        # A function whose name is passed, or an object of a class, may do the work inside the called function.
+        # If a function or an object of a class is passed as an argument, it may do the work inside the called function.
         given = words & (looping | handed) - {call[1] for call in _CALL.finditer(statement)}
         if not words.isdisjoint(shared):
             if given or _OPEN_LAMBDA.search(statement):

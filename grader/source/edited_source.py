@@ -74,7 +74,7 @@ def ranked_edit(
     places: Sequence[tuple[int, int, str]] = (),
     words: str = "",
 ) -> tuple[float, Edit]:
-    """Return (rank, edit of the line that contains the offset `at`). Without `places`, `new` replaces `old` there."""
+    """Return (rank, edit of the line with the offset `at`). Without `places`, the edit replaces `old` at `at`."""
     return rank, Edit(line_of(code, at), old, new, tuple(places) or ((at, at + len(old), new),), words)
 
 
@@ -155,7 +155,7 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
-    """Return C++ that, at run time, uses the text of the pair (number, text) in `new` numbered CHOSEN, else `old`."""
+    """Return C++ that acts like `text` if CHOSEN is the `number` of a pair (number, text) in `new`, else like `old`."""
     if not old or "@" in new[0][1]:
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
         return "".join(sorted(texts, key=_order))
@@ -170,10 +170,10 @@ def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
 
 
 def _order(text: str) -> tuple[int, str]:
-    """Return the sort key of an insertion among those at the same place.
+    """Return the key that sorts the insertions at one place.
 
-    Closing braces come first, in the order of the comments before them; then statements, the condition of the statement
-    that begins here, factors, and the rest.
+    Closing braces come first, in the order of the comments before them. Then come statements, conditions (`if (`) of
+    the statement that begins here, factors and divisors (`* x`, `/ x`), and the rest.
     """
     if text.count("}") > text.count("{"):
         return 0, text[:7]

@@ -32,13 +32,13 @@ from grader.source.scopes import (
     statement_end,
 )
 
-#: Limits on edits, characters of a source, its variables, `if`s of a function, and uses of a counter that hides an
+#: Limits on edits, characters and variables of a source, `if`s of a function, and uses of a counter that hides an
 #: outer variable. MOST_ALIKE limits the places that one edit changes in the same way.
 MOST_EDITS, LARGEST, MOST_KNOWN, MOST_IFS, MOST_HIDDEN, MOST_ALIKE = 1600, 1 << 17, 1000, 12, 4, 4
-#: Limits on the statements that set one variable, the statements of a function to move, and the loops to exchange.
+#: Limits on statements that set one variable, on statements of a function to move, and on loops to exchange.
 MOST_STATED, MOST_UNITS, MOST_LOOPS = 40, 400, 64
-#: Limits on the move of a statement: statements or loops that it passes, loops around it that it leaves, its
-#: characters, and the nesting of loops.
+#: Limits on moving a statement: how many statements or loops it passes, how many loops it leaves, how many characters
+#: it has, and how deep loops are nested.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 #: The beginning of a pragma, of a constant of the compiler, or of the length of an array.
@@ -143,7 +143,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     # Drop edits of numbers on lines with vector instructions: some of these require constant arguments.
     vectors = {line_of(code, one.start()) for one in re.finditer(r"\b_mm\w*\(|\b__m\d+", code)}
     kept = [each for each in found if each[1].line not in vectors or not each[1].changes_numbers]
-    # Drop edits of the counter in a use of a loop macro: this use declares the counter.
+    # Drop edits of `i` in `FOR(i, N)`, a use of a loop macro: the macro declares this counter.
     by_macro = {(each.begin - len(each.name), each.begin) for each in used}
     by_macro = {span for span in by_macro if _IN_MACRO.search(row_before(code, span[0]))}
     kept = [each for each in kept if not any(place[:2] in by_macro for place in each[1].places)]
@@ -189,8 +189,8 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
     for rank, edit in found:
         begin, end, new = edit.places[0]
         if len(edit.places) == 1 and begin < end:
-            # A line may use one wrong size several times, as in `b = head / B, h = head % B`. Heads of loops are left
-            # out: another step of a loop over tiles may hide a mistake.
+            # A line may use one wrong size several times, as in `b = head / B, h = head % B`. Leave out heads of loops:
+            # if the step of a loop over tiles is changed, this may hide a mistake.
             is_head = _FOR_HEAD.search(row_before(code, begin)) is not None
             if _SIZE.fullmatch(code, begin, end) and _SIZE.fullmatch(new) and not is_head:
                 alike.setdefault((code[begin:end], edit.line, new), []).append((rank, edit))
@@ -218,8 +218,8 @@ def _converts(code: str, one: Definition) -> bool:
 def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that remove or replace a jump, or exchange min and max or an element's two indices.
 
-    Further edits round a quotient up, or correct a number of bytes or the type of a sum or counter. Others replace the
-    number of threads by the thread's number.
+    Further edits round a quotient up, multiply a number of bytes by sizeof(float), or give a sum or counter another
+    type. Others replace the number of threads by the thread's number.
     """
     loops = loop_bodies(code, begin, end)
     for jump in _LEAVES.finditer(code, begin, end):
@@ -227,7 +227,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         condition = re.search(r"\bif\s*\(.*\)\s*\{?\s*$", row)
         old = (condition[0] if condition else "") + jump[0]
         is_in_loop = any(first < jump.start() < last for first, last in loops)
-        # Without this `return` of a value, the function needs another one.
+        # Remove a `return` with a value only if another one follows: the function must return a value.
         if " " in jump[0] and not (is_in_loop and "return" in code[jump.end() : end]):
             continue
         yield ranked_edit(code, 0, jump.start(), old, "", [(*jump.span(), "")])
@@ -288,7 +288,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
 
 
 def _skipped(code: str, begin: int, jump: re.Match[str]) -> list[str]:
-    """Return [the statement that changes the variable tested by a `while`], if the `continue` `jump` skips it."""
+    """Return [the statement that changes the tested variable of a `while`] if `jump` (`continue`) skips it, else []."""
     found = list[str]()
     for head in re.compile(r"\bwhile\s*\(\s*(\w+)[^()]*\)").finditer(code, begin, jump.start()):
         row = re.compile(rf"\b{head[1]}\s*(?:[-+]?=[^=;]*|\+\+|--);")
@@ -340,7 +340,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         inside = [
             at for at in inside if re.compile(rf"\b{each.name}\b").search(code, at, closed(code, at, "{}"))
         ]
-        # If a loop changes a variable step by step, setting the variable again in this loop would undo each step.
+        # The edit is weak in a loop that changes the variable step by step: it would undo the steps.
         others = [one.start() for one in islice(again.finditer(code, each.begin, last), MOST_STATED)]
         is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")
         steps = [at for at, text in stated.get(each.name, ())[:MOST_STATED] if is_step.match(text)]
@@ -519,7 +519,7 @@ def _copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
 
 
 def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that move a statement before or after a loop around it, alone or with copies of the loops' heads."""
+    """Yield edits that move a statement before or after a loop around it, alone or into copies of loops around it."""
     apart = {at for at, _, _ in _outer_loops(code, begin, end)}
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest}
     loops = list(_loops(code, begin, end))
@@ -536,7 +536,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
             )
             inside -= set(_LOCAL.findall(f"{' '.join(inner)} {code[at:last]}"))
             words = used | set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", " ".join(inner)))
-            # Copy the constants that the loop declares for the statement, too.
+            # If the statement uses constants that the loop declares, copy their declarations, too.
             declared = [_constant(code, name, body, at) for name in words & inside] if not level else [""]
             declared = [text if len(inside & set(WORD.findall(text))) == 1 else "" for text in declared]
             for copied in (inner, [code[outer:body], *inner]):
@@ -546,7 +546,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                 text = f" if (@) {{ {copy} }} "
                 how = "this statement" if "\n" in code[at:last] else "this line"
                 how += " in a loop of its own" if copied else ""
-                # If the outer loop is itself a loop's body, put braces around both. `mark` sorts the closing braces.
+                # If this loop is another loop's body without braces, add braces. `mark` sorts the closing ones.
                 depth = sum(one[1] <= outer < one[2] for one in loops)
                 opens, closes = ("", "") if outer in apart else (" {", " }")
                 mark = f"/*{MOST_DEPTH - depth:03}*/" if closes else ""
@@ -556,7 +556,7 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
                     if side == "after":
                         beside = [insertion(outer, opens), insertion(ended, mark + text + closes)]
                     places = [*(each for each in beside if each[2]), insertion(at, "if (!(@)) ")]
-                    # Before the loop, the statement misses values that the loop sets before it.
+                    # An edit is weak if the loop sets values that the statement then uses too early.
                     is_weak = side == "before" and bool(used & set(_SET_BEFORE.findall(code, body, at)))
                     rank, edit = ranked_edit(
                         code, 1.3 + 0.05 * len(copied), at, code[at:last], "", places, shown
@@ -572,7 +572,7 @@ def _constant(code: str, name: str, begin: int, end: int) -> str:
 
 
 def _units(code: str, loops: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of the statements in the braces of each loop, also of whole loops and conditions."""
+    """Yield (begin, end) of the statements in the braces of each loop that may be moved, also of `for` and `if`."""
     for _, body, last in loops:
         opened = re.compile(r"\s*\{").match(code, body)
         at = opened.end() if opened else last
@@ -611,7 +611,7 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
         for loop in direct:
             kept = f" {{ const auto gpt149_a = {name}, gpt149_b = {other}; {{ "
             new = f"auto {name} = @ ? gpt149_b : gpt149_a, {other} = @ ? gpt149_a : gpt149_b; "
-            # `mark` sorts closing braces: these come after the braces of inner loops (see `_order`).
+            # `_order` sorts closing braces by `mark`: the braces of this loop come after those of inner loops.
             depth = sum(body <= loop[0] < last for _, body, last in _loops(code, begin, end))
             mark = f"/*{MOST_DEPTH - depth - 1:03}+*/"
             places += [insertion(loop[1], kept + new), insertion(loop[2], f"{mark} }} }}")]
@@ -620,9 +620,9 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
 
 
 def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that exchange two integers between expressions of the same form: first values, or steps of loops.
+    """Yield edits that exchange two integers between two first values of the same form, or between two loops' steps.
 
-    One edit exchanges Br and Bc in `Tc = N / Br, Tr = N / Bc`.
+    For example, an edit exchanges Br and Bc in `Tc = N / Br, Tr = N / Bc`.
     """
     steps = [one.span(1) for one in re.compile(r"\+=\s*(\w+)(?=\s*\))").finditer(code, begin, end)]
     alike = {"": steps}
@@ -632,7 +632,7 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
             set_ = re.compile(rf"\b{each.name}\s*=(?!=)\s*")
             for name in list(set_.finditer(code, max(begin, each.begin - 200), each.begin))[-1:]:
                 form = WORD.sub("w", code[name.end() : each.begin])
-                # Leave out expressions with `?`, in which other edits put brackets around the condition alone.
+                # Leave out expressions with `?`: other edits' brackets around the condition would cross these.
                 if form != "w" and "?" not in form:
                     alike.setdefault(form, []).append((name.end(), each.begin))
     pairs = [pair for same in alike.values() for pair in islice(combinations(same, 2), MOST_STATED)]
@@ -692,7 +692,7 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
             yield ranked_edit(
                 code, rank, one.start(), "if", "", [insertion(one.end(), opened), insertion(last, ")")], words
             )
-    # The last tile may end behind a size, so it may not be found by `==`. `a >= b` is a == max(a, b).
+    # The last tile may end beyond the size, so that `==` never holds. The edit writes `a >= b` as a == max(a, b).
     for one in _REACHED.finditer(code, begin, end):
         if is_whole(in_scope(known, one.start()).get(one[3], "")):
             sum_, size, new = one[1], one[3], ">=" if one[2] == "==" else "<"
@@ -709,7 +709,7 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
         yield ranked_edit(
             code, 1.2, one.start(1), one[1], "", places, f"with the opposite of {one[1].strip()}"
         )
-    # Inside a loop over tiles, limit the end of a tile to the bound of that loop.
+    # Inside a loop over tiles, limit the end of each tile to the end of all tiles.
     heads = [(head, scope_end(code, head.end(1), ())) for head in _FOR.finditer(code, begin, end)]
     for outer, last in [each for each in heads if (each[0][4] or "1").strip() != "1"]:
         size, counter = outer[3].strip(), outer[1]
@@ -748,7 +748,7 @@ def _missing_conditions(
         for other in (_operands(code[a:b]) for a, b in spans if a != at):
             if len(other) < 2 or (len(own) > 1 and own[1::2] != other[1 : len(own) : 2]):
                 continue
-            # Terms of the same form show which variable replaces which: `th < 0` and `tw < 0`.
+            # Terms of the same form show how to rename variables: `tw < 0` here and `th < 0` there rename th to tw.
             names = {
                 old: new
                 for mine in own[::2]
@@ -780,7 +780,7 @@ def _operands(condition: str) -> list[str]:
 
 
 def _collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield for each OpenMP pragma `for` the heads (begin, end) of its loops: one, or several with `collapse`."""
+    """For each OpenMP pragma `for`, yield the head (begin, end) of its loop, or of several loops with `collapse`."""
     for pragma in re.compile(r"#\s*pragma\s+omp\b[^\n]*\bfor\b([^\n]*)\n").finditer(code, begin, end):
         count = re.search(r"\bcollapse\s*\(\s*(\d)\s*\)", pragma[1])
         heads, at = list[tuple[int, int]](), pragma.end()
@@ -802,7 +802,7 @@ def _loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
 def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (begin, body, end) of each loop directly in a block, where statements may be put before and after it.
 
-    A loop with pragmas begins before them.
+    If pragmas belong to the loop, `begin` is before them.
     """
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest[1:]}
     for at, body, last in _loops(code, begin, end):
@@ -839,7 +839,7 @@ def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
 
 
 def _hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that use an outer variable where a counter of the same name, of a loop or loop macro, hides it."""
+    """Yield edits that use an outer integer inside a loop (or loop macro) whose counter of the same name hides it."""
     for each in known:
         if not (begin <= each.begin < end) or each.kind != "int":
             continue

@@ -107,11 +107,11 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         kind = scope.get(old, "")
         is_bare = before.endswith(("(", ",")) and after.startswith((",", ")"))
         kinds = {kind, kind.removeprefix("const ")}
-        # A variable that is a whole argument may be passed by reference, which a constant may not.
+        # Do not replace a whole argument by a constant: the argument may be passed by reference.
         kinds |= {f"const {kind}"} if is_whole(kind) and not is_bare else set()
         others = [name for name, of in scope.items() if of in kinds and name != old] if kind else []
         if code[at - 1] == "[" and code[word.end()] == "]":
-            # Only a counter replaces an index: a size would be out of bounds, and the value read there arbitrary.
+            # Only a counter replaces an index: a size would be out of bounds, and an arbitrary value would be read.
             others = [name for name in others if name in counters]
         if kind == "tensor":
             # Only a tensor that the function does not use yet replaces a tensor.
@@ -146,9 +146,9 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         shown = head[0].lstrip() if head else ""
         for k, new in enumerate(others):
             is_weak = old in lengths and kind.endswith("int")
-            # A write to an array that nothing else uses only removes the write from here.
+            # An edit is weak if it puts a variable here that nothing else uses: this may only remove a write.
             is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
-            # With a bound one higher, the last tile is empty. That can hide a wrong test for the last tile.
+            # A bound that is higher by one can add an empty last tile, which can hide a wrong test for the last tile.
             is_weak |= new == f"{old} + 1"
             place = (*word.span(), new)
             # With a counter in place of a size, the part may be right by chance on all inputs that are tried.
@@ -174,8 +174,8 @@ def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> se
 def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
     """Return the likeliest replacements of `old`.
 
-    First come names that differ in case only, then names in `favoured`. The rest is taken in turn from two lists: names
-    declared near `old` first, and names declared last first.
+    First come names that differ in case only, then names in `favoured`. Names declared near `old`, the nearest first,
+    alternate with names declared late, the last first.
     """
     at = declared.index(old) if old in declared else 0
     nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
@@ -204,7 +204,7 @@ def _is_free(code: str, word: re.Match[str]) -> bool:
 def _members(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
     """Yield edits that replace a member, as in `tile.begin`, by another one of the same object.
 
-    In a loop's bound, members of all objects are tried, if they are compared, added or assigned elsewhere.
+    After `<` or `<=`, members of other objects are tried, too: those that the function compares, adds or assigns.
     """
     member = re.compile(r"(?<=[<=+-])\s*([A-Za-z_]\w*)\.(\w+)\b(?!\s*(?:[\w([.]|<[\w, ]+>|[-+*/]?=))")
     found = list(islice(member.finditer(code, begin, end), MOST_WORDS))
@@ -226,7 +226,7 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         if declared is not None and declared[1] in blocks:
             continue
         at, used = last.end(), set(WORD.findall(last[0]))
-        # Leave out names in the loop's end: a loop that begins at its end does nothing.
+        # For a counter's first value, leave out names in the loop's end: a loop that begins at its end does nothing.
         if re.search(r"\bfor\s*\($", row_before(code, last.start())):
             used |= set(
                 WORD.findall(code[at : code.find(")", at)].split(";")[1] if ";" in code[at : at + 2] else "")
@@ -236,7 +236,7 @@ def terms(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tu
         whole = [
             name for name, kind in in_scope(known, at).items() if kind.endswith("int") and name not in used
         ]
-        # Variables of the same line first.
+        # Try variables of the same line first.
         row = set(WORD.findall(code[code.rfind("\n", 0, at) + 1 : at]))
         names = [name for name in whole if name in row] + [
             name for name in reversed(whole) if name not in row
@@ -291,13 +291,13 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             old, other = f"{_OPERAND.findall(row)[0]} {sign[1]}", "-" if sign[1] == "+" else "+"
             place = (sign.start(), sign.end(), f" {sign[1]} (@ ? -1 : 1) * ")
             yield ranked_edit(code, 1.8, sign.start(), old, f"{old[:-1]}{other}", [place])
-    # The opposite difference: `exp(old - new)` in place of `exp(new - old)`.
+    # Negate a difference: `exp(old - new)` in place of `exp(new - old)`.
     value = r"\s*([\w.]+(?:\[[^][]*\])?)\s*"
     for call in re.compile(rf"{_EXP.pattern}{value}-{value}(?=\))").finditer(code, begin, end):
         places = wrapped((call.start(1), call.end()), "(@ ? -1.0f : 1.0f) * (")
         old, new = f"{call[1]} - {call[2]}", f"{call[2]} - {call[1]}"
         yield ranked_edit(code, 1.2, call.start(1), old, new, places)
-    # A factor that should multiply a whole sum: `b * H + h * N` in place of `(b * H + h) * N`.
+    # Multiply a whole sum by the factor of its last term: `(b * H + h) * N` in place of `b * H + h * N`.
     for tail in re.compile(r"(?<=[\w)\]])(?=\s*\+\s*\w+((?:\s*\*\s*\w+)+)\b(?!\s*[\[(.]))").finditer(
         code, begin, end
     ):
@@ -342,7 +342,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         for piece in apart(one.text):
             set_ = re.match(r"\s*(?:(?:const\s+)?(?:float|auto)\s+)?(\w+)([^=<>]*)=(?!=)", piece)
             ended = at + len(piece) + 1
-            # Edit the value that an element gets, but no pointer.
+            # Edit a value that a number or an element gets, but not an address that a pointer gets.
             is_pointer = in_scope(known, at).get(set_[1], "").endswith("pointer") if set_ else False
             if set_ and (set_[1] in names or set_[2].startswith("(")) and ("[" in set_[2] or not is_pointer):
                 valued.append((one.begin, at + set_.end(), ended))

@@ -82,7 +82,7 @@ def _nearest(name: str, source: str) -> str:
     used = (used | set(_functions(source))) - {name}
     letters, common = Counter(name), {}
     for word in used:
-        # An upper bound of difflib's similarity, which costs less to compute.
+        # Compute an upper bound of difflib's similarity, because it costs less.
         shared = sum(min(count, word.count(letter)) for letter, count in letters.items())
         if 2 * shared >= LEAST_LIKENESS * (len(name) + len(word)):
             common[word] = shared / (len(name) + len(word))

@@ -20,8 +20,8 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
-#: Limit on the pairs of equal variables that `unit_factors` keeps at a time, and on the arrays of `never_begun`. Also
-#: the limit on lines for which `updates`, `around_row_sums`, `summing` and `leaves` find the loops around.
+#: Limit on the arrays that `never_begun` examines, and on the lines for which `updates`, `around_row_sums`, `summing`
+#: and `leaves` find the loops around.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_][\w.]*)\s*;\s*\w+\s*<\s*[\w.]+(?:\s*\*\s*[\w.]+)*\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
@@ -44,7 +44,7 @@ _DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
 _ROUNDED_UP = re.compile(r"\(\s*\w+\s*\+\s*(\w+)\s*-\s*1\s*\)\s*/\s*\1\b")
 _NUMBER = re.compile(r"\d+[uUlL]*$")
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
-#: The array in `name[...] =`. It is matched in a lookahead, so that names in its brackets are found as well.
+#: The array in `name[...] =`. A lookahead finds it, so that arrays inside its brackets can be found, too.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
 _HANDED_TO_WRITER = re.compile(r"\b(?=\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*([A-Za-z_]\w*))")
 _VALUE_SET = re.compile(r"(?<![\w.>])(?=([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--))")
@@ -57,9 +57,9 @@ _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
 _SUM = re.compile(r"\w[\w\])]*\s*\+=|\b(?:accumulate|reduce|inner_product)\s*[<(]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-#: A value without elements and calls that is stored into an element: ` = sum * 2` in `y[i] = sum * 2;`.
+#: An assignment to an element of a value without elements and calls: ` = sum * 2` in `y[i] = sum * 2;`.
 _PLAIN_VALUE = re.compile(r"(?<=\])\s*[-+*/%&|^]?=(?!=)(?!\s*\*)[^][()=;]*(?=;)")
-#: An element or a call that reads a value, without nested brackets. Then the value that an assignment or call stores.
+#: _READ: the index of an element, or a call that reads. _STORED_VALUE: the value that an assignment or a call stores.
 _READ = re.compile(r"(?<=[\w\]])\s*\[[^\[\]]*\]|\b(?!\w*(?:[Ww]rite|[Ss]et|[Ss]tore))(\w+)\s*\([^()]*\)")
 _STORED_VALUE = re.compile(r"(?:(?<![-+*/<>=!])=(?!=)|\w*(?:[Ww]rite|[Ss]et|[Ss]tore)\w*\s*\(.*,)([^=,;]*);")
 _PRODUCT_AND_TERM = re.compile(r"[\w)]\s*\*\s*[\w(].*\+|\+.*[\w)]\s*\*\s*[\w(]")
@@ -88,7 +88,7 @@ _INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)
 _LITERAL_OVER = re.compile(r"(?<![\w.])\d+\s*/\s*(?:(\(\s*int\s*\))\s*)?([A-Za-z_]\w*)\b(?!\s*[.(\[])")
 _CLIPPED = re.compile(r"\bmin\b|\?")
 #: An initialiser by which a variable shares or copies the memory of another: a tensor's data, a pointer, a reference.
-#: An initialiser that reads a single element is matched too, and its bracket is group 2.
+#: If the initialiser reads a single element, group 2 is the element's bracket.
 _TAKEN_OVER = re.compile(
     r"(?:[\w:]*[Ff]ormat\w*\s*\(|&\s*)?([A-Za-z_]\w*)\b(?:\s*\.\s*(?:data\w*|begin|\w*accessor\w*)\b|\s*\+|\s*\)?\s*$|(\s*\[))"
 )
@@ -156,7 +156,7 @@ class Body:
         return found
 
     def calls(self, pattern: str) -> list[Place]:
-        """Return the lines that call, directly or not, a function of the file in which the pattern occurs."""
+        """Return the lines that call a function in which the pattern occurs, or a function that uses such a one."""
         wanted = re.compile(pattern)
         names = {
             name
@@ -222,7 +222,7 @@ class Body:
         return [place for place in self.find(r"\breturn\b")[:_MOST_EQUAL] if self.enclosing(place.line)]
 
     def updates(self) -> list[Place]:
-        """Return the innermost lines that use `*=`, or that set a float to a product plus a term: `o = li * o + pv`."""
+        """Return the lines that use `*=` or set a float to a product plus a term: those inside the most loops."""
         ints, depths = self._ints(), dict[int, int]()
         for n in self.lines():
             row = self._read(n)
@@ -248,7 +248,7 @@ class Body:
         return [place for place in self.find(pattern) if place.line not in made]
 
     def copied_in(self, pattern: str) -> list[str]:
-        """Return [copy, array, copy, array, ...]: arrays copied in lines with the pattern, or pointed to.
+        """Return [copy, array, copy, array, ...]: copies of arrays or pointers to them, made in lines with the pattern.
 
         If the pattern matches the names of some of these arrays, the others are left out.
         """
@@ -273,7 +273,7 @@ class Body:
         return self._where(known, _ELEMENT_SET, _HANDED_TO_WRITER)
 
     def values(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set one of these variables or its elements, without loop counters and parameters."""
+        """Return the lines that set one of these variables or its elements. Skip loop counters and parameters."""
         begun = re.findall(r"\bfor\s*\(\s*[\w:]+\s+(\w+)", self.all_code())
         counters = {*begun, *(name for _, name, _ in self._ends())}
         wanted = set(names) - counters - set(self.parameters)
@@ -289,9 +289,9 @@ class Body:
         return {name for place in self.divisions() for name in found.findall(self.code[place.line - 1])}
 
     def kept_divisors(self) -> list[tuple[Place, str]]:
-        """Return (line, sum) for each divisor that is a sum and that the loops around its additions never set.
+        """Return (line, sum) for each divisor that is a sum and that the loop around its adding loop never sets.
 
-        Loops over tiles are ignored, and so is the innermost loop.
+        Loops over tiles are ignored. A sum in an array's element is left out if any line sets the array.
         """
         stepped, names, found = {place.line for place in self.steps()}, self._divisors(), []
         for n in self.lines():
@@ -311,7 +311,7 @@ class Body:
     def stored(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that set a variable whose value is then stored into one of these arrays.
 
-        If several variables have this name, only lines that set the stored one are returned.
+        If other variables have the same name, lines that set them are left out.
         """
         found = set[Place]()
         for place in self.stores(names):
@@ -332,9 +332,9 @@ class Body:
         return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
 
     def begun(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that start a sum of values of `names` with an array's element, or that add it to an element.
+        """Return the lines by which a sum of values of `names` may include an old value of an array.
 
-        A sum that starts so may include an old value. Without such lines, return all that set the sum's initial value.
+        They start the sum with an element, or add to an element. Without them, return lines that set its first value.
         """
         known = self._elements_of(self.made_of(names)[0])
         sums, elements, kept = set[str](), set[tuple[int, str]](), self._added_to_itself(known)
@@ -342,7 +342,7 @@ class Body:
             if (added := _ADDED.search(self.code[n - 1])) and known & set(re.findall(r"\w+", added[3])):
                 sums.add(added[1])
                 elements |= {(n, added[1])} if added[2] else set()
-        # An element in `elements` is a complete sum: a later line that adds it to another sum starts no new one.
+        # Leave out lines that add a sum in an element to another element: the first element has the complete sum.
         kept |= {n for n, _ in elements}
         scalars = sums - {name for _, name in elements}
         for n in self.lines():
@@ -364,7 +364,7 @@ class Body:
         return known | {name for name, value in made if (read := _ELEMENT.match(value)) and read[1] in known}
 
     def times(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set the other variables (factors, say) in lines that read these arrays."""
+        """Return the lines that set a variable, such as a factor, that another line uses together with these arrays."""
         lines = self.reads(names)
         known, _ = self.made_of(names)
         used = {word for place in lines for word in _WORD.findall(self.code[place.line - 1])}
@@ -393,10 +393,9 @@ class Body:
         return found
 
     def lost_copies(self) -> list[tuple[Place, str]]:
-        """Find `return` statements of a tensor whose result was left in a copy.
+        """Return (line, array) for each `return` of a tensor although the result is in a copy of it.
 
-        The function copied the tensor into an array, wrote the array and did not copy it back. Return each statement's
-        line with the array's name.
+        The function copied the tensor into the array, wrote to the array and did not copy it back.
         """
         found = list[tuple[Place, str]]()
         for place in self.find(r"\breturn\s+\w+\s*;"):
@@ -544,9 +543,9 @@ class Body:
         return self.last
 
     def cut(self, name: str) -> list[Place]:
-        """Return the lines that may skip the remainder of the size `name`: an end is size / number, rounded down.
+        """Return the lines that divide the size `name` and round down, so that a loop may skip the size's remainder.
 
-        Without such loops, return the loops that go to the size in steps of more than 1.
+        Without such lines, return the loops to the size with a step other than 1: those with a literal step, if any.
         """
         divided = re.compile(rf"\b{re.escape(name)}\s*/")
         ends = [(n, end) for n, _, end in self._ends()]
@@ -611,9 +610,9 @@ class Body:
         ]
 
     def whole_sums(self) -> list[Place]:
-        """Return the lines with sums that may lose fractions: an integer variable to which other values are added.
+        """Return the lines that add other values to an integer variable, and the variable's declaration.
 
-        Both the declaration and the additions are returned.
+        Such sums lose fractions. Calls such as accumulate(..., 0), which compute an integer, are returned, too.
         """
         declared = dict[str, int]()
         for n in self.lines():
@@ -695,8 +694,8 @@ class Body:
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
         """Return the loops that end at the size `name`.
 
-        Loops whose counter ends at another size in another loop are likely mistakes: if there are any, only they are
-        returned. `mixed`: return only them in any case.
+        If a counter ends at this size in one loop and at another size in another loop, this is likely a mistake. If
+        there are such loops to this size, only they are returned. `mixed`: never return other loops.
         """
         ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")
@@ -708,9 +707,9 @@ class Body:
     def indices(self, line: int, *, stores: bool = False) -> list[Place]:
         """Return the lines up to line `line` that compute the indices on this line, in this order:
 
-        1. loops around it with unusual bounds (see `loops`);
+        1. loops with unusual bounds (see `loops`) whose counter the line or its indices use;
         2. lambdas that return an index, and pointers with an offset into an array;
-        3. conditions on an index, after the index was last assigned;
+        3. `if`s on an index, after the last assignment to an index;
         4. assignments of the integers that the line uses, then of integers in these assignments or in loop bounds.
 
         `stores`: ignore the name of a plain value that the line stores into an element.
@@ -742,9 +741,9 @@ class Body:
         return [*loops, *map(self.place, dict.fromkeys([*offsets, *tested, *whole]))]
 
     def _whole(self, line: int) -> dict[str, set[int]]:
-        """Return, by name, the lines up to line `line` that set each declared integer. Loop counters are left out.
+        """Return {integer: lines that set it} for lines up to line `line`. Loop counters are left out.
 
-        Lines before the last declaration of a name are left out, too.
+        Of several variables with the same name, only the one declared last is examined.
         """
         made = dict[str, set[int]]()
         for n in range(self.lines().start, line + 1):
@@ -770,7 +769,7 @@ class Body:
         return sorted(found)
 
     def loops(self) -> list[Place]:
-        """Return the loops of unusual form. Usual are `i = 0` or `i = i0`, then `i < N`, then `i++` or `i += T`.
+        """Return the loops of unusual form. Usual is `i = 0` or `i = i0`, then `i < N`, then `i++` or `i += T`.
 
         A loop by whole blocks (`i + 8 <= N`) followed by a loop over the rest (`; i < N; i++`) is usual, too.
         """
@@ -790,7 +789,7 @@ class Body:
         ]
 
     def made_of(self, names: Iterable[str]) -> tuple[set[str], set[int]]:
-        """Return (`names` with the names of their copies and pointers to them, the lines that make these)."""
+        """Return (`names` and the names of copies of them or pointers to them, the lines that declare these)."""
         known, made = set(names), set[int]()
         for _ in range(2):
             for n, name, source in self._copies:

@@ -263,7 +263,7 @@ def whole_loops(code: str, begin: int, end: int) -> list[int]:
 
 
 def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
-    """Return {line: names} of numbers declared outside of a parallel region that its threads share and set."""
+    """Return {line: numbers declared in it} for numbers that the threads of a later parallel region share and set."""
     known, found = list(declared_names(code)), dict[int, list[str]]()
     for pragma in _PARALLEL.finditer(code, begin, end):
         last = statement_end(code, pragma.end())

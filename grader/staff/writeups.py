@@ -203,7 +203,7 @@ def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) ->
 
 
 def _titled(path: Path, source: str) -> tuple[str, str]:
-    """Return (title, key) of the student who owns a write-up, for `grader.submission.ids.identify`.
+    """Return (title, key) of the student who owns a write-up: from these, `grader.submission.ids.identify` makes an id.
 
     A file `writeup.md` lies in a folder named after the student; any other file is itself named after the student.
     """

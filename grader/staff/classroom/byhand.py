@@ -281,8 +281,8 @@ Points = Mapping[str, Mapping[str, float]]
 class ByHand:
     """Points by submission id and item, and days beyond the due date by submission id.
 
-    `source` is the path that the ledger stores for the table of points; None without a table, and for a pipe. `note`
-    holds remarks on the choice of the table and on unknown ids in extensions.yaml, or "".
+    `source` is the path that the ledger stores for the table of points; None if the table is a pipe or missing.
+    `note` holds remarks on the choice of the table and on unknown ids in extensions.yaml, or "".
     """
 
     points: Points = field(default_factory=dict)
@@ -294,9 +294,9 @@ class ByHand:
 def read(
     folder: Path, given: Path | None, history: History, assignment: Assignment, ids: Collection[str]
 ) -> ByHand:
-    """Read the points and days by hand for the results in `folder`. `given`: the table (None: choose; NONE: no table).
+    """Read the points and days by hand for the results in `folder`. `given` is the table of points; NONE: no table.
 
-    Raises UsageError for a mistake in a table, and if the table used last no longer exists.
+    None: the table used last, else DIR/manual.csv. Raises UsageError for a mistake, and if the last table is gone.
     """
     days, notes = read_days(folder, ids)
     if given == NONE:

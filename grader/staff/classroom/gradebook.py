@@ -79,8 +79,8 @@ def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[R
 
 
 def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
-    """Return [note on the totals that are lower than in the last report], or []. If the last report used another table
-    of points by hand, the note names both tables."""
+    """Return a list with one note on the totals that are lower than in the last report, or []. If the last report used
+    another table of points by hand, the note names both tables."""
     if history.reported is None:
         return []
     before, on_roster = history.reported, {entry.submission_id for entry in history.roster}
@@ -318,8 +318,8 @@ def extend(
     folder: Path, submission_id: str | None, extension: int | None, slip: int | None, reason: str | None
 ) -> int:
     """Set one student's days of extension and slip days, and write the reports again. If `submission_id` is None, only
-    print the days of all students. None keeps the value of `extension`, `slip` or `reason`; 0 takes days back. Raises
-    UsageError without a number of days, and for an assignment without a late rule.
+    print the days of all students. If `extension`, `slip` or `reason` is None, its old value stays; 0 removes days.
+    Raises UsageError if both numbers of days are None, or if the assignment has no late rule.
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)

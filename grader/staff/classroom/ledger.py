@@ -50,7 +50,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the judge in this folder. `config` is the assignment's file, `seed` replaces its seed if given.
+    """One start of the judge in this folder. `config` is the assignment's file; if set, `seed` replaces its seed.
     `timing`: True if times were measured. `at` is UTC in ISO 8601. `manual` is the path of the table with points that
     people gave. `submitted` is the path of the table of submission times, or a constant of `planning` for another
     source: FILE_TIMES (the files' dates) or COMMIT_TIMES (the last commits)."""
@@ -152,7 +152,7 @@ class History:
     machines: Mapping[str, Machine] = field(default_factory=dict)
 
     def judging(self, assignment_fingerprint: str) -> Mapping[str, PartPrints]:
-        """Return the parts' digests that the last run with this assignment fingerprint recorded; {} without one."""
+        """Return the parts' digests (`Run.judging`) from the last run with this assignment that has them, else {}."""
         found = (
             run.judging for run in reversed(self.runs) if run.assignment_fingerprint == assignment_fingerprint
         )
@@ -195,7 +195,7 @@ def read(folder: Path) -> History:
 
 
 def results(folder: Path) -> Iterator[Record]:
-    """Yield all result records, also old ones. Raises KitError for an invalid line, UsageError if unreadable."""
+    """Yield all result records, even outdated ones. Raises KitError for an invalid line, UsageError if unreadable."""
     yield from (item for item in _items(folder / LEDGER) if isinstance(item, Record))
 
 

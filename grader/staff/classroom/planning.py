@@ -107,8 +107,8 @@ class RunOptions:
 
     `resume`: continue the earlier run. `again`: grade finished submissions, too. `regrade`: accept other options than
     the earlier run's. `timing`: measure times. `timings_alone`: measure one time at a time. `trust`: allow a sandbox
-    below tier C. `file_times`, `commit_times`: take submission times from the files or from git. None means not given:
-    a resumed run then takes the earlier run's value, any other the default. `manual` may be byhand.NONE.
+    below tier C. `file_times`, `commit_times`: take submission times from the files or from git. If `config`, `seed`,
+    `tier`, `manual` or `submitted` is None, a resumed run takes the earlier run's value. `manual` may be byhand.NONE.
     """
 
     submissions: Path
@@ -256,9 +256,9 @@ COMMIT_TIMES = "commit times"
 
 
 def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:
-    """Return (the complete options, the assignment, the seed that replaces the assignment's or None).
+    """Return (the complete options, the assignment, the seed that replaces its own seed, or None to keep its own).
 
-    The seed comes from the command line, else from the resumed run, else it is random if the assignment has none.
+    The seed comes from the command line, else from the resumed run. If the assignment has no seed either, it is random.
     Raises UsageError for a change that would put verdicts out of date, unless `wanted.regrade` is set.
     """
     before = history.runs[-1] if history.runs and wanted.resume else None

@@ -64,7 +64,7 @@ class Slot:
     check results. A timing that needs the machine locks `room` exclusively. A worker must lock `gate` for a moment
     before it locks `room` shared. A timing that needs the machine locks `gate` from the start of its wait until its
     end. So several such timings follow one another, and other work pauses only once for all of them. A worker must
-    lock `room` shared again before its next such timing. So other work waits for at most one timing per worker. A
+    lock `room` shared before its next timing of this kind. So other work waits for at most one timing per worker. A
     worker also releases `room` before it starts a runner (`give_way`), because checking one submission can take
     minutes, and all timings would wait. The locks use flock: the kernel releases the locks of a killed process.
 

@@ -38,7 +38,7 @@ _SCHEDULER = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9_.-]+):(\d{1,
 
 @dataclass(frozen=True)
 class Address:
-    """Value of `--cluster`: the address of a running scheduler, or "" for local:N, with `machines` = N."""
+    """Value of `--cluster`. `scheduler` is the address of a running scheduler, or "" for local:N; `machines` is N."""
 
     scheduler: str = ""
     machines: int = 0
@@ -206,8 +206,8 @@ class LocalMachines:
             )
 
     def _awaited(self, address_file: Path, *, may_end: bool) -> str:
-        """Wait for the scheduler's address and return it. Raises KitError after START_WITHIN_S or if the scheduler ends
-        before it has an address. `may_end`: True: return "" if the scheduler ends."""
+        """Wait for the scheduler's address and return it. If the scheduler ends before it has one, return "" if
+        `may_end`, else raise KitError. Also raises KitError if the address is missing after START_WITHIN_S."""
         ends_s = time.monotonic() + START_WITHIN_S
         while time.monotonic() < ends_s and self._runs("scheduler"):
             if address_file.exists():

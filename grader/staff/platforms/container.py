@@ -64,7 +64,7 @@ class Container:
     `kits` are folders that may contain an assignment (`configs/`). The first assignment found is used, else the kit's
     own. `late_s` returns the seconds after the due date, or None if unknown. `limit_s` is the time limit of grading,
     shorter than the platform's; the environment variable `limit_variable` overrides it. `module` is run as the child
-    process. `image` names the file to which the staff add a missing program.
+    process. `image` names the file in which the staff can add a program that the container lacks.
     """
 
     title: str

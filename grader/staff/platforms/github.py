@@ -114,7 +114,7 @@ def named(
     submissions: Sequence[Submission], roster: Sequence[Enrolled]
 ) -> tuple[list[Submission], list[str]]:
     """Return (the submissions with names and identities from the roster; notes on students without a repository and on
-    repositories without a student). The submissions' ids stay the folders' names."""
+    repositories without a student). The submissions keep their ids."""
     joined = {person.username.casefold(): person for person in roster if person.username}
     joined |= {
         person.github_id: person for person in roster if person.github_id and person.github_id not in joined
@@ -179,8 +179,8 @@ def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
 
 
 def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
-    """Return the submissions; each without a time gets the time of its clone's last commit. Raises UsageError if git is
-    missing, or if no submission has a commit."""
+    """Return the submissions. Those without a time get the time of their clone's last commit. Raises UsageError if git
+    is missing, or if even then no submission has a time."""
     git = shutil.which("git")
     if git is None:
         raise UsageError("--commit-times needs git, which is not installed here")

@@ -132,7 +132,7 @@ def _names(targets: Sequence[Target]) -> list[str]:
 
 
 def _not_final(students: Sequence[Student]) -> str:
-    """Return a note on students whose total may still change: ids, or the number if all wait for the same items."""
+    """Return a note on students whose total may still change: their ids, or "all N" if all wait for the same items."""
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
         return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"

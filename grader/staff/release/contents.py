@@ -99,7 +99,7 @@ DATA = {
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }
-#: Message for the staff, in the results.json that run_autograder writes, if an incomplete autograder gets a submission.
+#: Message for the staff if an incomplete autograder gets a submission. run_autograder writes it into results.json.
 NOT_STARTED = (
     "The autograder could not be started. Most likely setup.sh failed, so that source/.venv with the kit's packages is "
     "missing: read the image's build log, and build the image again. The output of run_autograder has details."
@@ -221,7 +221,7 @@ def _starter(master: Path, solution: str) -> str:
 
 
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """Return the master's path for each file to hand in. If set, `given` is the first, and the others are beside it."""
+    """Return the master's path for each file to hand in. If `given` is set, it is the first; the rest lie beside it."""
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}
@@ -307,7 +307,7 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
-    """Return the kit's modules that a lab outside the kit imports, and `labs`. `modules` are the lab's own modules."""
+    """Return the package `labs` and the kit's modules that `modules`, those of a lab outside the kit, import."""
     known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)

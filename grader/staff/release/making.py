@@ -98,9 +98,9 @@ def given_objects(
 ) -> dict[str, bytes]:
     """Read reference objects compiled on other machines. Return them by path in the handout.
 
-    `own` are the objects compiled here, by path in the handout. A given file is named NAME-PLATFORM.o, with the NAME of
-    an own object, and goes into the folder of this object. Raises UsageError for another name, or if the file lacks a
-    function of `named` that the own object has.
+    `own` are the objects compiled here, by path in the handout. A given file NAME-PLATFORM.o belongs to the own object
+    with the same NAME, and goes into its folder. Raises UsageError for another name, or if the file lacks a function of
+    `named` that this own object has.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}

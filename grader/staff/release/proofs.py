@@ -285,7 +285,7 @@ def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str,
     found.unlink(missing_ok=True)
     arguments = ["gpt149.py", *asked, "--json", str(found)]
     code, said = bench.ended(arguments, folder)
-    # Exit code 3 with a result: the machine lacks a program or device for a part.
+    # If there is a result in spite of exit code 3, the machine lacks a program or device for a part.
     if code not in (EXIT_PASS, EXIT_SUBMISSION) and not (code == EXIT_KIT and found.is_file()):
         raise Unproved(f"`{_command(arguments)}` exits with code {code} in {folder.name}: {_last(said)}")
     if not found.is_file():

@@ -133,7 +133,7 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
         owners[item.case, item.digest].add(name)
         words[name] = item.words
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
-    # The submissions that occur in two of these sets share both outputs, so they form a group, too.
+    # Submissions that are members of two of these sets agree on both outputs, so they form a group, too.
     of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
     for members in sharing:
         for member in members:

@@ -114,7 +114,7 @@ def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: f
 def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[SharedRegion, ...]:
     """Return the regions that two texts share, in the order of the left text. They do not overlap in either text.
 
-    Regions are parts of runs around a common fingerprint that the starter lacks. Longer runs are chosen first.
+    A region is part of a run of equal tokens; pieces from the starter are left out. Longer runs are chosen first.
     """
     hashes_left, hashes_right = grams(left.codes), grams(right.codes)
     chosen = {value: positions for value, positions in winnow(hashes_left).items() if value not in starter}

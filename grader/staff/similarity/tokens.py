@@ -66,7 +66,7 @@ _DROPPED = _words(
 )
 #: Digraphs and words that mean the same as another token.
 _SPELLINGS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]", "%:": "#", "and": "&&", "or": "||", "not": "!"}
-#: Keywords before parentheses that do more than group.
+#: Keywords whose parentheses do more than group.
 _HEADS = _words("alignas catch decltype for if noexcept sizeof switch while")
 #: A zero or one has no effect before (left) or after (right) these operators, except beside an operator in _TIGHT.
 _ZERO, _ONE = re.compile(r"(?:0+\.?0*|\.0+)[fFlLuU]*"), re.compile(r"0*1\.?0*[fFlLuU]*")
