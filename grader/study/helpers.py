@@ -1,7 +1,7 @@
 """Small C++ programs of studies, such as native/probe.cpp. They are compiled on first use and cached.
 
-The programs may include the headers in native/. If a source shows loops of the solution, a handout has only the
-compiled program (`grader.core.objectcache`), in a folder `prebuilt` where the source would be.
+The programs may include the headers in native/. A handout lacks a source that shows loops of the solution. It has the
+compiled program instead (`grader.core.objectcache`), in the subfolder `prebuilt` of the source's folder.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Traffic(NamedTuple):
 def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[Traffic]:
     """Run a simulator for each of `walks`, in parallel. Return the traffic of each, in their order.
 
-    A walk is (arguments that name a kernel and its sizes, cache). Raises KitError if the simulator fails."""
+    Each walk has the arguments (a kernel and its sizes) and a cache. Raises KitError if the simulator fails."""
     program(simulator)
 
     def count(walk: tuple[Sequence[object], CacheModel]) -> Traffic:

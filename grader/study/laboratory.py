@@ -78,7 +78,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of timing a variant: a pair of calls for each round, or `trouble`, the reason why it was not timed."""
+    """Result of timing a variant: two calls for each round, or in `trouble` the reason why it was not timed."""
 
     variant: Variant
     calls: tuple[tuple[Sample, Sample], ...] = ()
@@ -86,7 +86,7 @@ class Outcome:
 
 
 class Laboratory:
-    """Builds and runners (processes that call kernels) of one source. `set_up` makes a laboratory."""
+    """The builds of one source, and the runners (processes that call kernels) for them. `set_up` makes a laboratory."""
 
     def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
         self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
@@ -141,7 +141,7 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """Return the reason why a variant cannot be timed, or "" if it is right on every public case of the part."""
+        """Return why a variant cannot be timed, or "". Only a student's kernel is checked, on all public cases."""
         if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)
@@ -324,7 +324,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Timed variants with their ratios to one of them, the base.
+    """Times of variants and their ratios to one of them, the base. A variant that was not timed has only a `trouble`.
 
     `confidence` is the confidence of all intervals, from 0 to 1. `fit`: False if the base's two calls in a round
     differed too much, because the machine was unsteady.

@@ -22,7 +22,7 @@ LEVEL_WORDS = {
 
 @dataclass(frozen=True)
 class MachineStudy:
-    """Properties of the machine that the system reports, and measured speeds. `load` is the 1-minute load average."""
+    """The machine's properties, as the system reports them, and measured speeds. `load`: load average of 1 minute."""
 
     processor: str
     cores: int

@@ -3,7 +3,7 @@ compares torch's profiler, the true peak and a formula.
 
 The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces that
 the assignment keeps out of the scope, and memory that is not torch's, such as a std::vector. The true peak covers all
-memory. It is the growth of the process's peak resident memory, minus the inputs, on a fresh runner's first large call.
+memory. It is the growth of peak resident memory during the first large call in a fresh runner, without the inputs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
 """Number of runners whose peaks are measured; the true peak is their median. One runner's peak may include pages that a
 library touches only once."""
-#: Columns of the table, by the field of `Row`.
+#: Headings of the table's columns, by the field of `Row` that a column shows.
 COLUMNS = {
     "formula": "formula (bytes)",
     "profiler": "profiler (bytes)",
@@ -223,7 +223,7 @@ def _median(values: Iterable[int | None]) -> int | None:
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Return memory in bytes: (by profiler, by profiler with workspaces in scope, peak of the first call of this size).
+    """Return numbers of bytes: the profiler's, the profiler's with all workspaces in its scope, and the true peak.
 
     A value is None if the system does not report it. Raises Faulty if a call fails.
     """

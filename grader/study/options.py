@@ -96,7 +96,7 @@ def part(settings: Settings, part_id: str) -> Part:
 
 
 def shared_part(assignment: Assignment) -> Part | None:
-    """Return the first part that is timed on several threads, or None."""
+    """Return the first part that is timed on several threads and has a reference, or None."""
     for part in assignment.parts:
         if part.time is not None and part.time.threads != 1 and part.reference:
             return part
@@ -104,7 +104,7 @@ def shared_part(assignment: Assignment) -> Part | None:
 
 
 def openmp_part(settings: Settings, part_id: str | None) -> Part:
-    """Return the part with this id; for None the first part timed on several threads. Raises UsageError without one."""
+    """Return the part with this id, or for None the part of `shared_part`. Raises UsageError if it is missing."""
     found = part(settings, part_id) if part_id else shared_part(settings.assignment)
     if found is None:
         raise UsageError("no part of this assignment is timed on several threads: name a part")

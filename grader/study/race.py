@@ -63,7 +63,7 @@ def compare(
     seed: int,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Search for races by comparing the results of `rounds` equal calls on each number in COMPARED_THREADS."""
+    """Search for races: make `rounds` equal calls with each thread count in COMPARED_THREADS, and compare them."""
     started = time.monotonic()
     sizes = {**shape, "threads": max(COMPARED_THREADS)}
     inputs = assignment.typical_inputs(part, sizes, seed)
@@ -143,7 +143,7 @@ def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tup
 
 
 def differences_text(runs: Sequence[Run]) -> str:
-    """Return a text on wrong results, to follow the function's name; "" if none. Print a note if only bits differ."""
+    """Return a text on wrong results, to follow the function's name, or "". Print a note if right results differ."""
     wrong = [run for run in runs if run.wrong_at is not None]
     alone = [run for run in runs if run.threads == 1]
     wrong_alone = [run for run in wrong if run.threads == 1]
@@ -164,7 +164,7 @@ TIMEOUT_S = 60.0
 START_THREAD = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
 """Function of libstdc++ that `std::thread` calls to start a thread."""
 WRAPPED = ("_exit", "pthread_create", START_THREAD, "__tsan_func_entry", "__tsan_func_exit")
-#: Build with ThreadSanitizer. Without optimisation (-O0), the compiler keeps every access in its source line.
+#: Options of a build with ThreadSanitizer. With -O0 reports name the right source line of every access.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
     link_flags=("-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in WRAPPED)),

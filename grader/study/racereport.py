@@ -129,7 +129,7 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
 
 
 def _made_name(text: str, sides: Sequence[Access]) -> str:
-    """Return the name of the array that a line makes. If it makes several, return one that an access names."""
+    """Return the name of an array that the source line `text` allocates, preferably of one in the accesses' lines."""
     names = [one["grown"] or one["name"] for one in MADE.finditer(text)]
     used = re.findall(r"\w+", " ".join(frame.text for side in sides for frame in side.frames))
     return next((name for name in names if name in used), next(iter(names), ""))
@@ -168,7 +168,7 @@ def _short(function: str) -> str:
 
 def _written_name(sides: Iterable[Access]) -> str:
     """Return the name of a variable to which one of the accesses' lines assigns, or "". Skip an access inside a helper
-    function, because the helper's line names its own parameter."""
+    function: the line of such an access names a parameter of the helper."""
     for side in sides:
         if side.is_write and len(side.frames) == 1:
             text = without_comments(side.frames[0].text)

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def template_of(config: Path | None) -> Path:
-    """Return the path of an assignment's write-up template (None: the main one's). The file may be missing."""
+    """Return the path of an assignment's write-up template, by default the main one's. The file may be missing."""
     if config is None:
         return WRITEUP_TEMPLATE
     from grader.assignment import labs

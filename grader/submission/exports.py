@@ -46,7 +46,7 @@ class GradescopeEntry:
     submitted_at: datetime | None
 
 
-#: YAML's events are read without recursion, by libyaml if it is installed.
+#: Loader whose parser yields a YAML file as a flat sequence of events. The one that uses libyaml is faster.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -137,7 +137,7 @@ def _tree(content: bytes) -> object:
 
 
 def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object]) -> None:
-    """Add a value, or a list or mapping that begins, to the innermost open list or mapping."""
+    """Add an item to the innermost open list or mapping: a value, or a new list or mapping, which is then open."""
     outer = stack[-1]
     if isinstance(event, yaml.AliasEvent):
         outer.add(anchors.get(event.anchor), None)
@@ -161,7 +161,7 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
 
 
 def _is_wanted(stack: list[_Open]) -> bool:
-    """Return True if the next list or mapping is needed: any on the two upper levels, below them only `submitters`."""
+    """Return True if the next list or mapping is needed: the document, a submission, `submitters` or a submitter."""
     outer = stack[-1]
     if outer.kept is None or len(stack) > KEPT_DEPTH or (outer.is_mapping and outer.at_key):
         return False

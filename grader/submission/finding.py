@@ -257,8 +257,8 @@ def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> l
 
 
 def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -> list[Unit]:
-    """Return the units in `root`, a submission or a class. `as_one`: the unit of a whole archive; None on disk. Skip at
-    most MAX_WRAPPERS outer folders that hold only one folder; `wrappers` is the number skipped so far."""
+    """Return the units in `root`, a submission or a class. `as_one`: the unit of the whole archive; None for a folder.
+    Skip at most MAX_WRAPPERS outer folders that hold only one folder; `wrappers` were skipped so far."""
     nodes = _listed(root)
     if _holds_source(nodes, names):
         return [as_one or single(root)]
@@ -284,7 +284,7 @@ def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -
     """Return the metadata file of a folder that is a Gradescope export, else None.
 
     A student can hand in a file of the same name, so there must also be folders named as in an export. `is_inner`: True
-    if the staff named a folder around this one. Then this folder, too, must be named like an export.
+    if this folder is inside the path that the staff gave. Then its own name, too, must be that of an export.
     """
     if is_inner and not _EXPORT.fullmatch(folder.name):
         return None

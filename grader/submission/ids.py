@@ -23,7 +23,7 @@ RESERVED = {"con", "prn", "aux", "nul", "lock"} | {f"{port}{k}" for port in ("co
 def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
     """Return an id for each (title, key). The title is readable; the unique key distinguishes equal titles.
 
-    An id is the title without characters that file names do not allow. If several ids would be equal, or differ only in
+    An id is the title as a file name (`safe_name`). If several ids would be equal, or differ only in
     capitals, each also gets a part of its key's digest. So no later hand-in takes over an earlier student's id.
     """
     plain = [safe_name(title) for title, _ in titled]
@@ -53,7 +53,7 @@ def safe_name(title: str) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Return True if a text can be an id of `identify`: letters, digits, `-` and `_`, not longer than a file name."""
+    """Return True if a text can be an id of `identify`: letters, digits, `-` and `_`, at most 200 bytes in UTF-8."""
     return bool(text) and all(char.isalnum() or char in "-_" for char in text) and len(text.encode()) <= 200
 
 

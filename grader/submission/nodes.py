@@ -57,7 +57,7 @@ class Node(Protocol):
         ...
 
     def open(self, limits: ArchiveLimits, scratch: Path) -> BinaryIO:
-        """Open a file for random access. Raises Unreadable if it has more than `limits.archive_bytes`."""
+        """Open a file for random access. Raises Unreadable for other nodes and beyond `limits.archive_bytes`."""
         ...
 
 
@@ -171,7 +171,7 @@ class ArchiveNode:
     """A node in an archive.
 
     `trouble` is the reason to refuse the node, or "". If an entry has a `trouble`, all folders around it get the same
-    `trouble`. The exception is a name that occurs twice: then only this entry gets it.
+    `trouble`. The exception is a file that is in the archive twice: only the file's own node gets the `trouble`.
     """
 
     name: str

@@ -237,7 +237,7 @@ def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack
 
 
 def modified_at(unit: Unit) -> datetime | None:
-    """Return the latest modification time (UTC) of a unit's files on disk; None for a folder, and in an archive."""
+    """Return the latest modification time (UTC) of a unit's files; None for a folder, and for files in an archive."""
     files = [node for node in (unit.whole, *unit.nodes) if node is not None and node.kind == "file"]
     return max((at for node in files if (at := node.modified_at())), default=None)
 
@@ -274,7 +274,7 @@ def _bundle(pieces: Iterator[bytes], place: str, read: pythontree.Read) -> Itera
 
 
 def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
-    """Return a function that returns the content of a file below the nodes `top`, by path; None for other paths."""
+    """Return a function that reads a file below the nodes `top` by its path, and returns None for other paths."""
     folders = {"": {node.name: node for node in top}}
 
     def inside(folder: str) -> dict[str, Node]:

@@ -78,7 +78,7 @@ def _random(shape: Shape, draws: Draws) -> Inputs:
 def _onehot(shape: Shape, draws: Draws) -> Inputs:
     """Return random Q and K, and V of one-hot rows: an output is a softmax weight or, if N > d, a sum of weights."""
     q, k = _random_qk(shape, draws, SCORE_SD)
-    # All columns have the same number of ones, or one more. Their order differs from head to head.
+    # The numbers of ones in two columns differ by at most 1. The order of the rows differs from head to head.
     column = _orders(shape, draws) % shape["d"]
     v = np.zeros(_sizes(shape), np.float32)
     np.put_along_axis(v, column[..., None], 1.0, 3)
@@ -114,7 +114,7 @@ def _rising(shape: Shape, draws: Draws) -> Inputs:
     position = np.linspace(-1.0, 1.0, n, dtype=np.float32)[:, None] if n > 1 else np.float32(1.0)
     sign = draws.below(2, (b, h, n, 1)).astype(np.float32) * 2 - 1
     steepness = 8 + 8 * draws.uniform((b, h, n, 1))
-    # Both parts of a score are bounded: |slope| <= 16, and |noise| <= 4 + 16 / 4 + 4 / 4.
+    # A score is the slope, of at most 16, plus three products with noise, of at most 4, 16 / 4 and 4 / 4.
     noise_q, noise_k = _bounded_noise(shape, draws, 4.0), _bounded_noise(shape, draws, 1.0)
     q = sign * steepness * direction + noise_q
     k = position * direction + noise_k / 4
@@ -211,7 +211,7 @@ def _random_values(shape: Shape, draws: Draws) -> Array:
 def _random_qk(shape: Shape, draws: Draws, score_sd: float) -> tuple[Array, Array]:
     """Return Q and K with uniform random entries. All |Q.K| are at most 60; if N > 1, max - min is at least 10."""
     b, h, n, d = _sizes(shape)
-    # A product of two uniform numbers in [-a, a] has standard deviation a^2 / 3, a sum of d of them sqrt(d) a^2 / 3.
+    # If all numbers are uniform in [-a, a], the sum of d products has standard deviation sqrt(d) a^2 / 3.
     bound = math.sqrt(3.0 * score_sd / math.sqrt(d))
     q, k = _uniform((b, h, n, d), draws, bound), _uniform((b, h, n, d), draws, bound)
     if 1 < n <= _EXACT_SPREAD_N:

@@ -19,7 +19,7 @@ from grader.core.draws import Draws
 from grader.core.results import Diagnosis
 from grader.explain.oracle import Ask, Dissected
 
-#: Number of keys in the tries of `dissect`, and largest number of keys in its third try. d is larger by 2 than N.
+#: Number N of keys in the tries of `dissect`, and its limit in the third try, which has the case's N. d is N + 2.
 KEYS, MOST_KEYS = 7, 45
 #: Largest difference at which two weights count as equal.
 CLOSE = 2e-4
@@ -75,7 +75,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
             tiny = {"Q": q * np.float32(TINY_SCORES), "K": k, "V": unit}
             found = _channels(ask(own, tiny), q, k) or found
         if found is not None and found.words.startswith(PRODUCT):
-            # With V's columns in reverse order, each weight is in another column.
+            # With V's columns in reverse order, the weights are in the reverse order, too.
             other = ask(own, {"Q": q, "K": k, "V": np.ascontiguousarray(unit[..., ::-1])})
             if (
                 other is not None
@@ -453,13 +453,13 @@ def formulas(shape: Mapping[str, int]) -> Iterator[tuple[str, str, tuple[int, ..
 def diagnose_read(
     inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
 ) -> Diagnosis:
-    """Explain wrong reads. `expected`, `actual` and the mask `wrong` have an element for each row of the indices."""
+    """Explain wrong reads. `expected`, `actual` and the mask `wrong` have an element for each row of `index`."""
     (first,) = first_of(wrong)
     flat = inputs["tensor"].reshape(-1).astype(np.float64)
 
     def explains(offsets: Array, inside: Array) -> bool:
-        """Return True if each value read is the tensor's value at its offset. Only offsets `inside` the tensor count:
-        they must be at least a quarter of all, and one of their values must be wrong."""
+        """Return True if these offsets explain the values read. Only offsets `inside` the tensor are compared: at least
+        a quarter of all must be inside, and the value read for one of these must be wrong."""
         enough = inside.sum() >= max(1, len(offsets) // 4) and wrong[inside].any()
         return bool(enough and (flat[offsets[inside]] == actual[inside]).all())
 

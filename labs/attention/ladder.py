@@ -1,6 +1,6 @@
 """The ladder (command `frontier`): compares a kernel's time with the times of other kernels and the machine's limit.
 
-The other kernels are called rungs: the naive kernel, the reference, a variant of it, PyTorch and this kit's best ones.
+The other kernels are called rungs: naive, the reference, a variant of the reference, PyTorch, and two fast kernels.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SHORTEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Measured times: of each rung by name, and of the multiply-adds alone on `cores` cores (1 for a serial part).
+    """Measured times of each rung, by name, and of the multiply-adds alone on `cores` cores (1 for a serial part).
 
     Each is the median over rounds of a time divided by the reference's time in the same round.
     """

@@ -155,7 +155,7 @@ def another_layout(seen: Deviation) -> Found | None:
 
 
 def copied_heads(seen: Deviation) -> Found | None:
-    """Return code and message if every head has some head's right values, and one or more have another head's."""
+    """Return code and message if each wrong head has the right values of another head; else None."""
     b, h = seen.expected.shape[:2]
     heads, got, allowed, bad = (
         t.reshape(b * h, *t.shape[2:]) for t in (seen.expected, seen.actual, seen.slack, seen.wrong)
@@ -200,7 +200,7 @@ ABSOLUTE = 1e-7
 CONSTANT = 40.0
 PER_KEY = 2.5
 PER_SCORE = 5.0
-#: Largest argument for which exp() is finite in float32.
+#: For arguments up to this number, exp() is finite in float32.
 EXP_LIMIT = 88.0
 
 #: Number of scores that a thread computes at once: 512 KiB, which stay in the core's cache until they multiply V.
@@ -295,13 +295,13 @@ class Attention(Oracle):
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
 
-#: `_holds_exponentials` computes at most this many heads, the first ones; none if a head has more scores than this.
+#: `_holds_exponentials` computes at most this many heads, the first ones, and none with more than this many scores.
 _REPLAYED_HEADS, _REPLAYED_SCORES = 4, 1 << 20
 
 
 def _holds_exponentials(seen: Deviation) -> bool:
-    """Return True if a known mistake explains the rows with NaN or infinity: scores are added to the previous head's
-    exp() values, and these rows overflow."""
+    """Return True if this mistake explains the rows with NaN or infinity: the scores of a row are added to the previous
+    head's exp() values, so that exp() overflows."""
     q, k = (seen.inputs[name].astype(np.float64).reshape(-1, *seen.inputs[name].shape[2:]) for name in "QK")
     heads = slice(0, min(_REPLAYED_HEADS, len(q)))
     if len(q) < 2 or k.shape[1] ** 2 > _REPLAYED_SCORES:
@@ -379,7 +379,7 @@ def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
 
 
 def _threads() -> int:
-    """Return the number of threads: OMP_NUM_THREADS, which a class's worker sets, else the number of cores."""
+    """Return OMP_NUM_THREADS, which a class's worker sets, else the number of cores; at most _MOST_THREADS."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     cores = int(setting) if setting.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
     return max(1, min(cores, _MOST_THREADS))

@@ -1,4 +1,4 @@
-"""Data from which a suspect, a possible bug of an attention kernel, predicts the wrong output that it would give."""
+"""Data from which a suspect, a possible bug of an attention kernel, predicts a kernel's output with this bug."""
 
 from __future__ import annotations
 

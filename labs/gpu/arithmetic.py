@@ -13,7 +13,7 @@ SCORES_AT_ONCE = 1 << 20
 
 
 def gelu(x: Array) -> Array:
-    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, by a formula that is exact also for x far below 0.
+    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, by a formula without cancellation if x is far below 0.
 
     Source: Hendrycks and Gimpel, 2016.
     """

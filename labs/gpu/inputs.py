@@ -139,7 +139,7 @@ def _heads(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 
 def _heads_dominant(draws: Draws, shape: Shape) -> dict[str, Array]:
-    """Return inputs with one key of each query at a logit of about PEAK, and small logits for its other keys."""
+    """Return inputs in which each query has a logit of about PEAK with one key, and smaller logits with the others."""
     _, keys = _sizes(shape)
     k = draws.uniform(keys, -1.0, 1.0)
     rows, visible = np.arange(shape["N"]), shape["M"]

@@ -50,10 +50,10 @@ def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK:
 @triton.jit
 def _softmax_blocks(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
     """Compute the softmax of one row in each program, in two passes over its blocks. In the first pass each lane has
-    its own maximum and sum. So a block needs no reduction, and no sum has more than ceil(C / BLOCK) terms."""
+    its own maximum and sum. So a block needs no reduction, and a lane's sum has at most ceil(C / BLOCK) terms."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
-    # Start at a finite number: if a lane has only seen -inf, the difference of two maxima is then 0 and not NaN.
+    # Start at a finite number, so that the difference of two maxima is 0, not NaN, while a lane has seen only -inf.
     most = tl.full([BLOCK], -3.0e38, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, C, BLOCK):
@@ -354,7 +354,7 @@ def gelu(x, y):
 
 
 def softmax(x, y):
-    """y = the softmax of each row of x. x, y: (R, C), C at most 16384. One program for each row, which fits a block."""
+    """y = the softmax of each row of x. x, y: (R, C), C at most 16384. Each program computes one row in one block."""
     # BEGIN STARTER
     # raise NotImplementedError("softmax is not written yet")
     # END STARTER
@@ -367,7 +367,7 @@ def softmax(x, y):
 
 
 def softmax_long(x, y):
-    """y = the softmax of each row of x, for rows of any length. One program for each row, one block after the other."""
+    """y = the softmax of each row of x, for rows of any length. Each program computes one row, block by block."""
     # BEGIN STARTER
     # raise NotImplementedError("softmax_long is not written yet")
     # END STARTER
@@ -400,8 +400,8 @@ def matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     """o = softmax(q k^T / sqrt(d)) v and lse = log(sum(exp(q k^T / sqrt(d)))), for each head. Returns o, lse.
 
-    q, o: (B, N, d), k, v: (B, M, d), with B heads of all batches. Each row of d numbers is contiguous. o has q's type,
-    lse (B, N) is float32. With `causal`, query i uses only the keys 0 ... i.
+    q, o: (B, N, d), k, v: (B, M, d). B counts the heads of all batches. Each row of d numbers is contiguous. o has q's
+    type, lse (B, N) is float32. With `causal`, query i uses only the keys 0 ... i.
     """
     # BEGIN STARTER
     # raise NotImplementedError("flash_forward is not written yet")

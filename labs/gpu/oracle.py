@@ -7,7 +7,7 @@ Three kinds of rounding are allowed:
   type.
 - TF32: the tensor cores cut operands of float32 to 10 bits after the binary point. This is the default of tl.dot, and
   it is allowed. The relative error of an operand is then at most 2^-10. An operand that fits into 10 bits has no error.
-  Logits of 10,000 are products of such operands, so they must be right also for float32 inputs.
+  The cases with logits of about 10,000 have only such operands, so their scores must be right for float32, too.
 - `e` = 2^-24: all sums are kept in float32. The error of a sum of n products may be (2 sqrt(n) + 32) e times the sum of
   their absolute values. (See Higham, Accuracy and Stability of Numerical Algorithms, section 4.2: n e at worst, sqrt(n)
   e usually.) The constant 32 is for tensor cores, whose adders cut bits and do not round. The relative error of exp()
@@ -179,7 +179,7 @@ class Gelu(Rows):
         return Expected(y, flushed(shape) + 1.01 * unit(shape) * abs(y) + 16 * E * abs(x))
 
     def flops(self, shape: Shape) -> int:
-        """Return the operations of a polynomial of third degree, an exponential and a quotient."""
+        """Return the number of operations of a polynomial of third degree, an exponential and a quotient."""
         return 8 * self.numbers(shape)
 
 
@@ -282,7 +282,7 @@ class Propagated:
         """The largest allowed relative error of each weight, (B, n, m)."""
         d = self.q.shape[2]
         q, k = abs(self.q.astype(np.float64)), abs(self.k.astype(np.float64))
-        # If all numbers are multiples of 1/4, as in `inputs._heads_large`, sums of products are exact.
+        # The inputs `heads_large` and `heads_below` are small multiples of 1/4: sums of their products are exact.
         exact = all(np.array_equal(t * 4, np.round(t * 4)) for t in (self.q, self.k))
         found = np.zeros(self.scores.shape) if exact else summed(d) * d**-0.5 * (q @ k.swapaxes(1, 2))
         if self.shape.get("precision", 24) == 24 and not exact:

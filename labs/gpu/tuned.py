@@ -1,9 +1,9 @@
 """Attention tuned for a Hopper GPU: the kernel `tuned` of the ladder study. Students do not get this file.
 
-Two things differ from the master, kernels.py. The GPU's copy engine (tensor memory accelerator) loads tiles, which
-needs no registers for addresses. And the backward pass computes each score once, not twice: each program adds its share
+Two things differ from the master, kernels.py. The GPU's copy engine (tensor memory accelerator) loads tiles, so that
+addresses need no registers. And the backward pass computes each score once, not twice: each program adds its share
 of dQ to one float32 workspace. With LATE, it adds the share one step later, so that it does not wait for the product.
-`takes` returns True for the supported tensors: types of two bytes, d of 32, 64 or 128, contiguous.
+`takes` returns True for the supported tensors: types of two bytes, d of 32, 64 or 128, contiguous, at least 16 rows.
 """
 
 import torch

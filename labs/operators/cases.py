@@ -95,7 +95,7 @@ TENSORS: Mapping[str, Mapping[str, str]] = {
     "weights": {"P": "n", "G": "n"},
 }
 _OPERANDS = frozenset("ABXWP")
-#: Tensors that are uniform for every kind of input: gradients of the operators' results, targets, and biases. Biases
+#: Tensors with uniform random numbers for every KIND: gradients that the operators read, targets, and biases. Biases
 #: differ from each other, so that the output shows which bias was added.
 _UPSTREAM = frozenset({"dO", "dY", "b", "T", "G"})
 
@@ -108,7 +108,7 @@ def _fitting(s: Shape) -> Shape:
 
 
 def _windows(s: Shape, height: str, width: str, window: int, step: int, pad: int) -> Shape:
-    """Return how many places a window has, `down` and `across` an image. Raises UsageError if it does not fit."""
+    """Return the number of places for a window, `down` and `across` an image. Raises UsageError if it does not fit."""
     for name in (height, width):
         if window > s[name] + 2 * pad:
             raise UsageError(f"a window of {window} does not fit into {s[name]} with a border of {pad}")

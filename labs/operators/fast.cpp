@@ -74,7 +74,7 @@ typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_
 typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
 typedef int64_t Places __attribute__((vector_size(8 * kLanes), aligned(8), may_alias));
 
-// Shuffle that picks every other number of two loaded vectors. The second vector begins at the first one's last number.
+// Shuffle that picks every other number of two vectors. The second vector begins with the last number of the first.
 constexpr Integers kEveryOther = EVERY_OTHER;
 
 // Element (i, j) is at[i * row + j * column]. With `row` and `column` exchanged it is the transposed matrix.
@@ -261,7 +261,7 @@ void im2col(const float *x, const Window &s, float *columns) {
     }
 }
 
-// Adds each number of a matrix like im2col's to the element of the image that im2col would read for it.
+// Adds each number of such a matrix to the element of the image from which im2col fills the number's place.
 void col2im(const float *columns, const Window &s, float *gx) {
     for (long t = 0; t < s.taps(); t++) {
         const long c = t / (s.K * s.K), kh = t / s.K % s.K, kw = t % s.K;
@@ -281,8 +281,8 @@ Window window(int C, int H, int Wd, int K, int stride, int pad) {
     return {C, H, Wd, K, stride, pad, (H + 2 * pad - K) / stride + 1, (Wd + 2 * pad - K) / stride + 1};
 }
 
-// Loads kLanes numbers that are `step` apart. If kStep, the step as a constant, is 1 or 2, it loads whole vectors. It
-// reads nothing after the last number.
+// Loads kLanes numbers that are `step` apart, and reads nothing after the last one. kStep is the step as a constant, or
+// 0: for 1 and 2 whole vectors are loaded.
 template <int kStep>
 Vector apart(const float *from, long step) {
     if (kStep == 1) return *reinterpret_cast<const Unaligned *>(from);
@@ -352,7 +352,7 @@ inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;
     const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum is rounded to a whole number.
     const float n = shifted - 12582912.0f;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts, the first of them exact times n
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts; n times the first is exact
     float p = 1.0f / 5040;
     p = p * r + 1.0f / 720;
     p = p * r + 1.0f / 120;

@@ -285,7 +285,7 @@ class Operator(Oracle):
 
 class OfLogits(Operator):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
-        # The only number here is 0, because students do not see sentences with other numbers from hidden tests.
+        # Students do not see sentences with numbers from hidden tests, except 0. So the advice has no other number.
         return "not_finite", (
             f"NaN or infinity in {amount}. As a float, exp() of a large logit is infinite, and so is log() of 0: "
             "subtract each row's maximum before the exponential, and use log(exp(x) / sum) = x - log(sum)."

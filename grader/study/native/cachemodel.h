@@ -47,7 +47,7 @@ class Cache {
     heads_[set] = line;
   }
 
-  // Returns true if two lines that are used in turn both stay cached. Repeated uses then cause no traffic.
+  // Returns true if a set has room for two lines: two lines that are used alternately then both stay cached.
   bool keeps_two() const { return ways_ >= 2; }
 
   void flush() {
@@ -63,7 +63,7 @@ class Cache {
 
   void unlink(Line line, size_t set) {
     Node &node = nodes_[line];
-    nodes_[node.newer].older = node.older;  // `line` is not the head of its list, so `newer` exists.
+    nodes_[node.newer].older = node.older;  // `line` is not the head of its list, so a newer line exists.
     if (node.older != kNone) nodes_[node.older].newer = node.newer;
     else tails_[set] = node.newer;
   }
@@ -124,8 +124,8 @@ class Layout {
     return made;
   }
 
-  // Calls `walk(cache)`, which repeats the accesses, and writes the changed lines in the cache back. Prints "loads
-  // stores fetched written": numbers of accesses, and of lines fetched and written back. Returns the exit code.
+  // Calls `walk(cache)`, which repeats the accesses. Then writes the cache's changed lines back. Prints "loads stores
+  // fetched written": numbers of accesses, and of lines fetched and written back. Returns the exit code.
   template <class Walk>
   int run(Walk walk) {
     if (lines() >= kNone) return 2;

@@ -1,7 +1,7 @@
 // State of a thread in openmp_tsan.cpp, which includes this file: its team, its position in a loop, and its tasks.
 //
-// This file uses no containers of the standard library. Their code would not be instrumented here, and the linker would
-// merge it with the program's instrumented code.
+// This file uses no containers of the standard library. Their code is compiled without the sanitizer here, but with it
+// in the program, and the linker would keep only one of the two.
 #ifndef GPT149_OPENMP_TEAM_H
 #define GPT149_OPENMP_TEAM_H
 
@@ -20,8 +20,8 @@ extern "C" void __tsan_release(void *);
 
 namespace {
 
-// A lock that is one int, because a lock that the program declares (omp_lock_t) may have no more room. It is no pthread
-// mutex, because the sanitizer would take the mutex's order for synchronisation of the program.
+// A lock in one int, because a lock that the program declares (omp_lock_t) may be as small as that. A pthread mutex is
+// not used, because the sanitizer would count it as synchronisation of the program.
 using Word = int;
 
 bool try_lock(Word *word) { return __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE) == 0; }
@@ -40,7 +40,7 @@ void program_unlock(Word *word) {
   unlock(word);
 }
 
-// Number of unfinished tasks at a point that waits for tasks.
+// Number of unfinished tasks among the children of one task, or among the tasks of one taskgroup.
 struct Waited {
   std::atomic<int> unfinished{0};
 };
@@ -139,7 +139,7 @@ void run_task(Task *task) {
   std::free(task);
 }
 
-// Runs one task in this thread's queue; if `any`, of any thread's queue. Returns false if there is none.
+// Runs one task of this thread's queue, or with `any` of any thread's queue. Returns false if there is no task.
 bool run_some_task(bool any) {
   Context &context = me();
   Team *team = context.team;

@@ -4,8 +4,8 @@
 // ThreadSanitizer reports two accesses as a race if no synchronisation orders them. libgomp synchronises threads with
 // futexes that the sanitizer does not see, so it would report races in correct programs. This runtime announces exactly
 // the synchronisation that OpenMP promises: start and end of a parallel region, barriers, critical, locks, tasks and
-// waits for them. It is compiled without instrumentation, so its other synchronisation is invisible. So the sanitizer does
-// not mistake a chance order of two threads for a promised one.
+// waits for them. The runtime is compiled without the sanitizer, which therefore does not see how the runtime itself
+// synchronises threads, and does not mistake a chance order of two threads for a promised one.
 //
 // Work is distributed round-robin, whatever `schedule` says. This is legal, needs no shared counter, and gives work to
 // all threads even on one core or in a short loop. Nested regions have one thread, as by default in OpenMP. Programs
@@ -23,7 +23,7 @@ void barrier() {
   Team *team = context.team;
   if (team->size == 1) return;
   const unsigned generation = team->generation.load();
-  // Two addresses alternate: a late thread must not see the release of a fast thread that is at the next barrier.
+  // Barriers use two addresses in turn: a late thread must not see the release of a thread at the next barrier.
   char *const order = team->order(generation);
   __tsan_release(order);
   if (team->arrived.fetch_add(1) + 1 == team->size) {

@@ -6,8 +6,8 @@
 // bytes_per_s", "read THREADS bytes_per_s", each for one thread and for CORES, in about a second. CACHE_BYTES is the
 // size of the last-level cache. Each array for the bandwidth has about this size.
 //
-// The peak of a level is measured by a block of assembly: multiply-adds into so many registers that none waits for
-// another. It is not C++, because a compiler might spill registers, reorder instructions or remove unused results.
+// On x86-64 a block of assembly measures the peak of a level. It changes twelve registers in turn, so that no
+// instruction waits for the previous one. From C++ a compiler might spill registers or remove unused results.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -105,7 +105,7 @@ std::vector<Level> levels() { return {{"portable", 24 * 4, run_portable}}; }
 
 #endif
 
-// ---- side by side
+// ---- time of work on several threads at once
 
 // Returns the seconds from a common start until all threads have done `work`.
 template <class Work>
@@ -181,7 +181,7 @@ int main(int count, char **words) {
   const int cores = std::atoi(words[1]);
   const size_t cache = std::strtoull(words[2], nullptr, 10);
   if (cores < 1 || cores > 4096) return 2;
-  // Each array is as large as the cache, but has 16 to 256 MiB.
+  // Each array has the size of the cache, but at least 16 MiB and at most 256 MiB.
   size_t bytes = cache < (16u << 20) ? 16u << 20 : cache > (256u << 20) ? 256u << 20 : cache;
   Arrays arrays{bytes / sizeof(float), nullptr, nullptr, nullptr};
   for (auto *one : {&arrays.a, &arrays.b, &arrays.c}) one->reset(new float[arrays.count]);

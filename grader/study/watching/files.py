@@ -174,7 +174,7 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def _has_file_events(folders: list[Path]) -> bool:
-    """Return True if the system can notify this process of changes. It may have no watches (inotify) left."""
+    """Return True if the system can notify this process of changes. It cannot if all watches (inotify) are in use."""
     from watchfiles import watch
 
     try:
@@ -186,7 +186,7 @@ def _has_file_events(folders: list[Path]) -> bool:
 
 @contextlib.contextmanager
 def only_one(source: Path) -> Iterator[None]:
-    """Hold a lock on the source, because two --watch of one file would disturb each other's times.
+    """Hold a lock on the source, because two sessions of --watch on one file would disturb each other's times.
 
     Raises UsageError if another --watch of the file is running.
     """

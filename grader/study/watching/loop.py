@@ -52,7 +52,7 @@ WIDTH = 78
 class Judged:
     """A judged source with its verdict, which was reached at the time `at`.
 
-    `object_sha256` is the digest of the compiled object and of the other files, or "" without an object. `others` are
+    `object_sha256` is the digest of the compiled object and of `others`, or "" if nothing was compiled. `others` are
     the contents of the files beside the source. `graded` are the ids of parts whose points depend on their time.
     `History.add` sets `number` and `change`.
     """
@@ -79,7 +79,7 @@ class Judged:
 
 @dataclass
 class History:
-    """History of the verdicts of one session: the last KEPT with their results, and the last SHOWN as lines of text."""
+    """Verdicts of one session: `judged` has the last KEPT, `lines` a line of text for each of the last SHOWN."""
 
     judged: deque[Judged] = field(default_factory=lambda: deque(maxlen=KEPT))
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
@@ -96,7 +96,7 @@ class History:
         return next((one for one in reversed(self.judged) if one.object_sha256 == sha256), None)
 
     def alike(self, text: str, others: tuple[bytes | None, ...] = ()) -> Judged | None:
-        """Return the last verdict if `text` differs from its source at most in comments and layout, else None."""
+        """Return the last verdict if `others` are its files and `text` is its source except for comments and layout."""
         last = self.last
         if last is None or last.others != others or without_layout(last.text) != without_layout(text):
             return None
@@ -110,7 +110,7 @@ class History:
         return changed(self.last.text, text) + beside
 
     def add(self, one: Judged, saved_at: datetime | None = None) -> None:
-        """Add a verdict and its line. `saved_at`: time of the save if an equal object was judged before, else None."""
+        """Add a verdict and a line of text on it. `saved_at`: time of the save if the verdict is an earlier one."""
         self.verdicts += 1
         change = self.change(one.text, one.others)
         if saved_at is None:
@@ -153,7 +153,7 @@ def summary(one: Judged) -> str:
 
 
 def beside_last_good(known: tuple[Timing, str] | None, time: Timing) -> str:
-    """Return a text that compares a time with the part's last good time, `known`, or "" without one."""
+    """Return a text that compares a time with the part's last good time, `known`, or "" if that is None."""
     if known is None:
         return ""
     before, clock = known
@@ -209,7 +209,7 @@ def _functions(text: str, lines: Sequence[int]) -> list[str]:
 
 
 class Screen(Terminal):
-    """Terminal output as in a single run. Each time is followed by a comparison with the last good time."""
+    """Terminal output as in a single run, with a line below each time that compares it with the last good time."""
 
     def __init__(self, history: History, ladder: Ladder | None, graded: frozenset[str]) -> None:
         super().__init__(ladder=ladder, graded=graded)
@@ -229,7 +229,7 @@ class Screen(Terminal):
         self.say(f"\n-- {clock}  {what} ".ljust(WIDTH, "-"))
 
     def again(self, known: Judged) -> None:
-        """Print the blocks of an earlier verdict again."""
+        """Print the results of an earlier verdict again."""
         points = {line.id: line.points for line in known.score.lines}
         for part in known.result.parts:
             self.verdict(part, points.get(part.id, 0.0))
@@ -274,7 +274,7 @@ def watch(task: WatchTask) -> int:
     """Judge the source now and at each save, until Ctrl-C. Return the exit code of the last verdict.
 
     Without a verdict, return EXIT_INTERRUPTED, or EXIT_USAGE if the file never existed. Raises UsageError if the
-    library or the folder is missing, the source is not a file, or another --watch has the file.
+    package watchfiles or the source's folder is missing, the source is not a file, or another --watch follows it.
     """
     if missing := files.missing_library():
         raise UsageError(missing)
@@ -371,7 +371,7 @@ class Loop:
             raise KeyboardInterrupt
         if self._armed:
             self._armed = False
-            # Kill compilers and runners first: code that waits for them then returns at once.
+            # Kill compilers and runners first, so that code that waits for them returns at once.
             for pid in procfs.children():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -423,8 +423,8 @@ class Loop:
             if isinstance(event, Built) and event.build.object_path is not None:
                 self._object_sha256 = self._digest(event.build.object_path)
                 known = None if fresh else self.history.of_object(self._object_sha256)
-                # The pictures that `observe` has collected belong to the last verdict. So an object with an older
-                # verdict is judged again.
+                # `observe` has collected the pictures of the last verdict only. To make the page of an older verdict,
+                # its object is judged again.
                 if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
                 if known is not None:

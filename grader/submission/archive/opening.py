@@ -45,7 +45,7 @@ FOREIGN = (
 USUAL = "hand in a zip or a tar.gz"
 #: Limit on the memory to unpack an xz file. `xz -9` needs 65 MiB, but a header may ask for 4 GiB.
 XZ_MEMORY_BYTES = 128 << 20
-#: Limit on the compressed streams in a file. Parallel packers write one for each 64 KiB or more; empty ones cost time.
+#: Limit on the compressed streams in a file: many empty ones take long to read. Parallel packers write one per 64 KiB.
 MAX_STREAMS = 10_000
 
 
@@ -158,7 +158,7 @@ def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
     Raises NoRoom if the disk is full, KitError if the file cannot be written, and any error that `pieces` raises.
     """
     with explained(f"cannot make a file in {scratch}", KitError):
-        # Unbuffered, because after a failed write, closing would write the buffer's rest again and raise another error.
+        # Without a buffer. After a failed write, close() would write the rest of a buffer and raise another error.
         file = tempfile.TemporaryFile(dir=scratch, buffering=0)  # noqa: SIM115
     try:
         for piece in pieces:
@@ -219,7 +219,7 @@ def _decoded(file: BinaryIO, compression: _Compression) -> Iterator[bytes]:
 
 
 BLOCK_BYTES = 512
-#: Limit on a long name or list of attributes in one header.
+#: Limit on the bytes of a long name, or of all attributes in one header.
 MAX_META_BYTES = 64 << 10
 #: Limit on the attributes of one file; usual archivers write a dozen.
 MAX_RECORDS = 256
@@ -260,7 +260,7 @@ class TarArchive:
         while True:
             header = self._read(at, BLOCK_BYTES)
             if not any(header):
-                # Like `tar`, accept both ends of an archive: a block of zeros, or the end of the file after a member.
+                # As in `tar`, an archive ends at a block of zeros, or at the end of the file after a member.
                 return
             if not is_tar_header(header):
                 raise Unreadable(CUT_OFF if len(header) < BLOCK_BYTES else DAMAGED)

@@ -27,7 +27,7 @@ class Unreadable(Exception):
 class ArchiveLimits:
     """Limits on an archive. `ratio` is unpacked bytes / packed bytes, checked above `ratio_from_bytes` unpacked bytes.
 
-    `claims`: True if the sizes in a zip's listing are checked. False suffices if the reader of each member has limits.
+    `claims`: True to check the sizes in a zip's listing. This is not needed if each member is read with a limit.
     """
 
     members: int

@@ -1,7 +1,7 @@
 """Reader of zip archives (PKWARE APPNOTE 6.3), with members that are stored or deflated.
 
 Names and sizes come from the listing at the archive's end (the central directory) alone. The header before each member
-is used only to find its bytes. So an archive cannot be read in two different ways.
+is used only to find the member's bytes. So an archive cannot be read in two different ways.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ZipArchive:
         self._file.seek(tail_start)
         tail = self._file.read(tail_bytes)
         at = tail.rfind(b"PK\x05\x06")
-        # A comment may contain this signature. The end record whose comment ends with the file is preferred.
+        # A comment may contain this signature, too. Prefer an end record whose comment ends where the file ends.
         candidate = at
         while candidate >= 0:
             if candidate + _END.size + _comment_bytes(tail, candidate) == len(tail):
@@ -95,8 +95,8 @@ class ZipArchive:
         return _Listing(start, size_bytes, start - offset)
 
     def _find_end64(self, end: int) -> tuple[int, int, int, int, int] | None:
-        """Return (disk, first disk, listing's size, listing's offset, the record's offset) from the zip64 end record;
-        None without one. It precedes the ordinary end record, whose offset is `end`. Raises Unreadable if damaged."""
+        """Return (disk, first disk, listing's size, listing's offset, the record's offset) from the zip64 end
+        record, which precedes the ordinary one at `end`; None if it is missing. Raises Unreadable if it is damaged."""
         if end < _LOCATOR64.size:
             return None
         self._file.seek(end - _LOCATOR64.size)

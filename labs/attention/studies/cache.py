@@ -204,7 +204,7 @@ class CacheStudy:
 def measure(
     kernels: Sequence[str], models: Sequence[Model], shapes: Sequence[Shape], *, scores_only: bool, about: str
 ) -> CacheStudy:
-    """Simulate each kernel in each cache for each shape; if `scores_only`, only Q K^T. Raises KitError if it fails."""
+    """Simulate each kernel in each cache for each shape. `scores_only`: only Q K^T. Raises KitError on a failure."""
     study = CacheStudy(tuple(kernels), tuple(models), tuple(shapes), scores_only, {}, about)
     return replace(study, found=simulate(study.walks(), scores_only=scores_only))
 

@@ -347,7 +347,7 @@ def planned(given: argparse.Namespace, settings: Settings) -> tuple[Settings, st
 
 
 def refuse_absent(macro: str, settings: Settings) -> None:
-    """Raise UsageError if the source does not use the macro, so that all its values would give the same program."""
+    """Raise UsageError if the source does not use the macro: all values would give the same program."""
     if not macro.isidentifier():
         raise UsageError(f"--macro takes a macro's name, not '{macro}'")
     if not re.search(rf"\b{macro}\b", settings.source.read_text(errors="replace")):

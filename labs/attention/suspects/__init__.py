@@ -4,7 +4,7 @@ When an output is wrong, `fitting` tries the suspects in the order of `all_suspe
 the prediction agrees with this output. If the kernel has several wrong outputs, a suspect that explains only some of
 them is dropped. The student sees all remaining suspects.
 
-To add a suspect, write a row (or a function under `@suspect(code, words)`) in the module of its subject. Its prediction
+To add a suspect, write a row (or a function under `@suspect(code, words)`) in the module of its subject. The prediction
 is float64 (G, R, d), or None where the bug cannot occur (for example without a second block). Put the simpler bug
 first: if several suspects explain the same output, they are shown in this order.
 
@@ -36,7 +36,7 @@ def all_suspects(scene: Scene) -> Iterator[Suspect]:
     yield from blocks.SUSPECTS
 
 
-# ---- search for the suspects that explain an output: compare each prediction with it on a few rows, then on more
+# ---- search for the suspects that explain an output: compare predictions and output in a few rows, then in more
 
 #: Limit on the elements of a scene's scores (G, R, N).
 _SCENE_SCORES = 1 << 17
@@ -71,7 +71,7 @@ class Sight:
         return _root_mean_square(self.scene.truth)
 
     def agrees(self, predicted: Array) -> tuple[bool, bool]:
-        """Return two bools: `predicted` agrees with nearly all wrong elements, and also with nearly all right ones."""
+        """Return (agrees with nearly all wrong elements, and also with nearly all right ones) for a prediction."""
         if not len(self._bad_at):
             return False, False
         predicted_bad = predicted.reshape(-1)[self._bad_at]
@@ -96,7 +96,7 @@ class Sight:
 def fitting(seen: Deviation, likely: frozenset[str] = frozenset()) -> list[Suspect]:
     """Return the suspects that explain the whole output; if no suspect does, those that explain its wrong elements.
 
-    The second kind needs FEWEST_PARTIAL wrong elements. Simpler suspects come first. Tensors are (B, H, N, d). `likely`
+    With fewer than FEWEST_PARTIAL wrong elements, the latter are not returned. Simpler suspects come first. `likely`
     names suspects that explain other outputs of the kernel; if one explains the whole output, others are not tried.
     """
     heads = _window(seen.wrong, seen.expected.shape[2])

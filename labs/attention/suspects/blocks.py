@@ -50,8 +50,8 @@ def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
 def _named(
     what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool
 ) -> tuple[str, ...]:
-    """Return a name for each tile length whose incomplete last block begins at `start`. `last`: True if this block may
-    be full. The lengths in `own` (Bc, Br) change from case to case: names have "Bc" or "Br" in place of the number."""
+    """Return a name for each tile length with which an incomplete last tile begins at `start`. `last`: a full last tile
+    counts, too. Lengths in `own` (Bc, Br) vary between cases: names have "Bc" or "Br" in place of the number."""
 
     def fits(tile: int) -> bool:
         if last:
@@ -133,7 +133,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
 
 
 def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
-    """Predict the output if keys with False in `scored` (N,) have the previous head's weights (in head 0: zeros) as
+    """Predict the output if keys whose `scored` (N,) is False get the previous head's weights (zeros in head 0) as
     scores. `in_product`: True if the product with V includes these keys. None if the scene lacks the first head."""
     if s.first:
         return None
@@ -145,7 +145,7 @@ def _stale(s: Scene, scored: Array, in_product: bool) -> Array | None:
 
 
 def _stale_places(s: Scene, tile: int) -> Array:
-    """Predict the output if both products also use the previous tile's values behind the end of a shorter last tile."""
+    """Predict the output if a shorter last tile is used as if full: its end holds values of the previous tile."""
 
     def again(size: int) -> slice:
         full = size // tile * tile
@@ -243,7 +243,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdims=True),
             _beyond("last block in the sum", s, start, n, last=True),
         )
-    # Bc and Br change from case to case, so their names are shown. Usual lengths are the same in all cases.
+    # Bc and Br change from case to case. Names without their numbers are the same for all cases.
     named = {f"{key} of the shape": s.shape[key] for key in ("Bc", "Br") if key in s.shape}
     for which, t in (*named.items(), *((str(t), t) for t in USUAL_TILES)):
         if t >= n:

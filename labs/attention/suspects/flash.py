@@ -104,8 +104,8 @@ _FLASH_BUGS: tuple[tuple[str, str, str, Update], ...] = (
 )
 
 
-#: Rows for kernels with a maximum that grows: name, sums that are not rescaled when it grows ("l": row sum, "o": O),
-#: words for the flash update, and the first words for a kernel without blocks.
+#: Rows for kernels whose maximum grows along the keys: name, sums that are then not rescaled ("l": row sum, "o": O),
+#: words for the flash update, and the start of the sentence for a kernel without blocks.
 _MAXIMUM_BUGS: tuple[tuple[str, str, str, str], ...] = (
     ("old_l_kept", "l", "the old row sum is not multiplied by {} (O is right)", "In the row sum each"),
     (
@@ -267,7 +267,7 @@ _MOST_TURNS = 512
 def _rows_of_tile() -> Iterator[Suspect]:
     for rows_outside, order in ((False, "keys outside"), (True, "rows outside")):
         for code, words, at_tile in _AT_TILE_ROW:
-            # With rows in the outer loop, "lL" is the same mistake as an L that is not reset: see `_rows_outside`.
+            # With rows in the outer loop, "lL" has the same effect as not resetting L: see `_rows_outside`.
             if not (rows_outside and at_tile == "lL"):
                 yield Suspect(
                     code,
@@ -409,7 +409,7 @@ def _untouched(s: Scene) -> int:
 
 
 def _stale_tail(s: Scene) -> Array:
-    """Return the output if the last block also counts the rows of Kj and Vj that are left from the block before."""
+    """Return the output if a shorter last block also uses the rows of Kj and Vj that the previous block left."""
     again = _stale_keys(s)
     weights = s.weights[:, :, again]
     sums = s.row_sum + weights.sum(2, keepdims=True) + _untouched(s)
@@ -419,7 +419,7 @@ def _stale_tail(s: Scene) -> Array:
 def _stale_scores(s: Scene) -> Array:
     """Return the old scores (G, R, n) that remain in Sij behind the last block's keys.
 
-    They belong to keys of the last full block, and to the last query that has the same row within its tile.
+    For each row they are the scores of the last query at the same place in its tile, with keys of the last full block.
     """
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile
@@ -453,7 +453,7 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
 
 
 def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
-    """Return the output if Oi (`o`) or Li (`li`) keeps sums of earlier rows of a "head", "batch" or "all" (`since`)."""
+    """Return the output if Oi (`o`) or Li (`li`) keeps the sums of earlier rows. `since`: see `_over_tiles`."""
     if s.all_sums is None:
         return None
     sums = s.all_sums[:, :, None]
@@ -465,7 +465,7 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
 
 
 def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
-    """Return for each row the sum of `terms` (G, N, D) over it and the row at its position in each earlier block.
+    """Return for each row the sum of `terms` (G, N, D) over this row and the rows at the same place in earlier blocks.
 
     Blocks have Br rows. `since`: blocks of the "head", the "batch" or "all" heads. None if an earlier head is missing.
     """

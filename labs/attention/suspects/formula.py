@@ -9,7 +9,7 @@ from ..scene import Scene
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)
-#: Largest score for which exp(exp(score)) is finite in float32.
+#: For scores up to this number, exp(exp(score)) is finite in float32.
 _TWICE = 4.48
 
 

@@ -1,6 +1,6 @@
 """Threats that the sandbox stops (C1 to D2, E3), and files that the judge must read safely (E1, E2, E4, E5, F1).
 
-`open_end` is the end of a threat in the weakest sandbox, tier D, if it may differ from the end in the others.
+`open_end` is the required end of a threat in tier D, the weakest sandbox, if it differs from that in the other tiers.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ EXHAUSTION = [
     Threat(
         "D1",
         "two threads that sleep in each repeated call",
-        # The judge calls kernels with threads about 40 more times. With this kernel's sleep, that would take 80 s.
+        # After the cases the judge calls a kernel with threads about 40 times. At 2 s each, that would take 80 s.
         End(("pass",)),
         IN_PARALLEL + "static int calls = 0; if (calls++ > 8) usleep(2000000);",
         part="part3",

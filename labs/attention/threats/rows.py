@@ -71,8 +71,8 @@ CONTROLS = [
     *SAME_WORK_CONTROLS,
 ]
 
-#: A data race without effect: all threads write to one shared number, but each then stores its own value. The results
-#: are right, so only the search for data races finds it.
+#: A data race without effect: all threads write to one shared number, but no thread uses the number of another. The
+#: results are right, so only the search for data races finds it.
 RACED = End(("pass",), ("data_race",))
 RACE = """
         #pragma omp parallel for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .sources import End, Threat, function
 
-#: A function `attention` that any part may call, with a naive loop over rows, and part 1, which calls it.
+#: Start of a file: a function `attention` with a naive loop over rows, and a part 1 that only calls this function.
 NAIVE = """
 #include <torch/extension.h>
 #include <algorithm>
@@ -177,7 +177,7 @@ def _body(body: str) -> str:
 
 IDLE_LOOPS = "for (int i = 0; i < N; i++) QK_t.data_ptr<float>()[i] = 0;\n    "
 CALL_FIRST = "return myNaiveAttention(Q, K, V, QK_t, B, H, N, d);"
-#: Part 2 calls a function that has a loop without effect on the result.
+#: Body of a part 2 that only calls a function `wrapper`.
 WRAPPED = "return wrapper(Q, K, V, QK_t, B, H, N, d);"
 
 

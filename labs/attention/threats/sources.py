@@ -167,7 +167,7 @@ _TENSORS = ", ".join(f"torch::Tensor {name}" for name in ("QT", "KT", "VT", "wor
 
 @dataclass(frozen=True)
 class Submission:
-    """One source file. `threats` has its rows by the part id under which each is judged. All are timed, or none."""
+    """One source file. `threats` has the file's rows, by the ids of the parts as which they are judged."""
 
     threats: Mapping[str, Threat]
     text: str
@@ -282,8 +282,8 @@ def judge(
     table: bool = True,
     **confinement: object,
 ) -> SubmissionResult:
-    """Judge a file in `folder`. `table`: True to profile right kernels in a process with torch, as a student's own run
-    does; False as for a class. `named`: values from `places`. `confinement`: `evaluate`'s sandbox arguments."""
+    """Judge a file in `folder`. `table`: True to profile right kernels in a process with torch, as in a student's own
+    run, but not in a class. `named`: values from `places`. `confinement`: `evaluate`'s sandbox arguments."""
     first = submission.first
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "module.cpp"
@@ -336,7 +336,7 @@ def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult
         found.append(
             f"flagged though nothing is wrong with it: {[str(flag) for flag in (*result.flags, *part.flags)]}"
         )
-    # A wrong part may earn points for its right cases, a slow part those of its time band.
+    # A wrong part may earn points for its right cases, and a slow part the points for its time.
     points, _ = score.part_points(asked(threat, part.id), part)
     if points > (0 if part.verdict not in ("pass", "slow", "wrong") else part.max_points):
         found.append(f"earned {points} points with {part.verdict}")

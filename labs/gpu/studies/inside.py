@@ -85,7 +85,7 @@ def waves(file: str, sides: list[int], inner: int) -> dict[str, Any]:
 
 
 def roofline(file: str) -> dict[str, Any]:
-    """Return the limits that `roofs` returns and, under "ms", the time or the error text of each student's function."""
+    """Return the limits that `roofs` returns, and under "ms" each function's time, or its error as text."""
     import torch
 
     kernels = loaded(file)
@@ -155,7 +155,7 @@ def profile(file: str, trace: str) -> dict[str, Any]:
 
 
 def cuda_gelu(source: Path) -> Callable[[Any, Any], None]:
-    """Compile a CUDA source, and return a function that launches its `gelu`. Raises an error if one of both fails."""
+    """Compile a CUDA source, and return a function that launches its `gelu`. Raises an error if compiling fails."""
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
@@ -234,7 +234,7 @@ Calls = tuple[dict[str, Callable[[], object]], Callable[[Any], Callable[[], obje
 
 
 def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
-    """Return (calls of PyTorch's versions of a part by name, function that turns a kernel into such a call)."""
+    """Return the calls of PyTorch's versions of a part, by name, and a function that makes a call from a kernel."""
     import torch
     import torch.nn.functional as F
 

@@ -98,7 +98,7 @@ MISTAKES: list[Suspect] = [
 
 
 def _tiles_not_transposed(h: Heads, tile: int, name: str) -> Outputs:
-    """Predict gradient `name` if tiles of P or dS were not transposed: each row of a tile, a query, is used as a key.
+    """Predict gradient `name` if tiles of P or dS were not transposed: a row of a tile, one query, is used for a key.
     Queries beyond the last one are loaded as zeros: scores, L and dO are 0, so weights are 1 and dS is 0."""
     padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
     left = np.zeros((len(h.q), padded_queries, padded_keys))

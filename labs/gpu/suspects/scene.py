@@ -16,7 +16,7 @@ from .. import arithmetic
 def in_blocks(
     name: str, code: str, words: str, predict: Callable[[Any, int], Any], lengths: Iterable[int]
 ) -> list[Suspect]:
-    """Return a suspect for each block length of `lengths`. `name` has {} in place of the length; `predict` gets it."""
+    """Return a suspect for each of the block `lengths`. `name` has {} for the length, which `predict` takes, too."""
     return [row(name.format(k), code, words, lambda scene, k=k: predict(scene, k)) for k in lengths]
 
 

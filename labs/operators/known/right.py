@@ -20,7 +20,7 @@ _CONV = """    const float *x = X.data_ptr<float>(), *w = W.data_ptr<float>(), *
 _CONV_BACK = """    const float *gy = dY.data_ptr<float>(), *x = X.data_ptr<float>(), *w = W.data_ptr<float>();
     float *gx = dX.data_ptr<float>(), *gw = dW.data_ptr<float>(), *gb = db.data_ptr<float>();
 """
-#: Loops over the output's elements in one image. With _TAPS inside: over all products of image and filter elements.
+#: Loops over the elements of one image's output. _TAPS adds the loops over the products of image and filter elements.
 _ALL = """        for (int f = 0; f < F; f++)
             for (int oh = 0; oh < OH; oh++)
                 for (int ow = 0; ow < OW; ow++) {

@@ -370,7 +370,7 @@ class _Rounds:
         return max(sample.wall_s if self.clock == "wall" else sample.cpu_s or 0.0, SHORTEST_S)
 
     def _callers(self) -> dict[str, Callable[[], Sample]]:
-        """Return, for each kernel and each comparison call, a function that measures the time of one call."""
+        """Return functions that time a call, for each kernel, for an empty function and for the loop moving data."""
         settings = self.settings
         seed = secrets.randbits(60) if settings.seed is None else settings.seed
         mine = self.laboratory.bench(Variant(YOURS, self.part, settings.sizes))
@@ -405,7 +405,7 @@ class _Rounds:
     def _repeated(
         self, session: Session, asked: Request, check: Callable[[], object] = lambda: None
     ) -> Callable[[], Sample]:
-        """Return a function that measures the time of one call, by a request with many calls and one with one call.
+        """Return a function that measures a call's time, from a request with one call and a request with many calls.
 
         It first calls `check`. The timed calls add to gradients repeatedly, so their results cannot be checked.
         """
@@ -431,7 +431,7 @@ class _Rounds:
 
 
 def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
-    """Return the clock and the number of threads that judge a part's time, but no more threads than cores.
+    """Return the clock and the number of threads for timing a part, as in its judging, but at most one thread per core.
 
     A part that is not judged by time is measured on one thread by CPU time, unless the command line sets threads.
     """

@@ -264,7 +264,7 @@ def fast_kernels(folder: Path, level: str = "") -> SourceReference:
 
 
 def all_levels(folder: Path) -> tuple[SourceReference, ...]:
-    """Return the builds of the fast kernels for a handout: one for each of LEVELS; without x86-64 only one."""
+    """Return the builds of the fast kernels for a handout: one for each of LEVELS, or only one if not on x86-64."""
     levels = LEVELS if platform.machine().lower() in X86 else ("",)
     return tuple(fast_kernels(folder, level) for level in levels)
 

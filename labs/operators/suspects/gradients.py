@@ -16,9 +16,9 @@ class Mistakes(list[Suspect]):
     def gives_each(
         self, *rows: tuple[str, str, str, Predictor], output: str = "", adds: bool = False
     ) -> None:
-        """Add a suspect for each row of name, code, words, and a function that predicts the output called `output`.
+        """Add a suspect for each row: (name, code, words, function that predicts the output called `output`).
 
-        If `output` is "", this is the returned tensor. `adds`: True if the function predicts the numbers that are added
+        `output` is "" for the returned tensor. `adds`: True if the function predicts the numbers that are added
         to the gradient `output`.
         """
         for name, code, words, predict in rows:
@@ -102,8 +102,8 @@ def common(mistakes: Mistakes, *names: str, loops: Sequence[str] = ()) -> None:
 def other_rows(mistakes: Mistakes, name: str, length: str, others: Mapping[str, str]) -> None:
     """Add mistakes in which a gradient is stored as if its rows had another length than `length`.
 
-    Gradients that are stored at the same index are added up. `others` maps the letter of each wrong length, as the
-    message writes it, to the name of this size.
+    Gradients that are stored at the same index are added up. `others` has the wrong lengths: it maps the letter
+    of each, for the message, to its name in the sizes.
     """
     for letter, other in others.items():
 
@@ -134,8 +134,8 @@ def exchanged(
 ) -> None:
     """Add mistakes in which two outputs get each other's gradient, number by number in memory order.
 
-    `gradient` returns the right gradient for a name. If one output is longer, its gradient's end is lost, and nothing
-    is added to its own end.
+    `gradient` returns the right gradient for a name. If one output is shorter, it gets only the start of
+    the longer gradient. Then nothing is added to the end of the longer output.
     """
     for name, other in ((first, second), (second, first)):
 

@@ -66,7 +66,7 @@ CROSS_ENTROPY = Mistakes()
 
 
 def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
-    """Return the mean of -logs, read `shift` elements after each label's; None for one class or an index outside."""
+    """Return the mean of -logs, read `shift` elements behind the right ones; None for one class or beyond the array."""
     labels = s.inputs["labels"] + shift
     rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
     if classes == 1:

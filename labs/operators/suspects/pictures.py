@@ -294,7 +294,7 @@ def last_tap_alone(s: Situation) -> Array:
     t = arithmetic.usual_taps(s.sizes)
     for kh, kw in np.ndindex(*w.shape[2:]):
         one = only(w, _ALL, _ALL, kh, kw)
-        # Count how often this filter element reads each element of the image, and store the gradient where it does.
+        # Count how often this filter element reads each element of the image. Store the gradient where it reads any.
         seen = arithmetic.image_gradient(
             np.ones_like(dy[:1, :1]), 1.0 * (one[:1, :1] != 0), t, *held.shape[2:]
         )

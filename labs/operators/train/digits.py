@@ -148,7 +148,7 @@ def _bells(distance: Array, pen: Array) -> Array:
 
 def _placed(path: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
     """Map points (n, P, 2) of the unit square to columns (n, P) and rows (n, P) of an image. The third result (n,) is
-    the length of the square's side in pixels, the geometric mean of height and width."""
+    the square's size in pixels: the geometric mean of height and width."""
     n = len(path)
     path = path - 0.5
     wave = random.normal(0, WAVE, (n, 2, 1)).astype(np.float32)
@@ -185,7 +185,7 @@ def _aged(ink: Array, random: np.random.Generator) -> Array:
 
 
 def _paths(shape: Sequence[Line]) -> tuple[Array, float]:
-    """Return POINTS points (P, 2) on a shape's strokes, in proportion to their lengths, and the points' distance."""
+    """Return POINTS points (P, 2) at about equal distances on a shape's strokes, and this distance."""
     lines = [np.array(stroke, np.float64) for stroke in shape]
     steps = [np.hypot(*np.diff(line, axis=0).T) for line in lines]
     total = sum(step.sum() for step in steps)

@@ -3,8 +3,8 @@
 //
 //   program KERNEL N d TILE BR BC CACHE_BYTES WAYS LINE_BYTES
 //
-// prints "loads stores fetched written". cachemodel.h has the cache. At the end, its changed lines are written
-// back. WAYS 0 makes it fully associative, as the formulas of a blocked product assume.
+// prints "loads stores fetched written". cachemodel.h simulates the cache. At the end, the cache's changed lines are
+// written back. WAYS 0 makes it fully associative, as the formulas of a blocked product assume.
 //
 // Numbers that the compiler keeps in a register (loop counters, a running sum) cause no accesses. The kernel computes
 // one head, and the cache is empty at the start. KERNEL "script" reads accesses from the standard input instead: "r" or
@@ -28,8 +28,8 @@ struct Shape {
 
 int smaller(int a, int b) { return a < b ? a : b; }
 
-// Returns how many elements from column k on, before `to`, lie in one cache line both in row i of A and in row j of B.
-// Returns 1 if the cache cannot keep two lines.
+// Returns the number of columns from k to before `to` whose elements lie in the same cache line as column k, both in
+// row i of A and in row j of B. Returns 1 if the cache cannot keep two lines.
 int together(const Matrix &A, int i, const Matrix &B, int j, int k, int to) {
   if (!A.cache->keeps_two()) return 1;
   return smaller(to - k, smaller(A.left_in_line(i, k), B.left_in_line(j, k)));
