@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: An undecided timing ends after this many seconds, earlier than in a class, because a student is waiting.
 TIME_BUDGET_S = 15.0
 LAB, DOCTOR, INIT = "lab", "doctor", "init"
-#: Codes of the flags that are printed below the verdicts.
+#: A result's flags with these codes are printed below the verdicts.
 NOTED = ("torch_runner", "judged_class", "explanation_failed")
 EPILOG = """init DIR writes a folder to work in: starter, assignment file, write-up.
 doctor lists what this machine lacks; doctor --editor sets up your editor.
@@ -190,7 +190,7 @@ def judge(given: argparse.Namespace) -> int:
     )
     parts = [part.of_class(given.of_class) for part in assignment.select(given.test)]
 
-    # Import only the requested reports: a verdict on the screen waits for every imported module.
+    # Import a report's module only if the report is requested: each import delays the verdict on the screen.
     pictures = None
     if given.html:
         from grader.report import page

@@ -1,8 +1,8 @@
 """The inputs of one call, as a record of its sizes and its input arrays.
 
 The inputs of a case and the expected values are the same for every part and every submission of a class. Computing them
-can cost as much as a kernel's call, so a process caches those of small cases. Inputs of timed calls are drawn anew for
-each call and are not cached.
+can cost as much as a kernel's call, so a process caches both for small cases. Each timed call gets new inputs, which
+are not cached.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class CaseInputs(dict[str, Any]):
         self._expected: dict[tuple[int, Collection[str] | None], tuple[Any, Any]] = {}
 
     def expected(self, oracle: Any, names: Collection[str] | None = None) -> Any:
-        """Return the values that an oracle expects from the inputs `names` (all by default), computed once."""
+        """Return an oracle's expected values. The oracle gets only the inputs `names` (None: all). Cached."""
         key = id(oracle), None if names is None else frozenset(names)
         if key not in self._expected:
-            if len(self._expected) == MOST_EXPECTED:  # a lab may make a new oracle for each submission
+            if len(self._expected) == MOST_EXPECTED:  # if a lab makes an oracle for each submission
                 self._expected.clear()
             # Keep the oracle: while it lives, no other object has its id.
             self._expected[key] = oracle, oracle.expected(self.only(names), self.shape)

@@ -38,7 +38,7 @@ Platform = tuple[str, str]
 class Reference(Protocol):
     """The reference kernels of a lab. A part's key `reference` names one of them.
 
-    All but `sources` raise KitError if a build fails, or if a handout has no compiled reference for this platform.
+    Its methods except `sources` raise KitError if a build fails, or if a handout lacks the object for this platform.
     """
 
     def program(self) -> Path:
@@ -47,8 +47,8 @@ class Reference(Protocol):
     def for_torch(self) -> tuple[Literal["raw", "student"], Path] | None:
         """Return (kind, path) of the file that a process with torch loads.
 
-        "raw" is a library with a C ABI; "student" is an object like a student's. None without such a file, for example
-        in a handout without sources.
+        "raw" is a library with a C ABI. "student" is an object that is built like a student's file. Returns None if
+        this copy of the kit lacks the file, for example a handout without sources.
         """
 
     def sources(self) -> list[Path]:
@@ -69,8 +69,8 @@ PACKAGE = "labs"
 class OracleFacts:
     """Facts about an oracle that are known before it is imported.
 
-    `distributions`: distributions whose inputs the oracle accepts. `columns` is for a function that is called once for
-    each row of the part's `table`: a letter per column, "i" for whole numbers, "f" for others. Otherwise it is "".
+    The oracle accepts inputs of `distributions`. If a part has a `table`, its function is called once for each row.
+    Then `columns` has a letter for each column, "i" for whole numbers, "f" for other numbers. Otherwise it is "".
     """
 
     distributions: tuple[str, ...]
@@ -78,13 +78,13 @@ class OracleFacts:
 
     @property
     def timed(self) -> str:
-        """Distribution of the inputs of timed calls: "random" if the oracle accepts it, else its first."""
+        """Distribution of the inputs of timed calls: "random" if the oracle accepts it, else the first accepted one."""
         return "random" if "random" in self.distributions else self.distributions[0]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One study that `study` runs: its table's name, its command, its part or "", options in a full and a quick run."""
+    """One study: name of its table, command, part ("" for none), and the options for a full and for a quick run."""
 
     table: str
     command: str
@@ -97,9 +97,9 @@ class Step:
 
 
 class Ladder(Protocol):
-    """Kernels of known speed, from the slowest to the machine's peak speed. A part's kernel is ranked among them.
+    """Kernels of known speed, up to the machine's peak speed. A student's kernel is ranked among them.
 
-    A module with these functions is a ladder, too. `part` and `assignment` are records of `grader.assignment.records`.
+    A module with these functions can serve as a ladder. `part` and `assignment` are `grader.assignment.records`.
     """
 
     def standing(self, part: Any, shape: Mapping[str, int], ratio: float) -> Standing | None:
@@ -117,7 +117,7 @@ class Ladder(Protocol):
     def hint(self, assignment: Any, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
         """Return the command that ranks a result's timed parts; "" if every part is ranked already or cannot be ranked.
 
-        `sizes` are the command-line options for the result's shape: a ladder is measured for one shape.
+        The command has the options `sizes`, which describe the result's shape: a rank holds for one shape only.
         """
 
 
@@ -189,7 +189,7 @@ class Lab(ABC):
     def threats(self) -> ModuleType | None:
         """Return the lab's package `threats`: submissions that try to cheat or do harm, with their expected outcomes.
 
-        None in a handout. The main lab's package documents its interface.
+        None in a handout. The main lab's package `threats` documents what such a package contains.
         """
         return self._of_staff("threats")
 
@@ -232,7 +232,7 @@ def assignment_file(folder: Path, staff: bool = False) -> Path:
 
 
 def find(name: str, beside: Iterable[Path] = ()) -> Path:
-    """Return the folder of the lab `name`: one of the two folders above a file in `beside`, else one of the kit's labs.
+    """Return the folder of the lab `name`, searched in the two folders above each file in `beside`, then in the kit.
 
     Raises UsageError for an unknown lab.
     """
@@ -286,7 +286,7 @@ def beside(folder: Path, name: str, usual: Path) -> Path:
 
 
 def deciding(folder: Path) -> list[Path]:
-    """List a lab's files that can change a verdict: the reference, and modules except tests, kernels and threats."""
+    """List a lab's files that can change a verdict: reference and modules, without tests, `kernels` and `threats`."""
     modules = [
         path
         for path in folder.rglob("*.py")

@@ -1,4 +1,4 @@
-"""Merging of assignment files. A staff-only file names, by the key `extends`, the file below it, which students get.
+"""Merging of assignment files. The key `extends` of a staff-only file names the file below it, which students get.
 
 A file with `extends` holds only the differences. Its lists and single values replace those of the file below. Its
 mappings (`limits`, `defaults`, ...) are merged key by key. Its parts are merged by id, or added.

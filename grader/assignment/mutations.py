@@ -79,7 +79,7 @@ def pieces(source: str, names: Sequence[str], mutation: Mutation) -> dict[str, s
 def in_one_file(
     kernels: Any, assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
-    """Return (a lab's master with a function for each mutation in `made`, one part to judge for each mutation)."""
+    """Make one source that has a function for each mutation in `made`. Return (source, a part for each function)."""
     own = getattr(kernels, "side_by_side", None)
     text = own(master, made) if own is not None else side_by_side(master, kernels.FUNCTIONS, made)
     return text, parts_of(assignment, made)
@@ -88,7 +88,7 @@ def in_one_file(
 def side_by_side(source: str, functions: Mapping[str, str], mutations: Sequence[Mutation]) -> str:
     """Return one source with a function `variant(k)` for the k-th mutation, so that one compilation serves all.
 
-    The master's functions stay exported, for oracles that make further calls. Raises ValueError as `applied` does.
+    The master's own functions stay exported, because an oracle may call them. Raises ValueError as `applied` does.
     """
     source = without_starter(source)
     variants, table = "", ""

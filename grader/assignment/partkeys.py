@@ -126,7 +126,7 @@ KERNEL = PartForm(
     rule="a kernel for a GPU needs 'outputs', and its 'returns' is nothing or outputs",
     dtypes=("float32", "like", *INPUT_DTYPES[1:]),
 )
-#: Forms of parts by language; KERNEL for any other.
+#: Forms of parts by language. For a language without a row, use KERNEL.
 FORMS: Mapping[str, PartForm] = {
     "cpp": PartForm(
         _no_device,
@@ -140,7 +140,7 @@ FORMS: Mapping[str, PartForm] = {
 
 
 def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
-    """Return {field of `Part`: value} for the fields on the part's command and function."""
+    """Return {field of `Part`: value} for the command's name and for the function with its prototype and keywords."""
     is_torch = "torch_function" in keys
     if "keywords" in keys and not is_torch:
         raise keys["keywords"].fail(

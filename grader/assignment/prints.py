@@ -17,7 +17,7 @@ from grader.assignment.records import Assignment, Part
 
 #: Fields of a part that affect points only, not verdicts.
 PAID = ("title", "points", "points_if_slow", "time_bands", "case_credit")
-#: Fields with a digest of their own, and `command`, which needs no digest.
+#: Fields with a digest of their own, and `command`: the name that a student types changes no verdict.
 APART = ("cases", "time", "command")
 
 
@@ -25,9 +25,9 @@ APART = ("cases", "time", "command")
 class PartPrints:
     """Digests of one part.
 
-    `calling` is the digest of all that every call depends on: the part, the assignment's sizes and limits, and a lab
-    outside of the kit. `timing` is "" if the part is not timed. `cases` maps names of cases to digests. `through` is
-    the digest of the part that `stands_in` names, which is judged if this part's function is missing; else "".
+    `calling` covers all that every call depends on: the part, the assignment's sizes and other common keys, and the
+    lab's files if the lab is not the kit's. `timing` is "" if the part is not timed. `cases` maps names of cases to
+    digests. `through` is for a part with `stands_in`: the digest of the part that may be judged in its place; else "".
     """
 
     calling: str

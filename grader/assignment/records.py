@@ -25,7 +25,7 @@ Returns = Literal["tensor", "number", "nothing", "outputs"]
 class Case:
     """One input of a part. `shape` holds the sizes that replace the run's sizes.
 
-    `weight` is its share, relative to other cases, in the credit for a wrong part. `hidden`: True if only staff see it.
+    If the part is wrong, the credit for a right case is proportional to its `weight`. Only staff see a `hidden` case.
     """
 
     name: str
@@ -61,11 +61,11 @@ def file_of(source: str, language: str) -> str:
 
 @dataclass(frozen=True)
 class AutogradForm:
-    """Calling convention of a part that may also be handed in as an autograd.Function, called by `apply(*arguments)`.
+    """Calling convention of a part, if it is handed in as an autograd.Function: `apply(*arguments)` is called.
 
-    If `gradient` names an argument, the `backward` method of the returned tensor is called with this argument. The
-    outputs are then the gradients of the tensors among the arguments. `name` is the class to call if a file has
-    several. `language` is the language that the forward pass must be written in; "" allows both.
+    If `gradient` names an argument, the returned tensor's method `backward` is then called with this argument. The
+    outputs are then the gradients of the tensors among `arguments`. `name` is the class to call; for "" the runner
+    finds the class. The forward pass must be written in `language`; "" allows both.
     """
 
     arguments: tuple[str, ...]
@@ -78,9 +78,9 @@ class AutogradForm:
 class DeviceCall:
     """Further properties of a part in another language than C++.
 
-    `dtypes` has types of inputs; the size `precision` gives the type of inputs that it lacks. `ranges` has the bounds
-    of the random numbers in a timed call's inputs. `returned` are the outputs that no argument names. The part may call
-    the torch operators in `library_operators`; calls of others are flagged. ("any",) allows all except attention.
+    `dtypes` maps inputs to types. The size `precision` gives the type of all other inputs. `ranges` has the bounds of
+    the random numbers in a timed call's inputs. `returned` are the outputs that no argument names. Torch's
+    operators in `library_operators` may be called, others are flagged. ("any",) allows all except attention.
     """
 
     language: str
@@ -143,7 +143,7 @@ class Part:
         return weighted[0] if len(weighted) == 1 else None
 
     def of_class(self, name: str | None) -> Part:
-        """Return the part that calls the autograd.Function `name`; this part if `name` is empty or it calls none."""
+        """Return a copy that calls the autograd.Function `name`; this part without a name or without `autograd`."""
         if not name or not self.device or not self.device.autograd:
             return self
         return replace(self, device=replace(self.device, autograd=replace(self.device.autograd, name=name)))

@@ -21,14 +21,14 @@ from grader.core.errors import UsageError
 _MARKER = re.compile(r"\s*(?://|#)\s*(BEGIN|END)\s+(SOLUTION|STARTER)\s*")
 _MARKER_LIKE = re.compile(r"(?://|#)\s*(BEGIN|END)[\s_-]+(SOLUTION|STARTER)", re.IGNORECASE)
 _IN_PYTHON = re.compile(r"^\s*#\s*BEGIN\s+(?:SOLUTION|STARTER)\s*$", re.MULTILINE)
-#: A commented-out line of the starter, by the sign that begins a comment.
+#: {sign that begins a comment: pattern of a starter line that is commented out with this sign}.
 _COMMENTED = {sign: re.compile(rf"(\s*){sign}(?: (.*)|)") for sign in ("//", "#")}
 
 
 def strip_solution(text: str) -> str:
     """Return the starter made from a master source: no solutions, starter lines uncommented, no markers.
 
-    An uncommented line loses one `// ` (or `# `) and keeps its indentation. A bare `//` becomes an empty line. A text
+    A starter line loses its first `// ` (or `# `) and keeps its indentation. A bare `//` becomes an empty line. A text
     without markers is returned unchanged.
 
     Raises:

@@ -64,7 +64,7 @@ class ManualItem:
 
 @dataclass(frozen=True)
 class LateRule:
-    """Penalty for lateness. A day is charged as soon as it starts; the first one starts when the grace period ends.
+    """Penalty for lateness, by days. The first day begins when the grace period ends, and each begun day is charged.
 
     One of `share_per_day` (of the earned points) and `points_per_day` is set. After `cap_days` the penalty stays as it
     is ("max_penalty") or takes all points ("zero"). Without `due`, only Gradescope's due date makes a submission late.
@@ -153,7 +153,7 @@ def read_late(node: Node) -> LateRule:
 
 
 def read_payment(keys: Mapping[str, Node], part_id: str, time: TimeRule | None) -> dict[str, Any]:
-    """Return the fields of `Part` on points and partial credit, by name. Raises UsageError if a wrong kernel could earn
+    """Return {field of `Part`: value} for points and partial credit. Raises UsageError if a wrong kernel could earn
     more than a slow one."""
     points = keys["points"].number("points", 0.0, 10_000)
     for key in ("time_bands", "points_if_slow"):

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parse.parse_args(arguments)
     config = labs.assignment_file(labs.named(given.lab, given.labs))
     assignment = load(config)
-    # This command must work in the new folder.
+    # The printed command must work in the new folder, which has no gpt149.py.
     program = STUDENT_COMMAND if INSTALLED else f"python {ROOT / 'gpt149.py'}"
     command = labs.command(assignment.lab_folder, program)
     files = contents(assignment, config, command)
@@ -60,7 +60,7 @@ def contents(assignment: Assignment, config: Path, command: str) -> dict[str, st
         text = template.read_text(encoding="utf-8").replace(
             "make writeup", f"{GRADER_COMMAND} writeup {WRITEUP}"
         )
-        # Templates name a handout's command, in which `lab NAME` can be left out.
+        # A template has the command of a handout, with or without `lab NAME`: replace both forms.
         text = text.replace(f"{HANDOUT_COMMAND} lab {assignment.lab_folder.name}", HANDOUT_COMMAND)
         files[WRITEUP] = text.replace(HANDOUT_COMMAND, command)
     return files

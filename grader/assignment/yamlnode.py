@@ -127,7 +127,7 @@ class Node:
         return self.node.value
 
     def text(self, what: str, pattern: str = r".+", wanted: str = "one line of text") -> str:
-        """Return text that matches the whole pattern."""
+        """Return the value as text. The pattern must match the whole text."""
         value = self._raw(what, wanted, "str")
         if not re.fullmatch(pattern, value) or len(value) > 4000 or not value.strip():
             raise self.fail(f"{what} should be {wanted}, not {self.shown()}")
@@ -217,7 +217,7 @@ def compose(data: bytes, path: Path) -> Node:
         return Node(root)
     try:
         loader = yaml.SafeLoader(text)
-        loader.name = str(path)  # The file's name in the positions of all nodes.
+        loader.name = str(path)  # All positions of nodes get this name.
         root = loader.get_single_node()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -240,9 +240,9 @@ class _Named(io.StringIO):
 
 
 def _composed_fast(text: str, path: Path) -> yaml.Node | None:
-    """Parse a text with libyaml, if it is installed and the text is not nested too deeply for it.
+    """Parse a text with libyaml. Return None if libyaml is missing, or the text is nested too deeply or malformed.
 
-    Returns None otherwise, and for malformed text: PyYAML's Python parser then reports the error.
+    For None the caller uses PyYAML's parser in Python, which reports errors.
     """
     depth = text.count("[") + text.count("{") + text.count("- ") + text.count("? ")
     deepest = max((len(line) - len(line.lstrip(" ")) for line in text.splitlines()), default=0)

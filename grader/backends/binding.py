@@ -1,4 +1,4 @@
-"""Check of a student function's signature against its part, and the request for one call of the function."""
+"""Checks that a student's function has the signature that its part needs, and makes the request for a call of it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CODE_NAMES = {
     "v": "void",
     "?": "another type",
 }
-#: For a part with a table (one call for each row): a column's kind ("i" whole numbers, "f" floats) and the letters of
-#: the types that the column's argument may have.
+#: For a part with a table (one call for each row): maps a column's kind ("i" whole numbers, "f" floats) to the types
+#: that its argument may have, as letters of CODE_NAMES.
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
@@ -133,7 +133,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request for a call on the arrays `inputs`: of a part's function or, if `reference`, its reference."""
+    """Return the request to call a part's function (`reference`: True for its reference) with the arrays `inputs`."""
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)

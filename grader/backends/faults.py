@@ -33,7 +33,7 @@ def fault(verdict: Verdict, code: str, message: str, hidden: bool | None = None)
 
 
 def build_fault(build: Build) -> Faulty:
-    """Return the verdict for a build that failed: by a compile error, or because a file or a program is missing."""
+    """Return the verdict for a failed build: the source does not compile, or a file or a program is missing."""
     if build.waits_for:
         diagnosis = Diagnosis("machine_lacks", build.diagnostics)
         return Faulty("unjudged", diagnosis, waits_for=build.waits_for)

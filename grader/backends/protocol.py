@@ -177,7 +177,7 @@ class Backend(ABC):
         return None
 
     def is_disturbed(self, diagnosis: Diagnosis) -> bool:
-        """Return True if the call of this diagnosis may have failed because of other submissions on the machine."""
+        """Return True if other submissions on the machine may have caused the failure that this diagnosis describes."""
         return False
 
     def fault(self, broken: Broken) -> Faulty:

@@ -2,8 +2,8 @@
 
 Usually a C++ file is judged by the native backend (`native.nativebuild`): in a process that holds only the file and a
 stand-in for torch's tensors. Then torch is used only for the profiler's table, with an object that is built on demand.
-A file that uses more of torch than tensors cannot be judged natively. The assignment's key `torch_runner` decides if a
-process with torch judges such a file, with a flag, or if this is an error.
+A file that uses a part of torch that the stand-in lacks cannot be judged natively. The assignment's key `torch_runner`
+decides if a process with torch judges such a file, with a flag, or if this is an error.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class BuildSettings(Protocol):
 class Made:
     """Builds of one file. `judged` is the build that is judged; `native` is True if it is a native program.
 
-    `with_torch` returns the object for a process with torch, built at the first call. `flags` are about the file as a
-    whole. `other` is the backend of a file that is not C++, else None.
+    The function `with_torch` returns the build for a process with torch, made at the first call. `flags` are about the
+    file as a whole. `other` is the backend of a file that is not C++, else None.
     """
 
     judged: Build

@@ -232,7 +232,7 @@ class KernelWords(CallWords):
 
 
 def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
-    """Return the verdict and message for a call without an output. `packages`: those that the assignment allows."""
+    """Return the verdict and message for a call without an output. The assignment allows importing `packages`."""
     message = broken.call.message
     if not broken.hidden and CANNOT_IMPORT.search(message):
         # The import may be inside of a function, as in CS336's adapters.

@@ -4,8 +4,8 @@ Triton's interpreter runs kernels on the CPU. This module makes CPU tensors look
 one GPU, and streams and events do nothing. Triton gets a driver, libdevice and a clock for autotuners. So a file that
 asks for `device="cuda"` or asserts `x.is_cuda` runs as on a GPU. `torch.compile` returns its function unchanged.
 
-CUDA devices in the arguments of torch's functions and methods are replaced by the CPU. For this purpose each of them is
-wrapped. A TorchFunctionMode would be simpler, but is not active in a backward pass.
+The functions and methods in FACTORIES and METHODS are wrapped, so that a CUDA device as argument means the CPU. A
+TorchFunctionMode would be simpler, but is not active in a backward pass.
 
 Like all files beside untrusted code, this file imports nothing of the kit.
 """
@@ -63,7 +63,7 @@ def host_driver() -> Any:
 
 
 class WarmedUp:
-    """Result of `kernel.warmup(...)` in the interpreter. It has figures of a small kernel, and can be launched."""
+    """Result of `kernel.warmup(...)` in the interpreter: resource use of a typical small kernel. It can be launched."""
 
     n_regs, n_spills = USUAL_REGISTERS, 0
 
@@ -80,7 +80,7 @@ class WarmedUp:
         return self.function[grid]
 
 
-#: Maps functions of libdevice to their names in torch, if these differ.
+#: {name of a function of libdevice: its name in torch}, for functions whose two names differ.
 LIBDEVICE = {
     "fast_tanhf": "tanh",
     "fast_expf": "exp",
@@ -302,9 +302,9 @@ def hold_bfloat16(semantic: Any, core: Any) -> None:
 
 
 def compute_by_methods(core: Any, math: Any) -> None:
-    """Make the methods of tensors work that correspond to functions of `tl.math`, such as `x.exp()`.
+    """Make tensors' methods such as `x.exp()` work, which correspond to functions of `tl.math`.
 
-    The interpreter handles only functions that Triton marks as built in, and these methods lack the mark.
+    The interpreter handles only functions that Triton marks as built in, and such methods lack the mark.
     """
     for name, function in vars(math).items():
         method = vars(core.tensor).get(name)
@@ -328,7 +328,7 @@ def keep_closures(interpreter: Any) -> None:
                 cells[name] = cell.cell_contents
         if not cells:
             return compiled(self, tree)
-        # Define the kernel in a function of the same name, which gets the variables as arguments and returns it.
+        # Wrap the kernel in a function of the same name that takes the variables as parameters and returns the kernel.
         name = self.fn.__name__
         around: Any = ast.parse(f"def {name}({', '.join(cells)}):\n    return {name}")
         around.body[0].body[:0] = tree.body
@@ -338,9 +338,9 @@ def keep_closures(interpreter: Any) -> None:
 
 
 def combine_in_steps(interpreter: Any) -> None:
-    """Speed up reductions and scans by a student's function: it is called on whole arrays, in log2(n) steps.
+    """Speed up reductions and scans with a student's function: call the function log2(n) times, on whole arrays.
 
-    The interpreter would call the function once for each number.
+    The interpreter itself would call the function once for each number.
     """
     np: Any = importlib.import_module("numpy")
 
@@ -413,7 +413,7 @@ def sort_by_numpy(interpreter: Any, core: Any) -> None:
 
 
 def prepare() -> None:
-    """Make torch and Triton report a GPU, in the process that forks runners. Import the modules of a first call."""
+    """Make torch and Triton report a GPU, in the process that forks runners. Import modules that calls would import."""
     answer_as_card()
     for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
         with contextlib.suppress(ImportError):
@@ -448,7 +448,7 @@ def prepare() -> None:
 
 
 def on_the_host(name: str) -> Callable[..., Any]:
-    """Return a function for the interpreter's tensors that computes by the function `name` of torch, in float64."""
+    """Return a function that applies torch's function `name`, in float64, to tensors of the interpreter."""
 
     def function(*arguments: Any, **_: Any) -> Any:
         import torch

@@ -1,8 +1,8 @@
 """Builds of files with GPU kernels: a check of Python files, and the compilation of CUDA files.
 
 The kernels of a Python file are compiled by Triton when they are first called (`grader.backends.gpu.host`). The build
-compiles nothing: a child process checks that the file is valid Python and lists the names that it uses, because
-untrusted text may crash a parser. CUDA files are compiled by nvcc to a library with a C ABI, without torch's headers.
+compiles nothing: it checks that the file is valid Python and lists the names that the file uses. A child process does
+this, because untrusted text may crash a parser. nvcc compiles a CUDA file to a library with a C ABI, without torch.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def nvcc() -> str:
 
 
 def _made(started: float, message: str, path: Path | None, key: str, **more: Any) -> Build:
-    """Return a successful Build of the object at `path`; with a `message`, a failed one. `more`: other fields."""
+    """Return a failed Build if there is an error `message`, else a successful one. `more` are further fields."""
     wall_s, found = time.monotonic() - started, None if message else path
     return Build(ok=not message, object_path=found, diagnostics=message, wall_s=wall_s, key=key, **more)
 
@@ -167,7 +167,7 @@ def _kept(text: bytes, place: Path, entry: Path) -> Path:
 def cuda(source: Path, architecture: str = "", **options: Any) -> Build:
     """Compile a CUDA source to a library, or find it in the cache.
 
-    `architecture`: the GPU's ("sm_90"); `options`: fields of BuildOptions. Raises UsageError for an unreadable source.
+    `architecture` is a GPU's ("sm_90"), `options` are fields of BuildOptions. Raises UsageError for an unreadable file.
     """
     started, wanted = time.monotonic(), BuildOptions(**options)
     text, program = read_source(source), nvcc()
@@ -239,7 +239,7 @@ def _compiled(command: list[str], text: bytes, room: compiling.Room, wanted: Bui
 
 
 def _fault_of_nvcc(command: list[str], place: Path, wanted: BuildOptions) -> str:
-    """Return nvcc's first error on PROBE, a source of the kit, in a new folder; "" if nvcc compiles it."""
+    """Compile PROBE, a source of the kit, in a new folder. Return nvcc's first error; "" for success."""
     with compiling.room(wanted.sandbox, place, None) as room:
         finished = _compiled(command, PROBE, room, wanted)
     return errors_of(finished.output, "an empty program").splitlines()[0] if finished.returncode != 0 else ""

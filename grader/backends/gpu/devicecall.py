@@ -22,7 +22,7 @@ def properties(part: Part) -> DeviceCall:
 
 
 def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
-    """Return a diagnosis if the file lacks the part's function; else None. The arguments cannot be checked here."""
+    """Return a diagnosis if the file lacks the part's function; else None. Its parameters are unknown here."""
     form = properties(part).autograd
     as_autograd = form is not None and AUTOGRAD in functions
     if part.function in functions or as_autograd:
@@ -50,7 +50,7 @@ def dtype_of(part: Part, name: str, shape: Mapping[str, int]) -> str:
 
 
 def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields of a request that only GPU parts have.
+    """Return the fields that only requests for GPU parts have.
 
     The fields are the names of all tensors, the arguments, the outputs, the indices of returned outputs, and how to
     call an autograd.Function.

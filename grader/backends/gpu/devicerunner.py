@@ -1,6 +1,6 @@
 """The runner of a GPU assignment: it loads a Python file with Triton kernels, or a CUDA library.
 
-A loaded file has `functions`, as the objects of `runner.runner` have, and these operations:
+A loaded file (`Kernels`) has the attribute `functions`, which `runner.runner` expects, and these operations:
 
     call     make one call; its tensors arrive and return as bytes
     offers   check that the file has a function of this name
@@ -79,7 +79,7 @@ def prepare() -> None:
     kernelfiles.remember_code()
     trace = tracing.Trace()
     kept.extend(tracing.watch_attention(trace))
-    # torch.compile would start compilers: a runner must not start programs, and they take longer than a call may.
+    # torch.compile would start compilers. A runner must not start programs, and compiling takes longer than a call may.
     importlib.import_module("torch").compile = cardlike.uncompiled  # type: ignore[attr-defined]
     try:
         tracing.watch_launches(trace)
@@ -168,7 +168,7 @@ def compile_ahead(
                 with contextlib.suppress(Exception):
                     kernel.run(*arguments, **{**named, **config.all_kwargs(), "warmup": True})
 
-    # An exception means that this Triton cannot compile in threads. The copied context keeps the mode from later code.
+    # An exception means that this Triton cannot compile in threads. The mode is set in a copy of the context only.
     with contextlib.suppress(Exception), ThreadPoolExecutor(compilers()) as pool:
         copy_context().run(compile_all, importlib.import_module("triton").AsyncCompileMode, pool)
     # Now autotuning reads compiled kernels from the disk, and compiles the others again to get their errors.
@@ -185,10 +185,10 @@ def compilers() -> int:
 
 @contextlib.contextmanager
 def tuning_anew() -> Iterator[None]:
-    """Context for a call of the build in which autotuners measure anew, as in the first timed call.
+    """Context in which the build calls a function and autotuners measure again, as in the first timed call.
 
-    An autotuner's key often lacks a parameter on which the compiled kernel depends. With an earlier choice, the build
-    would then not compile kernels that the timed call needs.
+    An autotuner's key often lacks a parameter on which the compiled kernel depends. If the build reused an earlier
+    choice, it would not compile kernels that the timed call needs.
     """
     global tunes_itself
     forget_tuned()
@@ -227,8 +227,8 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
     """Return a tensor with the same numbers on `device`, arranged differently in memory.
 
     Args:
-        layout: 0: contiguous. 1: the two axes before the last are swapped in memory; of a matrix both axes; of a vector
-            every second element is used. 2: gaps before and after each row. Gaps hold NaN (integers: 0).
+        layout: 0: contiguous. 1: the two axes before the last (in a matrix both axes) are swapped in memory; a vector
+            has a gap after each element. 2: gaps before and after each row. Gaps hold NaN (integers: 0).
         place: the tensor's index in the call. It changes the strides, so that a kernel that uses another tensor's
             strides gives wrong results.
     """
@@ -257,9 +257,9 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
 
 
 def put_changed(tensor: Any, before: Any, after: Any) -> None:
-    """Copy the elements that a call changed in a float32 copy (`before`, `after`) back to the bfloat16 `tensor`.
+    """Copy the elements that a call has changed from a float32 copy to the bfloat16 `tensor`.
 
-    The other elements are not copied, because rounding would change the bits of NaN in them.
+    The copy was `before` and is now `after`. Unchanged elements stay, because rounding would change the bits of NaN.
     """
     import torch
 
@@ -298,9 +298,9 @@ TEMPORARY = "/tmp"
 
 
 def settle(scratch: str, roots: Iterable[str], *, is_locked: bool) -> None:
-    """Set up this process, before it is locked: while it can still open `roots`, the folders with Python's modules.
+    """Set the folders and the user's name that Python files expect. Called before the lock, which may hide `roots`.
 
-    `is_locked`: True if the process will be able to write in `scratch` only.
+    `roots`: folders with Python's modules. `is_locked`: True if the process will be able to write in `scratch` only.
     """
     os.environ.update(HOME=scratch, USER=USER, LOGNAME=USER)
     os.environ.setdefault("TRITON_CACHE_DIR", os.path.join(scratch, "triton"))
@@ -328,7 +328,7 @@ def name_user(home: str) -> None:
 
 
 def write_in(scratch: str) -> None:
-    """Redirect files and folders below /tmp to `scratch`, except those in it or in the judge's folder around it."""
+    """Redirect paths below /tmp to `scratch`, except paths in the judge's folder, which also contains `scratch`."""
     plain_open, plain_mkdir = io.open, os.mkdir
     judges = "/".join(scratch.split("/")[:3])
 
@@ -460,7 +460,7 @@ class Kernels:
     def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
         """Record in `seen` the operators of torch called in the block ("op mm"), the launched kernels and the trace.
 
-        Every `call` is recorded. So a file that behaves differently when it is recorded does so in all but timed calls.
+        Every `call` is recorded, so a file that searches for the recorder only learns whether a call is timed.
         """
         launched: list[str] = []
         with kernelfiles.profiled_kernels(launched, self.device), trace.follow(placed.values()):

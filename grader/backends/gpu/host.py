@@ -304,8 +304,8 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
     def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> tuple[str, bool]:
         """Compile the kernels of a Python file by making the calls `jobs`, in several builders at once.
 
-        `is_kits`: True for a file of the kit. Return (cache with the kernels, True if no call failed in the end).
-        Results of the calls are not checked here.
+        `is_kits`: True for a file of the kit. Return (cache with the kernels, True if every call succeeded, at once or
+        when repeated). Results of the calls are not checked here.
         """
         zygote = self.place.zygote
         # In a class, OMP_NUM_THREADS is this judge's share of the cores.
@@ -329,7 +329,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
             missed = [*pool.map(lambda session, own: _call_all(session, own, limit_s), sessions, shares)]
         for session in sessions:
             session.close()
-        # Repeat calls that failed. If a call crashed its builder, it and that builder's later calls each get a new one.
+        # Repeat calls that failed. Each call that crashed its builder, or was left over by the crash, gets a new one.
         # Calls that raised may have lacked memory beside other builders: one new builder repeats them all.
         raised = [job for _, jobs_raised in missed for job in jobs_raised]
         is_whole = all(session.load_error is None for session in sessions)

@@ -139,15 +139,15 @@ class PythonFile:
         return function
 
     def adapter(self, language: str) -> Any:
-        """Return the adapter for a language: CS336's function that returns the class to judge; None without one."""
+        """Return CS336's adapter function for a language, which returns the class to judge; None if it is missing."""
         name = f"get_flashattention_autograd_function_{language}"
         return getattr(self.adapters, name, None) or getattr(self.module, name, None)
 
     def chosen(self, form: dict[str, Any]) -> Any:
         """Return the autograd.Function to call.
 
-        The class is found by its name if `form` has one, else by the file's adapter, else by the language of its
-        forward pass. If several fit, the last one is taken. Raises Failed if none fits.
+        `form` names the class, else the hand-in's adapter returns it, else it is a class with a forward pass in the
+        wanted language. If several classes fit, the last one is taken. Raises Failed if none fits.
         """
         name, language = form.get("class", ""), form.get("language", "")
         self.judged_class = ""
@@ -168,7 +168,7 @@ class PythonFile:
         classes = [each for each in self.classes if takes(each, count)]
         if self.classes and not classes:
             raise NotWritten(f"the file has no autograd.Function whose forward takes {count} arguments")
-        # Prefer classes whose code uses the language, then classes whose name has it: code may not be written yet.
+        # Prefer a class whose code uses the language. If code is not written yet, prefer a class named after it.
         signs = [
             (launches(each) == in_triton, ("triton" in each.__name__.lower()) == in_triton)
             for each in classes
@@ -320,7 +320,7 @@ class Finder:
 
 
 def remember_text(path: str, content: bytes) -> None:
-    """Keep a file's lines for `inspect`, by which Triton reads a kernel's source: later the file cannot be opened."""
+    """Keep a file's lines: Triton reads a kernel's source by `inspect`, when the file can no longer be opened."""
     try:
         text = importlib.util.decode_source(content)
     except (SyntaxError, UnicodeDecodeError):
@@ -475,8 +475,8 @@ def _raises(link: types.TracebackType) -> bool:
 def described(error: BaseException, *, has_card: bool = True) -> str:
     """Return text with the exception and the innermost line of the student's file.
 
-    `has_card`: False to add a note if the exception came from the lack of a GPU. Works even if the student's exception
-    class raises an error when it is converted to text.
+    If the machine has no GPU (`has_card` is False) and this caused the exception, the text ends with a note. Works even
+    if the student's exception class raises an error when it is converted to text.
     """
     try:
         text = _described(error)
@@ -512,7 +512,7 @@ def _is_of_card(error: BaseException) -> bool:
     links = _links(error)
     own = [k for k, link in enumerate(links) if _module(link) in OWN]
     for link in links[own[-1] + 1 if own else 0 :]:
-        # The name is not enough: a student's file can have any name, and can put functions into these modules.
+        # The module's name is not enough: a student's file can have any name, and can put functions into these modules.
         if _module(link).startswith(OF_CARD) and _is_known(link):
             return True
     # An exception that torch raises in C++ has no Python frame in torch: compare its text.

@@ -1,4 +1,4 @@
-"""Flags for GPU submissions that call a library in place of writing a kernel, by four independent signs.
+"""Flags for GPU submissions in which a library does the work of a kernel. Four independent signs show this.
 
 1. The call's trace (its operators and kernel launches) is replayed on other inputs, in a process without the student's
    Python code (`gpu.tracing`, `gpu.replay`). The result must be right there as well.
@@ -108,7 +108,7 @@ class Replay:
         return sum(each.size for each in self.request.inputs)
 
     def holds_avoided(self) -> bool:
-        """Return True if torch makes a tensor with over half as many numbers as a size in `avoided`."""
+        """Return True if torch makes a matrix, or a batch of them, over half as large as its size in `avoided`."""
         rows = {row.name: row.calls for row in self.rows}
         sizes = (rows.get("largest", 0), rows.get("most", 0))
         return any(2 * size > avoided for size, avoided in zip(sizes, self.avoided, strict=True))
@@ -146,7 +146,7 @@ def flags(
     if play and not host.place.zygote.blind:
         played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         if not all(is_right for _, is_right, _, _ in calls):
-            # A wrong kernel may be right in a call by chance, and wrong in the replay: flags with OTHER_WAY prove less.
+            # A kernel that is wrong in one case may be right in another by chance, so a wrong replay proves less here.
             of_replay = [
                 replace(each, level="note") if OTHER_WAY in each.message else each for each in of_replay
             ]
@@ -221,7 +221,7 @@ def play_again(
 ) -> tuple[list[Replay], list[Flag]]:
     """Replay the traces of right calls on other inputs of the same sizes.
 
-    Return (replays, flags): one flag if a replay shows that the file did not do the work, or if the machine ended one.
+    Return (replays, flags). Stop with one flag if a replay shows that the file did not do the work, or did not finish.
     """
     part = checks.part
     played: list[Replay] = []
@@ -383,9 +383,9 @@ def _counts(output: Any) -> Any:
 
 
 def _holds_avoided(played: Sequence[Replay]) -> bool:
-    """Return True if torch makes over half of the tensor to avoid in every call, and the calls have several sizes.
+    """Return True if torch makes over half of the avoided tensor in every call, and the calls have several sizes.
 
-    At a single size, a tile of fixed size may be as large as the tensor.
+    If all calls had the same size, a tile of fixed size could be as large as the avoided tensor.
     """
     return len({each.avoided for each in played}) > 1 and all(each.holds_avoided() for each in played)
 
@@ -441,7 +441,7 @@ def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:
 
 
 def _is_plain(name: str) -> bool:
-    """Return True for an operator that every part may call, by its name without overload."""
+    """Return True for an operator that every part may call. `name` has no overload: "add", not "add.Tensor"."""
     return bool({name, name.lstrip("_")} & (symbols.PLAIN_OPERATORS | symbols.INNER_OPERATORS))
 
 

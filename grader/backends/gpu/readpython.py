@@ -21,7 +21,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-TYPE_CHECKING = False  # `typing` takes longer to import than most files to read
+TYPE_CHECKING = False  # importing `typing` would take longer than reading most files
 if TYPE_CHECKING:
     from typing import Any
 
@@ -45,8 +45,8 @@ TORCHS = frozenset(("aten", "prim", "prims", "mkl", "mkldnn", "onednn", "quantiz
 _NAMED = "scaled_dot_product_attention linear compile dot mv inner tensordot bilinear"
 NAMED = COMPUTING.union(_NAMED.split())
 """Torch's functions that are reported even if they are only named. Others must be called: a name may be a dtype."""
-# The second line reaches other objects and modules, the next three the runner's pipes and memory, and other threads and
-# processes. __main__ is the runner's own program. The last three run code that is not in the file's text.
+# Line 2 gives access to other objects and modules. Lines 3 to 5 give access to the runner's pipes and memory, and to
+# other threads and processes (__main__ is the runner's program). Lines 6 to 8 run code that is not in the file's text.
 _REACHING = """
 ctypes. torch._C torch.utils._python_dispatch torch.overrides triton.runtime.interpreter triton._C
 gc. inspect. sys._ sys.modules sys.settrace sys.setprofile sys.meta_path sys.path_hooks
@@ -180,7 +180,7 @@ class Reader:
         return ".".join([*around[: len(around) - node.level + 1], *([node.module] if node.module else [])])
 
     def learn(self, node: ast.AST) -> None:
-        """Record the meanings of names that an import, or an assignment of a module or a torch function, sets."""
+        """Record the meanings of names that a node binds: an import, or an assignment of a module or torch function."""
         if isinstance(node, ast.Import):
             for name in node.names:
                 first = name.name.split(".")[0]
@@ -223,7 +223,7 @@ class Reader:
                 owner.rebound.add(rest.split(".")[0])
 
     def expect(self, node: ast.AST) -> None:
-        """Record the places where honest files use modules and functions that make kernels, and fill `wrapped`."""
+        """Add the node's entries to `expected`, `wrapped` and `numbered`, which `__init__` describes."""
         if isinstance(node, ast.Attribute):
             if not self.is_namespace(node.value) or node.attr in ("get", "keys", "values", "items"):
                 self.expected.add(id(node.value))
@@ -256,7 +256,7 @@ class Reader:
         return name.startswith("triton.") and name.rpartition(".")[2] in MAKING
 
     def dotted(self, node: ast.AST) -> str:
-        """Return a node's full name by all files' imports: "torch.nn.functional.gelu"; ".sum" for a value's method."""
+        """Return a node's full name by the imports of all files ("torch.nn.Linear"); ".sum" for a value's method."""
         return self.files.followed(self.spelt(node))[-1]
 
     def spelt(self, node: ast.AST) -> str:
@@ -292,7 +292,7 @@ class Reader:
         return all(self.dotted(d).startswith("triton.") and self.is_constant(d, around) for d in own)
 
     def is_namespace(self, node: ast.AST) -> bool:
-        """Return True for a call of a function in NAMESPACES, which returns the dict of the module's names."""
+        """Return True for a call such as globals(), whose result is the dict of this module's names."""
         if not isinstance(node, ast.Call) or not is_named(node.func, NAMESPACES):
             return False
         # vars(*()) has no arguments, so it is vars().
@@ -320,7 +320,7 @@ class Reader:
         arguments = {each.arg for each in given}
         inner = list(body_nodes(kernel))
         bound = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        # A kernel may call another kernel that it is passed as a constexpr: the compiler refuses any other function.
+        # A kernel may call a constexpr argument: the compiler accepts only another kernel as its value.
         passed = {each.arg for each in given if self.is_constexpr(each.annotation)} - bound
         own = arguments | bound | {n.arg for n in inner if isinstance(n, ast.arg)}
         for name in own:
@@ -406,7 +406,7 @@ class Reader:
     def is_constant(self, node: ast.AST | None, around: list[Names]) -> bool:
         """Return True for a value that a kernel may name: a kernel, an import from Triton, or an unchanging expression.
 
-        At module level (`around` is empty) int(…) or len(…) of anything is a constant: at import no input is known.
+        At module level (`around` is empty), int(…) or len(…) of any value is a constant, because no input exists yet.
         """
 
         def all_constant(nodes: Iterable[ast.AST | None]) -> bool:
@@ -636,7 +636,7 @@ class Files:
     def newly(self, reader: Reader, node: ast.AST, led: set[tuple[str, str, str]]) -> Iterator[Definition]:
         """Yield the results of `defined`, but only for names not in `led`, and add these names to `led`.
 
-        A file may use a name very often.
+        A file may use a name very often, and following it each time would take too long.
         """
         name = getattr(node, "id", "") or getattr(node, "value", "")
         key = reader.file, name if isinstance(name, str) else "", reader.spelt(node)
@@ -658,7 +658,7 @@ class Files:
     def walk(self, pending: list[Definition], reached: str = "both") -> Places:
         """Return the names to be reported in these nodes, and in all definitions that they refer to.
 
-        If `reached` is "forward", a class's method `backward` is read only if a node names it: torch calls it later.
+        If `reached` is "forward", a class's method `backward` is read only if a node names it: no forward pass runs it.
         """
         found: dict[str, Found] = {file: {} for file in self.readers}
         done: set[int] = set()

@@ -113,8 +113,8 @@ class Player:
         """Do the steps of a trace (packed by `Trace.packed`) on `tensors`: the call's tensors in the trace's order.
 
         `ablate`: True to replace each number that a kernel computes by NaN, and to count no operators. Otherwise an
-        operator is counted unless it is free (`gpu.torchwork`) or has the same arguments as in this trace's last play.
-        Raise Unplayable, or any exception of an operator or a kernel.
+        operator is counted unless it is free (`gpu.torchwork`). If the previous play was of this trace, operators with
+        unchanged arguments are free. Raise Unplayable, or any exception of an operator or a kernel.
         """
         import torch
 
@@ -186,7 +186,7 @@ class Player:
             written = torchwork.tensors_in([arguments.get(each) for each in changed])
             held = [self.made_as.get(torchwork.storage_of(each), (0, 0)) for each in (*results, *written)]
             self.largest = max([self.largest, *map(torchwork.area, results), *(wide for wide, _ in held)])
-            # Numbers may be moved in tensors of any size: joined inputs (`cat`), say, are larger than a tile.
+            # An operator that only moves numbers may use tensors of any size, such as joined inputs (`cat`).
             held = [] if free and not changed else held
             self.most = max([self.most, *(count for _, count in held)])
         if free:
@@ -341,7 +341,7 @@ class Player:
 def operator_named(name: str, overload: str) -> Any:
     """Return one of torch's operators on tensors.
 
-    Raise Unplayable for an operator that might read or write files: one without a kernel of torch, or with a string
+    Raise Unplayable for an operator that might read or write files: torch has no kernel for it, or it has a string
     argument that is not in TEXTS.
     """
     import torch
@@ -397,7 +397,7 @@ def fields_in(recorded: Any) -> Iterator[str]:
 def refuse_tensors(recorded: Any, *, is_constant: bool) -> None:
     """Raise Unplayable for a tensor in a list, or, if `is_constant`, for any tensor in this value.
 
-    No compiled kernel has a tensor there. The interpreter would pass on torch's tensor with all its methods.
+    A compiled kernel cannot get a tensor in these places. The interpreter would pass a torch.Tensor with all methods.
     """
     if isinstance(recorded, list):
         for each in recorded:
@@ -475,7 +475,7 @@ def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> 
             and each.attr not in methods
         ):
             raise Unplayable(f"{place} .{each.attr}")
-    # Ask Python which names the function takes from outside: a comprehension's names are not names of the function.
+    # Use Python's symbol table: `own` also has the names in comprehensions, which outside of them may be global names.
     outside = globals_of(node)
     for name in sorted((outside - {*space, *BUILTINS.split(), node.name}) | (bound & space.keys())):
         raise Unplayable(f"launches {node.name}, which uses {name} from outside of itself")
@@ -582,7 +582,7 @@ def from_triton(module: str, name: str, member: str = "") -> Any:
     found = public(from_module(module), name)
     if member in enumerated(found):
         return enumerated(found)[member]
-    # With `asks` any class passes: `check` has refused classes other than CLASSES outside of `isinstance`.
+    # Accept any class (`asks`) here. Where a kernel uses it, `check` allows only CLASSES, except in `isinstance`.
     if isinstance(found, types.ModuleType) or not is_language(found, module, name, asks=True):
         raise Unplayable(f"uses {module}.{name}")
     return found

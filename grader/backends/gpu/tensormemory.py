@@ -251,9 +251,9 @@ class Memory:
 
 
 class ByName:
-    """Context in which a kernel's global names for Triton's functions mean the interpreter's versions.
+    """Context that replaces Triton's functions among a kernel's global names by the interpreter's versions.
 
-    The interpreter replaces functions in Triton's modules. It misses names that a file imported (`from … import load`).
+    The interpreter itself replaces them in Triton's modules, but not where a file imported them (`from … import load`).
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -341,7 +341,7 @@ def guard(students: Mapping[str, int]) -> Memory | None:
             )
 
             def last(given: Any) -> tuple[int, ...]:
-                """Return the grid. This is the last moment before the kernel at which code of the file runs."""
+                """Return the grid, then patch names: after the file's `grid` function only the kernel itself runs."""
                 # The file's `grid` function gets a new dict, so that it cannot change the arguments of the kernel.
                 raw = {**given, **dict(zip(self.arg_names, arguments, strict=False)), **named}
                 chosen = tuple(map(int, grid(raw) if callable(grid) else grid))

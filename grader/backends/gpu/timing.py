@@ -192,7 +192,7 @@ class DeviceRounds:
         return min(_known_sets[key], sets_for(self.tensors, 0.0, free_bytes))
 
     def shared_trial_s(self, key: tuple[Any, ...], free_bytes: int) -> float:
-        """Return the seconds for one set, by an earlier trial of a worker that grades this class, else by a new trial.
+        """Return the seconds for one set, from a trial that any worker of this class has made, else from a new trial.
 
         These seconds only decide how many sets a call has. Every timing measures the reference anew in its rounds.
         """
@@ -229,7 +229,7 @@ class DeviceRounds:
     ) -> TimedRunner:
         """Return a warmed-up runner that has mapped the arena. `as_autograd`: True to call an autograd.Function.
 
-        `is_reference`: True for the reference's runner, whose overhead of a call is measured, too. Raises Faulty or
+        `is_reference`: True for the reference's runner. Then the overhead of a call is also measured. Raises Faulty or
         KitError if the warm-up fails, Outlasting if a student's call takes too long.
         """
         assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
@@ -340,9 +340,9 @@ class DeviceRounds:
             runner = self.attached(own, self.mine, is_reference=False)
             runner.base_s = base_s
             if self.mine.sets < self.theirs.sets:
-                # For fewer sets, the measured overhead includes one set of the reference: subtract that set's time.
+                # The overhead for fewer sets includes one set that the reference computes: subtract that set's time.
                 runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
-            # An idle process takes the same memory on both sides, so it need not be subtracted.
+            # Both numbers include the memory of an idle runner, which is equal on both sides: it is not subtracted.
             self.device.peaks[part.id] = (max(0, free_bytes - driver.memory()[0]), self.their_bytes)
             mine = Side(runner, False)
             student = self.sample(mine, theirs), self.sample(mine, theirs)
@@ -363,7 +363,7 @@ class DeviceRounds:
         return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
-        """Raise Faulty if the student (`as_autograd`) has gradients by an autograd.Function, the reference has none."""
+        """Raise Faulty if the student's gradients come from an autograd.Function, but the reference has none."""
         form = devicecall.properties(self.part).autograd
         if as_autograd and form and form.gradient and devicecall.AUTOGRAD not in other.functions:
             message = (
@@ -406,7 +406,7 @@ class DeviceRounds:
     def check_rows(self, side: Side) -> dict[str, float]:
         """Compare rows of one set with the oracle. Return for each output the allowed difference from the reference.
 
-        Set and rows are drawn once for both sides, whose inputs are equal: for long sequences the oracle takes seconds.
+        Both sides have equal inputs and share one random choice of set and rows, because the oracle may take seconds.
         The student's process does not learn which rows were drawn. Raise Faulty and KitError as `measured` does.
         """
         if side.is_reference:
@@ -464,7 +464,7 @@ def tensors_of(part: Part, shape: Mapping[str, int]) -> list[Tensor]:
 
 
 class TimedRunner:
-    """The session of a runner that maps an arena's memory. `failure` is the call by which mapping failed, or None."""
+    """A runner that maps an arena's memory, with its session. `failure` is the request to map if it failed, or None."""
 
     def __init__(self, session: PipeSession, arena: Arena, request: Mapping[str, Any]) -> None:
         """Make the runner map the memory. `request` comes from `Arena.attach_request`."""
@@ -488,7 +488,7 @@ class TimedRunner:
         return None
 
     def calibrate(self, seed: int, laid: int | None = None) -> float | Call:
-        """Return the overhead in s of a call that fills and copies `laid` sets (None: all); or the call that failed."""
+        """Return the overhead in s of calls that fill and copy `laid` sets (None: all). If a call fails, return it."""
         times = []
         for k in range(BASE_CALLS):
             call = self.raw(seed + 100 + k, self.base_sets, laid)

@@ -3,8 +3,8 @@
 Counting operators. A recorded call (trace) is played on two sets of inputs in turn. An operator is free (not counted)
 in three cases: all its arguments hold the same bytes in both plays, so they contain nothing about the second inputs;
 its result is a view of its input; or it is one of `MOVES` and does not change numbers. Any other operator adds the size
-of its largest argument or result to the count, where the tensors of a list are added up. Arguments are included because
-a reduction reads more numbers than it writes. In a first play the first case applies only to operators without tensors.
+of its largest argument or result to the count (see `numbers`). Arguments are included because a reduction reads more
+numbers than it writes. When a trace is played first, the first case applies only to operators without tensors.
 
 Replaying without the kernels' computation ("ablate"). Each launch is made twice, the second time with every
 floating-point number x of its tensors replaced by `other_numbers(x)`. If the kernel only moved a number, the second
@@ -49,7 +49,7 @@ ATTENTION = "attention"
 def is_free(
     name: str, schema: Any, tensors: list[Any], results: list[Any], is_unchanged: Callable[[], bool]
 ) -> bool:
-    """Return True if an operator only moves numbers, casts them as `keeps_values` allows, or returns a view of them.
+    """Return True if an operator only moves numbers, casts them (see `keeps_values`), or returns a view of them.
 
     `is_unchanged` returns True if the arguments still have their values: some operators change arguments although
     their schema does not declare this.
@@ -77,7 +77,7 @@ def keeps_values(source: Any, target: Any) -> bool:
 
 
 def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any]) -> int:
-    """Return the size of the largest argument or result of an operator, by `width`. Tensors of a list are added up."""
+    """Return the `width` of an operator's largest argument or result. A list counts as one, an indexed tensor as 0."""
     groups = [tensors_in(each) for each in arguments.values()]
     groups += [results] if len(schema.returns) == 1 else [[each] for each in results]
     held = [each for group in groups for each in group]
@@ -88,7 +88,7 @@ def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any
 
 
 def width(tensor: Any) -> int:
-    """Return a tensor's size in numbers of at most 32 bits, doubled for complex ones: products take more work."""
+    """Return a tensor's size in units of 32 bits, at least 1 for each number, and twice as many for complex numbers."""
     each = max(1, tensor.element_size() // 4) * (2 if tensor.is_complex() else 1)
     return int(tensor.numel() * each)
 
@@ -147,7 +147,7 @@ def flat(storage: Any, kind: str) -> Any:
 
 
 def ablated(run: Any, views: list[Any]) -> None:
-    """Make a launch by `run`. In its tensors `views`, replace computed floats by NaN, and integers from floats by 0."""
+    """Launch a kernel by `run`. In its tensors `views`, set computed floats to NaN, integers made from floats to 0."""
     import torch
 
     before = [view.clone() for view in views]

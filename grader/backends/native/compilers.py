@@ -40,8 +40,8 @@ MAX_ERRORS = 5
 #: Environment variables that a compiler gets. Others are removed, because CPATH or GCC_EXEC_PREFIX would change objects
 #: without changing their cache keys.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
-#: Errors of the compiler's driver about a broken installation. A source can make the compiler print the same words, so
-#: a build of PROBE decides.
+#: Errors of the compiler's driver about a broken installation. A source can make the compiler print the same words.
+#: The compiler is broken only if it also prints them for PROBE.
 BROKEN = re.compile(r"^[\w./+-]+: fatal error: (cannot (?:read spec file|execute) [^\n]*)", re.MULTILINE)
 PROBE = b"int gpt149_probe = 1;\n"
 """A source of the kit. If it cannot be compiled, the compiler is at fault."""
@@ -81,7 +81,7 @@ class Stage:
 
 @dataclass
 class Compilers:
-    """Compiler runs for one source. `cpu_s` sums up their CPU time, `waits_for` names a missing program or header.
+    """Compiler runs for one source. `cpu_s` is their CPU time in all. `waits_for` names a missing program or header.
 
     `visible` are the paths that compilers see in the sandbox, besides the system's paths and their build folder (Room).
     """
@@ -112,7 +112,7 @@ class Compilers:
         """
         mark, colors = "", {}
         if self.source.tools.family == "gcc" and any(PLAIN in word for word in command):
-            # A colour consists of digits only.
+            # The mark is a large number, because gcc accepts only digits (and `;`) as a colour.
             mark = str(secrets.randbelow(1 << 62) + (1 << 62))
             command = [word.replace(PLAIN, MARKED) for word in command]
             colors = {"GCC_COLORS": f"locus={mark}"}

@@ -1,4 +1,4 @@
-"""Detection and compile command of module.ispc, a second file of a submission in ISPC, Intel's language for SIMD.
+"""Finds module.ispc, a submission's second file in ISPC (Intel's language for SIMD), and makes its compile command.
 
 module.ispc is compiled before module.cpp, in the same sandbox. `ispc` makes the header module_ispc.h and an object.
 module.cpp includes the header, and the objects of both files are linked. The judge does not parse module.ispc. It only
@@ -26,7 +26,7 @@ from grader.core.errors import UsageError, explained
 TOOL = "ispc"
 SOURCE, HEADER, OBJECT = "module.ispc", "module_ispc.h", "module_ispc.o"
 WHERE_FROM = "https://ispc.github.io"
-#: Largest file that is checked for being empty. A larger file is taken to be not empty; submissions are smaller.
+#: A larger file counts as not empty without a check. Submissions are smaller.
 LONGEST_EMPTY_BYTES = 1 << 20
 VERSION_TIMEOUT_S, PROBE_TIMEOUT_S = 20.0, 60.0
 NOT_SPACE = re.compile(rb"\S")
@@ -191,7 +191,7 @@ def version_of(said: str) -> str:
 
 
 def target_of(machine: str, flags: frozenset[str]) -> tuple[str, str]:
-    """Return `--arch` and `--target` for a processor. As in the published command, gangs have eight lanes."""
+    """Return `--arch` and `--target` for a processor. Gangs have 8 lanes, as in the published command line."""
     if machine.lower() not in X86:
         return "aarch64", "neon-i32x8"
     return "x86-64", "avx2-i32x8" if flags >= AVX2_FLAGS else "sse4-i32x8"

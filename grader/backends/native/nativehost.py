@@ -86,8 +86,8 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         """Compile the kit's programs, and try them in the sandbox if they are not static.
 
         `checks` are the environment variables for programs with sanitizers, None for other programs. Raises KitError if
-        the kit's programs cannot be compiled or do not start in the sandbox, and without Landlock if it is needed: for
-        `checks` on Linux, and for shared libraries in tier A.
+        the kit's programs cannot be compiled or do not start in the sandbox, or if Landlock is missing but needed. On
+        Linux, `checks` need it, and so do programs with shared libraries in tier A.
         """
         self.sandbox, self._checks = sandbox, checks
         self._landlock = sandbox.landlock
@@ -148,14 +148,14 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         """Start a program of `native.nativebuild` and wait for its greeting.
 
         The runner may die before its greeting (`Session.death`). It gets the variables in `environment` and the number
-        of OpenMP threads. `freeze`: True to stop the runner between calls, to judge time. Raises ProgramRefused if
+        of OpenMP threads. `freeze`: True to stop the runner between calls, which timing needs. Raises ProgramRefused if
         Linux refuses the program, KitError if no process can be started.
         """
         limits = limits or Limits()
         if not program.exists():
             raise KitError(f"no native runner could be started: there is no file {program}")
         pipes = Pipes.made()
-        # The payload memory counts as a file: SIGXFSZ would kill a runner that writes beyond the limit on file sizes.
+        # The shared memory must not exceed the limit on file sizes: a runner that writes beyond it is killed (SIGXFSZ).
         memory = Payloads.made(min(LARGEST_BYTES, limits.file_bytes or LARGEST_BYTES))
         try:
             words = self._words(

@@ -19,7 +19,7 @@ from grader.core.errors import KitError
 
 FLAGS = (
     "-O1",
-    # Debug information with lines and inlined calls only: locations of variables would double the build time.
+    # -g1 describes lines and inlined calls only. Locations of variables would double the build time.
     "-g1",
     "-fno-omit-frame-pointer",
     "-fno-optimize-sibling-calls",
@@ -34,7 +34,7 @@ FLAGS = (
     "-DGPT149_CHECKED",
 )
 #: handle_abort: the checked containers of libstdc++ call abort(). detect_leaks is off: Python does not free its memory
-#: at exit. New memory is filled with zeros: if that makes a wrong result right, the kernel reads unwritten memory.
+#: at exit. New memory is filled with zeros. A kernel whose wrong result becomes right by this reads unwritten memory.
 ASAN_OPTIONS = {
     "detect_leaks": "0",
     "handle_abort": "1",
@@ -198,7 +198,7 @@ SUBSCRIPT = re.compile(
 BEGINS = re.compile(
     r"^gpt149: subscript -?\d|ERROR: AddressSanitizer: |^[^\s:]+:\d+:\d+: runtime error: ", re.MULTILINE
 )
-#: AddressSanitizer's report down to its stack. Other threads may print UBSan's lines there if memory is damaged.
+#: The lines of AddressSanitizer's report before its stack. Other threads may print UBSan's lines among them.
 STARTED = re.compile(r"ERROR: AddressSanitizer: [^\n]*\n(?:(?![ \t]*#\d)[^\n]*\n){0,12}")
 
 
@@ -207,7 +207,7 @@ def report(output: str, source: Path) -> SanitizerReport | None:
     return next(iter(reports(output, source)), None)
 
 
-#: A stack frame without a line number, in a function that is not the kit's. A path may hold the kit's name and blanks.
+#: A stack frame without a line number, in a function whose name lacks "gpt149". The path may have this word and blanks.
 UNNAMED = re.compile(
     r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?:(?!gpt149)[^\n])*?) "
     r"\((?P<file>/[^\n]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
@@ -319,7 +319,7 @@ def _made(text: str, rows: list[str]) -> Frame | None:
 def element(made: str, size: int = 4) -> tuple[str, int]:
     """Return (word, bytes) for the elements of an array that the source line `made` allocates.
 
-    If the line does not show the type, `size`, the number of bytes accessed at once, decides: 8 means 8, others 4.
+    If the line does not show the type, an access to `size` = 8 bytes means elements of 8 bytes, any other of 4 bytes.
     """
     if re.search(r"\b(?:double|kDouble|kFloat64)\b", made):
         return "doubles", 8

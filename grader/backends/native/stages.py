@@ -96,8 +96,8 @@ SYSTEM_HEADERS = frozenset(_SYSTEM.split())
 def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Path]) -> str:
     """Return a message if a stage has read a file that it must not read; else "".
 
-    A stage may read files in the build's own `folder` and below `headers`, except headers of other libraries there. A
-    list that is missing or too long is refused, too.
+    A stage may read files in the build's own `folder` and below `headers`. In folders of headers that all packages
+    share, it may not read headers of other libraries. A list that is missing or too long is refused, too.
     """
     if list_name == ASSEMBLED and not listing_flags(tools):
         return ""
@@ -127,7 +127,7 @@ def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Pa
 
 
 def _is_systems(name: str) -> bool:
-    """Return True for a header of the C library or of Linux, by its path in a folder that packages share."""
+    """Return True if `name`, a path in a folder of headers that packages share, belongs to the system or a compiler."""
     first, _, rest = name.partition(os.sep)
     return first in SYSTEM_HEADERS if rest else name.endswith(".h")
 
@@ -182,7 +182,7 @@ OWN_FILES = tuple(_OWN_FILES.split())
 
 
 def _own_folders(driver: str) -> list[str]:
-    """Return the folders of OWN_FILES. If the compiler is a script, it may not list these folders as its own."""
+    """Return the folders of OWN_FILES. A compiler that is a script may omit them from its list of library folders."""
     found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
     # A found file may be a link to a file in another folder.
     named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]
@@ -190,7 +190,7 @@ def _own_folders(driver: str) -> list[str]:
 
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
-    """Return the driver and its programs of these names, with the links to them and the libraries that they load."""
+    """Return the files of the driver and of its programs `names`: links to them, programs, and libraries they load."""
     programs = [driver, *_behind_script(driver)]
     for name in names:
         said = _asked([driver, f"-print-prog-name={name}"]).strip()

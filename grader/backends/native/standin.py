@@ -113,7 +113,7 @@ MISSING_HEADER = re.compile(r"fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such f
 ERROR = re.compile(
     r"^(?P<file>[^\s:]+):(?P<line>\d{1,9}):(?:\d+:)? (?P<text>(?:fatal )?error: .*)$", re.MULTILINE
 )
-#: Limits on the characters that are read of the compiler's output and of an error's line.
+#: At most so many characters of the compiler's output, and of the line of an error, are read.
 MOST_OUTPUT, MOST_TEXT = 1 << 18, 2000
 STUDENT_LINE = re.compile(r"\bmodule\.cpp:(?P<line>\d{1,9})\b")
 MOST_NAME = 60
@@ -159,7 +159,7 @@ class Prepared:
     def command(self) -> tuple[str, ...]:
         """Return the compiler command without the source and the output mode (`-c`, `-fsyntax-only`).
 
-        For gcc, macros may follow. For clang, they must equal the macros passed to `prepare`.
+        Macros may be added to gcc's command. For clang, exactly the macros that were passed to `prepare` must be added.
         """
         return self._command(use_header(self.tools, self.folder, HEADER))
 
@@ -219,7 +219,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             write_headers(made / "include")
             compiler = (str(tools.compiler), *wanted)
             commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
-            # Compile the object without HEADER, which also defines the student's side of the C interface.
+            # Do not force-include HEADER into the object: it also defines the student's side of the C interface.
             if lent is None:
                 commands.append((*compiler, "-c", str(SOURCE), "-o", str(made / OBJECT)))
             else:

@@ -49,7 +49,7 @@ class Warned:
 def warned(
     source: Path, defines: Mapping[str, str], spans: Collection[tuple[int, int]]
 ) -> tuple[Warned, ...]:
-    """Return the first warnings for the lines of `spans`, (first, last), of a file; () without a compiler or file."""
+    """Return the first warnings for lines in `spans`, pairs of (first, last) line; () without a compiler or file."""
     try:
         found = _all(source.read_bytes(), define_flags(defines))
     except (KitError, OSError):

@@ -250,8 +250,8 @@ def main() -> None:
     """Run the command line `forkserver.py SOCKET FILE ... MODULES FOLDER`.
 
     SOCKET is the descriptor of the judge's socket, FILE ... are the kit's files that runners use. MODULES, separated by
-    commas, are imported besides torch. FOLDER holds the runners' folders, to be removed at the end; "" if it vanishes
-    with its namespace.
+    commas, are imported besides torch. FOLDER holds the runners' folders and is removed at the end. It is "" if their
+    file system ends with the zygote's namespace.
     """
     # Replace stderr before any import: handlers of logging keep the stream that they find.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")

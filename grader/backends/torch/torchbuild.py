@@ -227,7 +227,7 @@ class _Work(Compilers):
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, header) as room,
         ):
-            # The compiler's folder gets only the files that the assignment names.
+            # The compiler's folder gets only module.cpp and, below, module.ispc: other files of the student stay out.
             room.put("module.cpp", self.source.text)
             message = self.compile_ispc(room, limit)
             if message:

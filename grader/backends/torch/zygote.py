@@ -256,7 +256,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
 
     @contextlib.contextmanager
     def _lent(self, object_path: Path | str) -> Iterator[str]:
-        """Yield a path of a copy of the object that a sandboxed runner can open. The copy is removed afterwards."""
+        """Yield a path by which a runner can open the object: in a sandbox, of a copy that is removed afterwards."""
         if not self.sandbox.locks or not str(object_path):
             yield str(object_path)
             return

@@ -76,7 +76,7 @@ class Card:
         self._counter = self.driver.allocate(8)
 
     def _grid(self, count: int, sets: int) -> tuple[int, int]:
-        """Return the number of blocks along (a tensor's elements, the sets)."""
+        """Return a launch's grid: (number of blocks for a tensor's elements, number of blocks for the sets)."""
         across = max(1, min(self._blocks, -(-count // THREADS)))
         return across, max(1, min(sets, 65_535, -(-self._blocks // across)))
 
@@ -185,7 +185,7 @@ class Arena:
 
     @staticmethod
     def bytes_for(tensors: Sequence[Tensor]) -> int:
-        """Return the bytes of GPU memory that one set takes, shared and private."""
+        """Return the bytes of GPU memory that one set takes: the shared tensors and the private copy of outputs."""
         return sum(tensor.room * (2 if tensor.is_output else 1) for tensor in tensors)
 
     def place(self, number: int, tensor: Tensor) -> int:
@@ -211,7 +211,7 @@ class Arena:
     ) -> dict[str, Any]:
         """Return the request by which the runner maps this memory.
 
-        `arguments` have the form that `grader.runner.calls.Request` describes. An input is an index of `self.tensors`.
+        `arguments` have the form of `grader.runner.calls.Request`. A tensor is given as its index in `self.tensors`.
         """
         return {
             "op": "attach",
@@ -236,7 +236,7 @@ class Arena:
         }
 
     def poison(self) -> None:
-        """Mark all outputs and their copies as never written, and reset the L2 cache. Wait until this is done."""
+        """Mark outputs and their copies as never written, and release reserved L2 lines. Wait until this is done."""
         for tensor in self.outputs:
             self.card.poison(self.place(0, tensor), tensor, self.sets, self._set_bytes)
             self.card.poison(self.kept(0, tensor), tensor, self.sets, self._kept_bytes)
@@ -325,7 +325,7 @@ class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
     """Tensor on the GPU, usable as an array (16-bit types as float32). Copies only the used rows if they are few.
 
     A timed call checks only 16 rows of a tensor of 67 million numbers. Copying and widening the whole tensor took
-    longer than the rest of a round. `read(offset, size)` returns bytes of the tensor, which must not change meanwhile.
+    longer than the rest of a round. `read(offset, size)` returns bytes of the tensor, whose content must not change.
     """
 
     def __init__(self, read: Callable[[int, int], bytearray], shape: tuple[int, ...], dtype: str) -> None:

@@ -70,7 +70,7 @@ class _Copy2D(ctypes.Structure):
 
 
 class Driver:
-    """CUDA's driver, with one context of this process on its first GPU. It must not be used after a fork."""
+    """CUDA's driver, with a context on the first GPU that this process sees. A forked process must not use it."""
 
     def __init__(self) -> None:
         """Load libcuda and open the context. Raises OSError without libcuda, CudaError without a GPU or a context."""

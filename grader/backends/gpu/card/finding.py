@@ -1,7 +1,7 @@
-"""The GPU of this machine on which kernels are judged, and its clock with the driver's reasons for slowing it.
+"""Finds the GPU on which kernels are judged. Reads its clock and the reasons why the driver slows the clock.
 
 The clock is read by NVIDIA's management library (nvidia-ml-py). This package is optional. If it is missing or cannot
-read the clock, no round of a timing is repeated for a changed clock.
+read the clock, rounds in which the clock changed are not noticed and not repeated.
 """
 
 from __future__ import annotations

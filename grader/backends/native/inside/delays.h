@@ -55,13 +55,13 @@ class Delays {
 
  private:
   static constexpr long kEveryNs = 200000, kHeldUpNs = 27000;
-  // A call begins with kOften delays in quick succession, because a short call ends before kEveryNs. More delays do not
-  // pay: each costs as much CPU time as a short call, and repeating the call finds more races in the same time.
+  // A call begins with kOften delays in quick succession, because a short call ends before kEveryNs. More delays would
+  // be of little use: one costs as much CPU time as a short call, and in this time repeated calls find more races.
   static constexpr long kShortestNs = 1000, kLongestNs = 20000, kNeverNs = 3600 * 1000000000l;
   static constexpr int kOften = 20;
 
-  // Handles the signal: sleeps for kHeldUpNs, to which Linux adds 50 us or more for waking up. The next delay is set
-  // first, so that it may interrupt another thread meanwhile.
+  // Handles the signal: sleeps for kHeldUpNs, to which Linux adds 50 us or more for waking up. The timer is set before,
+  // so that the next delay may interrupt another thread while this one sleeps.
   static void hold_up(int) {
     // A delay of another thread may have set the timer again after the call had ended.
     if (!running_) return;
@@ -78,7 +78,7 @@ class Delays {
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
     mixed ^= mixed >> 31;
     // Draw kShortestNs times a power of two, then a time up to its double. This avoids `pow`: a student may define it.
-    // The excess of a time above kLongestNs is added to kShortestNs.
+    // If the time exceeds kLongestNs, use kShortestNs plus the part above kLongestNs.
     const long shortest = kShortestNs << (mixed >> 32) % 5;
     const long drawn = shortest + static_cast<long>((mixed & 0xffffffff) * static_cast<uint64_t>(shortest) >> 32);
     return drawn > kLongestNs ? drawn - kLongestNs + kShortestNs : drawn;

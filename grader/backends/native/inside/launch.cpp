@@ -10,8 +10,8 @@
 //
 //   program=PATH  request=FD reply=FD output=FD input=FD  environment=NAME=VALUE (any number)
 //   payloads=FD   memory that is shared with the judge, if any
-//   status=FD     closes when the program starts. Before that, it gets "P INIT RUNNER" (process ids) if the launcher
-//                 makes these two processes, and "E reason" if the program will not start
+//   status=FD     a pipe that closes when the program starts. Before that, the launcher writes "P INIT RUNNER" (two
+//                 process ids) if it has made these processes, and "E reason" if the program will not start
 //   memory= file= files= cpu_s= processes=            limits, 0 for none;  cpus=0,1,...
 //   root=PATH     an empty folder that becomes the root; with namespaces= an empty file system is mounted there
 //   namespaces=1  of mounts, processes, network, IPC, host name, control groups; 2 for a user namespace as well
@@ -219,7 +219,7 @@ void allow(long ruleset, int fd, uint64_t rights) {
 void close_files(int program) {
   const long version = syscall(kCreate, nullptr, 0, 1);
   check(version, "landlock");
-  // `rights`: all file rights, by Landlock version. `attributes`: file rights, network (version 4), scopes (version 6).
+  // `rights`: file rights of each Landlock version. `attributes`: rights to files, network (version 4), scopes (6).
   const uint64_t rights[] = {0, (1u << 13) - 1, (1u << 14) - 1, (1u << 15) - 1, (1u << 15) - 1, (1u << 16) - 1};
   const uint64_t attributes[] = {rights[version < 5 ? version : 5], version >= 4 ? 3u : 0u, version >= 6 ? 3u : 0u};
   const long ruleset = syscall(kCreate, attributes, version < 4 ? 8 : version < 6 ? 16 : 24, 0);
@@ -271,7 +271,7 @@ void pin() {
   if (CPU_COUNT(&chosen) > 0) check(sched_setaffinity(0, sizeof chosen, &chosen), "cores");
 }
 
-// Makes Linux end this process before the judge if the machine runs out of memory.
+// If the machine runs out of memory, Linux shall kill this process rather than the judge.
 void go_first() {
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd >= 0 && write(fd, "1000", 4) != 4) errno = 0;

@@ -306,7 +306,7 @@ class Served {
     made->invocation = std::make_unique<Invocation>(request, made->inputs);
     made->most_bytes = static_cast<uint64_t>(whole(request.word("max_output_bytes")));
     Call &kept = *made;
-    // labs/attention/studies/cache.py measures the cost of a request without its call.
+    // Answer without a call: labs/attention/studies/cache.py measures the time that the request itself takes.
     if (request.word("without_the_call") == "1") return reply(answered(kVoid, 0, {}), {}, in_memory_);
     if (request.word("keep") == "1") keep_ = std::move(made);
     answer(kept);
@@ -335,8 +335,8 @@ class Served {
     call.invocation->release();
   }
 
-  // Calls an accessor once for each row of the last input, a float64 table whose columns are scalar arguments. All rows
-  // share one vector argument, so a row may read what earlier rows wrote. The reply has the numbers, then the vector.
+  // Calls a function once for each row of the last input, a float64 table whose columns are scalar arguments. All calls
+  // share one vector argument, so a call may read what earlier ones wrote. The reply has the numbers, then the vector.
   void table(const Request &request, Arrays inputs) {
     const std::shared_ptr<Array> rows = inputs.back();
     inputs.pop_back();

@@ -3,7 +3,7 @@
 #ifndef GPT149_FULL_H
 #define GPT149_FULL_H
 
-// Test for frameobject.h: if __has_include does not find Python.h, gcc would later skip its #include without an error.
+// Test for frameobject.h: after a failed __has_include(<Python.h>), gcc would skip `#include <Python.h>` silently.
 #if __has_include(<frameobject.h>)
 #include <torch/extension.h>
 #define GPT149_HAS_PYBIND11

@@ -1,6 +1,6 @@
 // In the faster build for a process with torch ("light path"), the compiler includes this before a student's file
-// (-include), precompiled: only the part of torch that kernel files use. Its folder in the cache comes first on the
-// include path. There torch/extension.h and similar headers are empty, because everything is already included here.
+// (-include), precompiled: only the part of torch that kernel files use. The precompiled header's folder in the cache
+// comes first on the include path. There torch/extension.h and similar headers are empty: all is included here.
 #ifndef GPT149_LIGHT_H
 #define GPT149_LIGHT_H
 

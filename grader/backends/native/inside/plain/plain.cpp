@@ -12,7 +12,7 @@ Error::Error(std::string text) : text_(std::move(text)) {}
 Error::~Error() = default;
 const char *Error::what() const noexcept { return text_.c_str(); }
 
-// For a condition without a message (`said`), the error has torch's text.
+// Throws an E with the text `said`; if it is empty, with the text that torch has for a condition without a message.
 template <class E>
 void fail(const char *condition, const std::string &said) {
   if (!said.empty()) throw E(said);
@@ -303,7 +303,7 @@ static Tensor selected(const Tensor &tensor, int64_t dimension, int64_t index, s
   return tensor.select(dimension, index);
 }
 
-// Applies the indices one after the other. `dimension` is the dimension of `found` to which the next index applies.
+// Applies the indices one after the other to the view `found`. The next index is for its dimension `dimension`.
 Tensor Tensor::index(Indices indices) const {
   using indexing::TensorIndex;
   TORCH_CHECK(indices.size() > 0, "Passing an empty index list to Tensor::index() is not valid syntax");

@@ -24,8 +24,8 @@ struct Frame {
     const void *back;
 };
 
-// Returns a hash of the innermost return addresses, to tell chains of callers apart. Frame pointers lead from caller to
-// caller; programs with sanitizers have them. The search ends at a caller without a frame pointer.
+// Returns a hash of up to MOST_FRAMES return addresses, which distinguishes chains of callers. Code with sanitizers has
+// frame pointers, which lead from each function to its caller. The search ends where one is not plausible.
 __attribute__((noinline, no_sanitize("address", "undefined"))) inline uint64_t way() {
     constexpr int MOST_FRAMES = 6;
     constexpr ptrdiff_t FARTHEST = 1 << 14;

@@ -44,8 +44,8 @@ inline bool is_row_major(const Extents &sizes, const Extents &strides) {
   return true;
 }
 
-// Returns the dimensions by increasing strides. Dimensions of stride 0 are not compared with others. For equal strides,
-// smaller sizes come first, then later dimensions.
+// Returns the dimensions by increasing strides. Dimensions of stride 0 are not compared with others. Of dimensions with
+// equal strides, the one of smaller size comes first; if the sizes are equal too, the last dimension comes first.
 inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Extents &strides) {
   std::vector<size_t> order(sizes.size());
   for (size_t k = 0; k < order.size(); k++) order[k] = order.size() - 1 - k;
@@ -85,7 +85,7 @@ inline bool is_dense(const Extents &sizes, const Extents &strides) {
   return true;
 }
 
-// Returns a copy's strides: the original's strides if it is dense, else dense strides in its order of dimensions.
+// Returns the strides of a tensor's copy. The copy is dense, and its dimensions have the same order in memory.
 inline Extents strides_of_copy(const Extents &sizes, const Extents &strides) {
   if (is_dense(sizes, strides)) return strides;
   Extents made(sizes.size());
@@ -103,8 +103,8 @@ inline std::optional<Extents> strides_of_view(const Extents &sizes, const Extent
   if (sizes.empty()) return Extents(wanted.size(), 1);
   Extents made(wanted.size());
   size_t next = wanted.size(), at = sizes.size();
-  // Go from right to left. Join dimensions whose elements are equally far apart. Divide their `held` elements into
-  // wanted dimensions.
+  // Go from right to left. Join dimensions whose elements are `distance` apart. These `held` elements must be the
+  // product of the next wanted dimensions.
   while (at > 0) {
     const int64_t distance = strides[at - 1];
     int64_t held = sizes[--at];
@@ -141,7 +141,7 @@ inline Extents completed(Extents wanted, int64_t count) {
 }
 
 // Returns the sizes to which torch's expand(wanted) broadcasts a tensor. `wanted` has at least as many dimensions as
-// the tensor, and -1 keeps its size.
+// the tensor. A wanted size of -1 means the tensor's own size.
 inline Extents sizes_when_repeated(const Extents &sizes, const Extents &wanted) {
   Extents made = wanted;
   const size_t missing = wanted.size() - sizes.size();
@@ -183,8 +183,8 @@ inline Extents strides_when_repeated(const Extents &sizes, const Extents &stride
   return steps;
 }
 
-// Calls body(a, b, count, step_a, step_b) for every row along the last dimension, in row-major order. A row has `count`
-// elements. With strides_a it begins at offset a, and its elements are step_a apart; with strides_b at b, step_b apart.
+// Calls body(a, b, count, step_a, step_b) for every row along the last dimension of two tensors, in row-major order. In
+// each tensor the row has `count` elements. It begins at offset a or b, and its elements are step_a or step_b apart.
 template <class F>
 void for_each_row(const Extents &sizes, const Extents &strides_a, const Extents &strides_b, const F &body) {
   if (count_of(sizes) == 0) return;

@@ -119,8 +119,8 @@ inline bool in_parallel_region() { return false; }
 #endif
 inline int64_t divup(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-// Calls `body` on equal pieces of the range, one for each thread. A range of at most `grain` elements is one piece, and
-// so is any range in a parallel region. The first exception is thrown again.
+// Calls `body` on equal pieces of the range, at most one for each thread. A range of at most `grain` elements is one
+// piece, and so is any range in a parallel region. If calls of `body` throw, the caller gets the first exception.
 template <class F>
 void parallel_for(int64_t begin, int64_t end, int64_t grain, const F &body) {
   if (begin >= end) return;

@@ -1,7 +1,7 @@
 // ATen/TensorIndexing.h needs a complete type c10::List, for helpers that no kernel calls. The real header would
-// include the type system of torch's interpreter. The functions declared here are never defined, and because of their
-// extra parameters the linker does not find libtorch's. So a file that uses a List cannot be linked on the light path,
-// and is then compiled with the real header.
+// include the type system of torch's interpreter. The functions declared here are never defined. Their extra parameter
+// keeps the linker from using libtorch's functions of the same name. So a file that uses a List cannot be linked on the
+// light path, and is then compiled with the real header.
 #pragma once
 
 #include <cstddef>
