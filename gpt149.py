@@ -68,7 +68,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     parse.add_argument(
         "--table",
         action=argparse.BooleanOptionalAction,
-        help="print torch's profiler table of each right part, which needs torch's import (default: not with --watch)",
+        help="print the table of torch's profiler for each right part, which imports torch (default: not with --watch)",
     )
     parse.flag("--watch", "judge the file at each save, until Ctrl-C")
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
@@ -132,7 +132,7 @@ def run(arguments: list[str]) -> int:
     if lab.has_demo and demo.wanted(given):
         if given.watch or given.html:
             raise UsageError(
-                "--watch and --html need a verdict, and --inference gives none: leave out one of them"
+                "--inference gives no verdict: leave it out, or leave out --watch and --html, which need one"
             )
         return demo.run(given, source_file, macros(given.defines))
     # The evaluator is imported only now, so that --help and mistyped options are answered at once.

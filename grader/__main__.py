@@ -202,9 +202,9 @@ def _tier_options(parse: Parser) -> None:
 
 def _manual_option(parse: Parser) -> None:
     table = parse.add_mutually_exclusive_group()
-    what = "table of points that people give (default: the one used last, else DIR/manual.csv)"
+    what = "table of points given by hand (default: the one used last, else DIR/manual.csv)"
     table.add_argument("--manual", metavar="FILE", type=Path, help=what)
-    table.add_argument("--no-manual", action="store_true", help="leave out the points that people give")
+    table.add_argument("--no-manual", action="store_true", help="leave out points given by hand")
 
 
 # ---- commands

@@ -264,7 +264,7 @@ def test_a_malformed_region_is_named_by_its_line() -> None:
     for text, message in {
         "x\n// BEGIN SOLUTION\ny": "line 2: BEGIN SOLUTION has no END",
         "x\ny\n// END SOLUTION\n": "line 3: END SOLUTION, but no region is open",
-        "// BEGIN SOLUTION\n// BEGIN STARTER\n": "line 2: BEGIN STARTER inside the region of line 1",
+        "// BEGIN SOLUTION\n// BEGIN STARTER\n": "line 2: BEGIN STARTER is inside the region of line 1",
         "// BEGIN STARTER\n// END SOLUTION\n": "line 2: END SOLUTION, but the region of line 1 is STARTER",
         "// BEGIN STARTER\nlive();\n// END STARTER\n": "line 2: a starter line must be commented out",
         "// BEGIN SOLUTION\nf(); // END SOLUTION\n": f"line 2: {alone}",

@@ -91,7 +91,7 @@ def _read(path: Path, reached: Node | None, files: list[Path], digest: hashlib._
             f"extends: {below} extends this file, directly or through others; remove one of the 'extends'"
         )
     if len(files) >= DEEPEST:
-        raise link.fail(f"extends: a chain of more than {DEEPEST} files that extend one another")
+        raise link.fail(f"extends: more than {DEEPEST} files extend one another in a chain")
     return _merged(_read(below, link, files, digest), root)
 
 
@@ -109,7 +109,7 @@ def _refuse_unused_lists(root: Node) -> None:
     for key, (at_key, value) in root.entries("the assignment").items():
         if key.endswith("_cases") and key != "hidden_cases" and id(value.node) not in used:
             raise at_key.fail(
-                f"unknown key {at_key.shown()}: no part uses it (give the list an &anchor, and a part its *alias)"
+                f"unknown key {at_key.shown()}: no part uses it (write &NAME before the list, and *NAME in a part)"
             )
 
 
@@ -152,7 +152,7 @@ def _merged_parts(below: Node, above: Node) -> Node:
         if part_id in parts:
             part = _mapping({**parts[part_id].entries("a part"), **part.entries("a part")}, part)
         elif len(part.entries("a part")) == 2 and "hidden_cases" in part.entries("a part"):
-            raise part.fail(f"no part is called '{part_id}'; there are {', '.join(parts)}")
+            raise part.fail(f"no part is called '{part_id}'; known: {', '.join(parts)}")
         parts[part_id] = part
     nodes = [part.node for part in parts.values()]
     return Node(yaml.SequenceNode(above.node.tag, nodes, above.node.start_mark, above.node.end_mark))

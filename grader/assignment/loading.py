@@ -88,7 +88,7 @@ class _Reader:
                 f"minima: '{name}' is not among the defaults ({', '.join(self.defaults)})"
             )
         if THREADS not in self.defaults:
-            raise top["defaults"].fail(f"defaults lacks '{THREADS}', which the evaluator needs")
+            raise top["defaults"].fail(f"the defaults should give '{THREADS}', which the evaluator needs")
         self.files = tuple(files)
         self.lab_folder = self._lab_folder(files)
         self.oracles = labs.load(self.lab_folder).oracles
@@ -236,7 +236,7 @@ class _Reader:
         inputs = self.tensors(keys["inputs"]) if "inputs" in keys else self.inputs
         if table and (returns == "tensor" or outputs):
             raise keys["returns"].fail(
-                f"part {part_id}: with a 'table', 'returns' is 'number' or 'nothing', and 'outputs' is left out"
+                f"part {part_id}: beside 'table' write 'returns: number' or 'returns: nothing', and no 'outputs'"
             )
         if returns not in form.returns or (form.needs_outputs and not outputs):
             raise keys["returns"].fail(f"part {part_id}: {form.rule}")
@@ -320,7 +320,7 @@ class _Reader:
             raise node.fail("arguments should name at least one argument")
         found = tuple(self.argument(item, names, columns) for item in items)
         if not may_return and (lacking := outputs.keys() - set(found)):
-            raise node.fail(f"arguments lack the output '{min(lacking)}'")
+            raise node.fail(f"arguments should also name the output '{min(lacking)}'")
         return found
 
     def outputs(self, node: Node, known: Sequence[str]) -> dict[str, Output]:

@@ -141,8 +141,8 @@ def mutated(text: str, mutation: Mutation) -> str:
     if mutation.body is not None:
         text = _with_body(text, mutation)
     for old, new, *times in mutation.edits:
-        if text.count(old) != (times[0] if times else 1):
-            raise ValueError(f"{mutation.name}: found {text.count(old)} times in {mutation.part}: {old!r}")
+        if (count := text.count(old)) != (wanted := times[0] if times else 1):
+            raise ValueError(f"{mutation.name}: {mutation.part} has {old!r} {count} times, not {wanted}")
         text = text.replace(old, new)
     return text
 
@@ -151,6 +151,6 @@ def _with_body(text: str, mutation: Mutation) -> str:
     sign = "#" if "# BEGIN SOLUTION" in text else "//"
     opened, closed = f"{sign} BEGIN SOLUTION", f"{sign} END SOLUTION"
     if text.count(opened) != 1 or text.count(closed) != 1:
-        raise ValueError(f"{mutation.name}: {mutation.part} has no single solution region")
+        raise ValueError(f"{mutation.name}: {mutation.part} should have exactly one solution region")
     before, after = text[: text.index(opened) + len(opened)], text[text.index(closed) :]
     return f"{before}\n{mutation.body}\n    {after}"

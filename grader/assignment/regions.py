@@ -64,7 +64,7 @@ def lines(text: str) -> Iterator[tuple[int, str, str | None]]:
         edge, kind = marker.groups()
         if edge == "BEGIN":
             if region is not None:
-                raise UsageError(f"line {number}: BEGIN {kind} inside the region of line {opened_at}")
+                raise UsageError(f"line {number}: BEGIN {kind} is inside the region of line {opened_at}")
             region, opened_at = kind, number
         elif region != kind:
             where = "no region is open" if region is None else f"the region of line {opened_at} is {region}"

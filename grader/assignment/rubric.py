@@ -98,12 +98,16 @@ def read_time_bands(node: Node, allowance_ratio: float) -> tuple[TimeBand, ...]:
                 f"up_to {up_to:g} is never reached: a ratio up to {allowance_ratio:g} earns all points"
             )
         if bands and bands[-1].up_to is None:
-            raise entry.fail("no band may follow one without 'up_to', which holds for any ratio")
+            raise entry.fail(
+                "a band is never reached after one without 'up_to': that one holds for any ratio"
+            )
         if bands and up_to is not None and up_to <= (bands[-1].up_to or 0):
-            raise keys["up_to"].fail(f"bands go from fast to slow: up_to {up_to:g} after {bands[-1].up_to:g}")
+            raise keys["up_to"].fail(
+                f"put fast bands first: up_to {up_to:g} follows up_to {bands[-1].up_to:g}"
+            )
         if bands and share > bands[-1].share:
             raise keys["share"].fail(
-                f"a slower band would earn more: share {share:g} after {bands[-1].share:g}"
+                f"a slower band would earn more than the band before it: share {share:g}, not {bands[-1].share:g}"
             )
         bands.append(TimeBand(up_to, share))
     if not bands:
@@ -121,7 +125,7 @@ def read_manual_items(node: Node, taken: set[str]) -> tuple[ManualItem, ...]:
             raise keys["id"].fail(f"two parts or manual items are called '{item_id}'")
         points = keys["points"].number("points", 0.0, 10_000)
         if points == 0:
-            raise keys["points"].fail(f"{item_id}: an item of 0 points cannot be given")
+            raise keys["points"].fail(f"{item_id}: points should be above 0")
         extra = keys["extra"].truth("extra") if "extra" in keys else False
         items.append(ManualItem(item_id, keys["title"].text("title"), points, extra))
     return tuple(items)
@@ -135,8 +139,8 @@ def read_late(node: Node) -> LateRule:
     if ("cap_days" in keys) != ("after_cap" in keys):
         given = keys.get("cap_days") or keys["after_cap"]
         raise given.fail(
-            "give both cap_days and after_cap, or neither: after cap_days days, a hand-in gets no points (after_cap: "
-            "zero), or loses no more points (after_cap: max_penalty)"
+            "give both cap_days and after_cap, or neither: later than cap_days days, a hand-in gets no points "
+            "(after_cap: zero), or the penalty of cap_days days (after_cap: max_penalty)"
         )
     return LateRule(
         due=keys["due"].moment("due") if "due" in keys else None,
@@ -158,7 +162,7 @@ def read_payment(keys: Mapping[str, Node], part_id: str, time: TimeRule | None) 
     points = keys["points"].number("points", 0.0, 10_000)
     for key in ("time_bands", "points_if_slow"):
         if key in keys and not (time and time.graded):
-            raise keys[key].fail(f"part {part_id} has {key} but no time that is graded")
+            raise keys[key].fail(f"part {part_id} has {key}, but its time is not graded")
     if "time_bands" in keys and "points_if_slow" in keys:
         raise keys["points_if_slow"].fail(
             f"part {part_id} has time_bands and points_if_slow: give the points in a last band without 'up_to'"
@@ -176,7 +180,7 @@ def read_payment(keys: Mapping[str, Node], part_id: str, time: TimeRule | None) 
     slowest = slowest if bands else if_slow / points if points else 0.0
     if time and time.graded and credit > slowest:
         raise keys["case_credit"].fail(
-            f"part {part_id}: a right kernel, however slow, would earn {slowest:g} of the points and a wrong one up "
-            f"to {credit:g}; end time_bands with a band without 'up_to' that has at least that share"
+            f"part {part_id}: a right but very slow kernel would earn the share {slowest:g}, a wrong one up to "
+            f"{credit:g} (case_credit); raise points_if_slow or the share of a last time band without 'up_to'"
         )
     return {"points": points, "points_if_slow": if_slow, "time_bands": bands, "case_credit": credit}

@@ -70,7 +70,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
     """Write new files. Raises UsageError, before anything is written, if one of them exists."""
     there = [name for name in files if (folder / name).exists() or (folder / name).is_symlink()]
     if there:
-        raise UsageError(f"{folder} holds {', '.join(there)} already: name another folder, or move them away")
+        raise UsageError(f"{folder} already holds {', '.join(there)}: move this away, or name another folder")
     with explained(f"cannot write into {folder}", KitError, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

@@ -88,7 +88,7 @@ class Node:
                 raise at_key.fail(f"a key of {what} should be a word, not {at_key.shown()}")
             key = key_node.value
             if key == "<<":
-                raise at_key.fail(f"merge keys (<<) are not read in {what}: write its keys out")
+                raise at_key.fail(f"merge keys (<<) are not read in {what}: write the merged keys out")
             if key in found:
                 raise at_key.fail(f"the key {at_key.shown()} occurs twice in {what}")
             found[key] = (at_key, Node(value_node))

@@ -115,7 +115,7 @@ def parser(what: str) -> Parser:
     parse.add_argument("--config", metavar="FILE", type=Path, help="the write-up's assignment")
     add_lab(parse)
     parse.add_argument(
-        "--export", choices=FORMATS, help="write this format beside the file, too (needs pandoc)"
+        "--export", choices=FORMATS, help="also convert the file to this format (needs pandoc)"
     )
     return parse
 
@@ -192,7 +192,9 @@ def regions(text: str) -> list[Region]:
                 raise UsageError(f"line {number}: {_fault(line)}")
         elif marker[3] is None:
             if opened is not None:
-                raise UsageError(f"line {number}: {_shown(marker)} inside the region of line {opened_line}")
+                raise UsageError(
+                    f"line {number}: {_shown(marker)} is inside the region of line {opened_line}"
+                )
             if (marker[1], marker[2]) in names:
                 raise UsageError(
                     f"line {number}: {_shown(marker)} occurs for the second time: delete one of the two"
