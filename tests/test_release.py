@@ -290,7 +290,7 @@ def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "prebuilt")
     find = library.object_path
-    refused(r"no compiled reference for .* \(it has none\)", find, of=errors.KitError)
+    refused(r"no compiled reference for .* \(found: none\)", find, of=errors.KitError)
     put(tmp_path, {f"prebuilt/{Path(OBJECT).name}": "no object"})
     assert find() == tmp_path / "prebuilt" / Path(OBJECT).name
     wanted = (tmp_path / "prebuilt", library.STEM, "compiled reference", "Darwin", "arm64")

@@ -55,7 +55,7 @@ def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
         return Diagnosis(
             "not_bound",
             f"{part.function} is not exported: PYBIND11_MODULE at the end of the file does not name it.{hint} "
-            f'Add m.def("{part.function}", &{part.function}); it is called as\n{expected}',
+            f'Add m.def("{part.function}", &{part.function}). The judge calls\n{expected}',
         )
     returned, _, codes = signature.rstrip(")").partition("(")
     wanted = [_accepted(argument, part) for argument in part.arguments]

@@ -200,7 +200,7 @@ def make_for_device(
     Raises UsageError for a file that cannot be read, and for options that only apply to C++.
     """
     if options.sanitize:
-        raise UsageError("--sanitize is for C++ only: check GPU kernels by NVIDIA's compute-sanitizer")
+        raise UsageError("--sanitize is for C++ only: check GPU kernels with NVIDIA's compute-sanitizer")
     how = _how(assignment, options, sandbox, on_step)
     made: dict[str, Build] = {}
     for language in languages(parts):

@@ -165,8 +165,8 @@ def prebuilt(folder: Path, stem: str, what: str, system: str = "", machine: str 
     there = (each.name.removesuffix(_suffix(stem)) for each in folder.glob(f"{stem}-*{_suffix(stem)}"))
     others = ", ".join(sorted(each.removeprefix(f"{stem}-") for each in there))
     raise KitError(
-        f"this handout has no {what} for {system} on {machine} (it has {others or 'none'}): "
-        f"use a machine of the course, or ask the staff for {found.name}, to be put into {folder}"
+        f"this handout has no {what} for {system} on {machine} (found: {others or 'none'}): "
+        f"use a machine of the course, or ask the staff for {found.name} and put it into {folder}"
     )
 
 

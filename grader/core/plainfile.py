@@ -60,7 +60,7 @@ def open_file(
             raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}: remove it")
         if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1:
             raise OSError(
-                errno.EMLINK, "it has a second name elsewhere (a hard link): put a copy in its place"
+                errno.EMLINK, "it has a second name elsewhere (a hard link): replace it by a copy of it"
             )
     except OSError:
         os.close(descriptor)

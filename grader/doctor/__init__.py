@@ -51,7 +51,7 @@ def _threads(config: Path) -> int:
 def main(arguments: list[str]) -> int:
     """Run `python -m grader doctor`. Returns 0 if no finding is a failure (warnings are not), else 3."""
     parse = Parser(prog=f"{GRADER_COMMAND} doctor", description=(__doc__ or "").splitlines()[0])
-    parse.add_argument("--quick", action="store_true", help="do not time the reference against itself")
+    parse.add_argument("--quick", action="store_true", help="leave out the timing of the reference")
     parse.path("--config", "the assignment", default=PUBLIC_CONFIG)
     add_lab(parse)
     given = parse.parse_args(arguments)

@@ -95,8 +95,8 @@ def _bubblewrap(host: Host) -> Finding:
         return ok(f"bubblewrap is installed ({found})")
     return warn(
         "bubblewrap is not installed",
-        "without it students' code shares the machine's namespaces: it cannot open files or the network, but sees "
-        "names of files and processes",
+        "without it students' code shares the machine's namespaces, so it can see the names of all files and "
+        "processes",
         "apt install bubblewrap",
     )
 

@@ -109,7 +109,7 @@ def _on_a_card(host: Host, wanted: Collection[str]) -> Iterator[Finding]:
         yield warn(
             "no GPU",
             "Triton's interpreter judges results of Triton kernels; times and CUDA kernels are not judged here",
-            "nothing to do: points stay open until the course judges on a GPU",
+            "you need not do anything: points stay open until the course judges on a GPU",
         )
 
 

@@ -60,8 +60,8 @@ def _cores(host: Host) -> Finding:
     if count == 1:
         return warn(
             "one core",
-            "the threads of a parallel kernel take turns on it, so its time does not show that it is parallel; each "
-            "timing stops all other work of a class",
+            "a parallel kernel's threads take turns on this core, so the kernel is not faster than a serial one; while "
+            "a submission of a class is timed, nothing else is judged",
             "grade on a machine with two cores or more",
         )
     return warn(
@@ -312,7 +312,7 @@ def judged(timing: Timing, clock: str, title: str) -> Finding:
     if timing.verdict == "slow":
         return fail(
             what,
-            "the times of two copies of one program differ by more than students are allowed: verdicts on time would "
+            "one of two copies of the same program takes longer than the allowance permits: verdicts on time would "
             "be random",
             "end other programs on this machine, and apply the remedies (->) above",
         )

@@ -110,7 +110,7 @@ def _explained(output: str) -> Finding:
     if "omp.h" in output or "gomp" in output or "lomp" in output or "fopenmp" in output:
         return fail(
             "the compiler has no OpenMP",
-            "part 3 cannot be built",
+            "no submission can be built",
             "apt install g++ (or libomp-dev for clang); on macOS brew install libomp",
         )
     if "No such file or directory" in output or "file not found" in output:
@@ -150,7 +150,7 @@ def _torch(host: Host) -> Iterator[Finding]:
     if files.python_include_dir is None:
         yield warn(
             "no Python.h",
-            "nearly every submission builds without it, but one that uses pybind11 in unusual ways does not",
+            "submissions that use pybind11 in unusual ways cannot be built; nearly all others can",
             "apt install python3-dev",
         )
     ran = host.run([sys.executable, "-c", TORCH_PROBE])
@@ -248,7 +248,7 @@ def gpu_findings(host: Host) -> Iterator[Finding]:
     if ran.returncode != 0:
         yield warn(
             f"{TOOL} finds no GPU: {ran.line(0)}",
-            "kernels for a GPU have their results judged, not their times",
+            "of GPU kernels, only the results are judged, and none in CUDA",
             "load NVIDIA's driver; ignore this on a machine without a GPU",
         )
         return
@@ -298,7 +298,7 @@ def _card(card: dict[str, str]) -> Iterator[Finding]:
     if total.isdigit() and used.isdigit() and int(used) > (1 - LEAST_FREE_SHARE) * int(total):
         yield warn(
             f"{used} of {total} MiB of the {name} are in use",
-            "a timed call repeats the kernel on fewer inputs, so times of short kernels vary more",
+            "a timed call has memory for fewer sets of inputs, so times of short kernels vary more",
             "end other programs that use the GPU",
         )
 

@@ -51,7 +51,7 @@ class GpuBackend(Backend):
 
     def open(self, part: Part | None, how: Opening, *, reference: bool = False) -> PipeSession:
         if reference or part is None:
-            raise KitError("a GPU runner for no part, or for an untimed reference: please report this")
+            raise KitError("a GPU runner needs a part, and never runs a reference: please report this")
         has_card = self.host.card is not None
         session = self.host.student(
             part,

@@ -164,7 +164,7 @@ def flags(
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
     if launched and (ran or not device.library_operators):
         found.append(
-            Flag("library_kernels", f"a call launched kernels of libraries: {listed(launched)}", "review")
+            Flag("library_kernels", f"a call launched library kernels: {listed(launched)}", "review")
         )
     if chosen := next((row for row in rows if row.name.startswith("class ")), None):
         found.append(Flag("judged_class", _chosen(chosen, built)))
@@ -287,8 +287,8 @@ def left_open(call: Call) -> Flag | None:
     why = f"it waited for most of {call.wall_s:.0f} s" if call.has_waited else "the system ended it"
     return Flag(
         "replay_open",
-        f"a call could not be replayed, because the machine was too busy ({why}): its work is not checked. Grade it "
-        "again, fewer at a time (--jobs)",
+        f"the machine was too busy to replay a call ({why}), so it is unknown if a kernel did the work. Grade this "
+        "file again, with fewer files at a time (--jobs)",
     )
 
 
@@ -300,7 +300,7 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
     if call.status != "ok":
         why = call.message or call.signal_name or call.status
         if NO_ROOM.search(why) and host.card is not None and not _exceeds_its_limit(why):
-            raise KitError(f"the GPU has no memory left for a replay ({why}); grade fewer at a time (--jobs)")
+            raise KitError(f"the GPU lacks memory for a replay ({why}); grade fewer files at a time (--jobs)")
         what = "operators" if in_torch(part) else "kernels"
         return f"the recorded {what} could not be replayed without the file's Python code: {why}"
     launches = any(row.name.startswith("launch ") for row in call.profile)

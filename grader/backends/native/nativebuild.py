@@ -227,7 +227,7 @@ def _make_kit(tools: Toolchain, place: Path) -> Path:
     linkage = next((each for each in LINKAGES if _works(tools, each, place)), None)
     if linkage is None:
         _make(_link(tools, "dynamic", [RUNNER, "trial.o"], TRIAL), place)
-        raise KitError(f"programs that this compiler makes do not start; try `{GRADER_COMMAND} doctor`")
+        raise KitError(f"this compiler makes programs that do not start; try `{GRADER_COMMAND} doctor`")
     _open_to_runners(place / TRIAL)
     (place / "linkage").write_text(linkage)
     static = ("-static",) if linkage.startswith("static") else ()

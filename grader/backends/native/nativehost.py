@@ -95,13 +95,13 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
             self._landlock = lock.landlock_version()
             if not self._landlock:
                 raise KitError(
-                    "checks of memory need Landlock (Linux 5.13 or newer, switched on), which keeps other files from a "
-                    "program with sanitizers: run without --sanitize here"
+                    "memory checks need Landlock (Linux 5.13 or newer, switched on): otherwise a program with "
+                    "sanitizers could open any file. Leave out --sanitize here"
                 )
         self._kit = nativebuild.kit(cache)
         self._is_static = checks is None and self._kit.linkage.startswith("static")
         if sandbox.bwrap and not (self._is_static or self._landlock):
-            raise KitError("without static libraries, tier A needs Landlock for native runners: try tier C")
+            raise KitError("tier A needs static libraries or Landlock, and both are missing: try tier C")
         self._living: dict[int, Started] = {}
         self._numbers = itertools.count()
         self._stack = contextlib.ExitStack()
