@@ -88,7 +88,7 @@ class Roofline:
     rounds: int
 
     def roof(self, intensity: float, threads: int, level: str | None = None) -> float:
-        """Return the largest possible FLOP/s at an intensity in FLOP per byte. `level`: by default the widest."""
+        """Return the largest possible FLOP/s at an intensity (FLOP per byte). `level`: by default `self.level`."""
         return min(self.speed.peak(level or self.level, threads), intensity * self.speed.bandwidth(threads))
 
     def table(self) -> Table:

@@ -82,7 +82,7 @@ class Sight:
             return False, False
         if int(unknown.sum()) > (1 - KNOWN) * len(miss):
             return False, False
-        # If a prediction is far smaller than the right output, reduce the tolerance: else zeros would agree, too.
+        # Reduce the tolerance if a prediction is far smaller than the right output. Otherwise zeros would agree.
         scale = np.minimum(_root_mean_square(predicted) / self._size, 1.0)
         slack = 8 * self.allowed * scale + 1e-4 * np.minimum(abs(predicted), abs(self.got))
         close = abs(self.got - predicted) <= slack

@@ -184,7 +184,7 @@ EXHAUSTION = [
     Threat(
         "D1",
         "two threads that sleep in each repeated call",
-        # After the cases the judge calls a kernel with threads about 40 times. At 2 s each, that would take 80 s.
+        # The judge repeats calls of a kernel with threads only for a short time. 40 calls of this one would take 80 s.
         End(("pass",)),
         IN_PARALLEL + "static int calls = 0; if (calls++ > 8) usleep(2000000);",
         part="part3",
