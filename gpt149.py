@@ -267,7 +267,7 @@ def missing_in(given: Path | None, module: Path | None, assignment: Assignment) 
 
 
 def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
-    """Raise UsageError for output files that cannot be written, and for contradictory options."""
+    """Raise UsageError if a requested output cannot be made, or would overwrite `source`, or if options conflict."""
     if given.watch and given.github:
         raise UsageError(
             "--watch is for a person at a terminal, and --github for a workflow: leave out one of them"

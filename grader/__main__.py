@@ -279,7 +279,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def to_resume(arguments: Sequence[str]) -> str:
-    """Return the command line that continues this run, with all its options."""
+    """Return the command line that continues this run: its options without --again and --regrade, and --resume."""
     kept = [item for item in arguments if item not in ("--resume", "--again", "--regrade")]
     return shlex.join([*GRADER_COMMAND.split(), *kept, "--resume"])
 

@@ -40,7 +40,7 @@ def read(path: Path) -> Layered:
 
 
 def are_assignments(path: Path) -> bool:
-    """Return True if `path` and all files that it extends are YAML, and the last one has the keys of an assignment."""
+    """Return False if `path` or a file that it extends is not YAML, or the last one lacks the keys of an assignment."""
     seen: set[Path] = set()
     while path not in seen and len(seen) < DEEPEST:
         seen.add(path)

@@ -30,8 +30,8 @@ class Mutation:
     """One planted bug or correct variant.
 
     `codes`: the judge must give one of these diagnoses; () if any failure of the kernel suffices. `says`: text that the
-    message must contain, to distinguish it from messages for other bugs with the same code. `body`: text of the whole
-    solution region, used in place of `edits`.
+    message must contain, to distinguish it from messages for other bugs with the same code. `body`: new text of the
+    whole solution region, or None; the `edits` are made afterwards.
     """
 
     name: str
@@ -58,7 +58,7 @@ def applied(source: str, functions: Mapping[str, str | Sequence[str]], mutations
     """Apply mutations of different parts, each within its part's functions only.
 
     `functions` maps a part to the name of its function, or to several names (a kernel and its launcher). Returns the
-    edited source. Raises ValueError if a text to replace or a function does not occur.
+    edited source. Raises ValueError if a function is missing, or a text occurs more or less often than its edit states.
     """
     source = without_starter(source)
     for mutation in mutations:

@@ -89,7 +89,7 @@ def copied(value: Any, output: Any, name: str) -> None:
 
 
 class PythonFile:
-    """A student's Python file: plain functions, or a subclass of torch.autograd.Function."""
+    """A student's Python hand-in of one or more files: functions, autograd.Function classes, CS336's adapters."""
 
     def __init__(self, path: str) -> None:
         import torch

@@ -283,7 +283,7 @@ class ByName:
 
 
 def storages() -> tuple[list[int], list[int]]:
-    """Return (begins, ends) of the storages of all living tensors, sorted. Overlapping storages count as one."""
+    """Return (begins, ends) of the storages of all living CPU tensors, sorted. Overlapping storages count as one."""
     import torch
 
     found = set()

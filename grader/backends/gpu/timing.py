@@ -517,7 +517,7 @@ def _failed(call: Call) -> Call | None:
 
 
 def sets_for(tensors: Sequence[Tensor], set_s: float, free_bytes: int) -> int:
-    """Return the number of sets with which a call lasts GO_S, if one set takes `set_s`; fewer if memory is short."""
+    """Return the number of sets for a call of GO_S, if one takes `set_s`: as memory allows, and at most MOST_SETS."""
     most = int(MEMORY_SHARE * free_bytes / Arena.bytes_for(tensors))
     return max(1, min(MOST_SETS, most, -int(-GO_S // max(set_s, 1e-7))))
 

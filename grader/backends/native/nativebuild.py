@@ -332,7 +332,7 @@ class _Work(Compilers):
         return self.cache / "objects" / f"{self.key}.native"
 
     def linkage(self, known: Kit) -> str:
-        """Return the name of the linkage (see LINKAGES) of this build's program."""
+        """Return the linkage of this build's program: a key of LINKAGES, or SANITIZED."""
         return SANITIZED if self.options.sanitize else known.linkage
 
     def compile(self, name: str) -> tuple[str, Refusal | None]:
