@@ -186,7 +186,7 @@ class PipeSession(Session):
             prepares: True for a runner that reports "ready" before it loads the object.
             encoded: function that encodes a request's header for this kind of runner.
 
-        Raises KitError if the runner ends before it is ready: no student code has run yet.
+        Raises KitError if a runner with `prepares` ends before it is ready: no student code has run yet.
         """
         self._reap, self.pid, self._scratch = reap, pid, scratch
         self._memory, self._encode = memory, encoded

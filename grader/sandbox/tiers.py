@@ -381,7 +381,7 @@ def _escape(sandbox: Sandbox) -> str:
 
 @contextlib.contextmanager
 def claimed_block() -> Iterator[range]:
-    """Yield a block of user ids that no other process on the machine uses.
+    """Yield a block of user ids that no other judge on the machine uses.
 
     The process claims the block by the name of an abstract socket. Linux gives a name to one process only, and frees it
     when that process ends, even by a signal. Raises KitError if all blocks are taken.

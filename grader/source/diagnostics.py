@@ -64,9 +64,9 @@ class Message:
 
 
 def ran_out_of_memory(finished: Finished) -> bool:
-    """Return True if a compiler or linker reported that it ran out of memory.
+    """Return True if a compiler or linker reported that it ran out of memory, and no error with a place in a file.
 
-    A source can make the compiler print the same words (#error), but after a file and line. Such lines are ignored.
+    A source can make the compiler print the same words (#error), but only as an error with a place.
     """
     if finished.returncode == 0:
         return False

@@ -813,7 +813,7 @@ def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that set a pointer back after a loop that moves it."""
+    """Yield edits that set a pointer back after a loop that moves it, or that move another pointer in the loop, too."""
     for at, body, last in _outer_loops(code, begin, end):
         for name in [
             each.name for each in known if each.kind.endswith("pointer") and each.begin <= at < each.end
@@ -823,7 +823,7 @@ def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterato
                 places = wrapped((at, last), f" auto {kept} = {name}; ", f" if (@) {name} = {kept}; ")
                 words = f"after this loop set {name} back to its value before the loop"
                 yield ranked_edit(code, 0.9, body, name, "", places, words)
-        # Several pointers may move in the loop, of which only some are set back.
+        # Another pointer that the loop uses but does not move may need the same step.
         moved = r"\b(\w+)\s*\+=([^;,()=]*(?:\([^()]*\)[^;,()=]*)*)(?=[;,)])"
         names = {name for name, kind in in_scope(known, body).items() if kind.endswith("pointer")}
         for move in [one for one in re.finditer(moved, code[at:last]) if one[1] in names][-1:]:

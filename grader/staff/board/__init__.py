@@ -197,7 +197,7 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Return the stored pseudonyms by student id. Skip pseudonyms that `_drawn` cannot have made."""
+    """Return the stored pseudonyms by student id. Skip those with other words than `_drawn` uses, or too long ones."""
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:

@@ -37,7 +37,7 @@ COMPILED_SUFFIXES = {".h", ".cpp", ".map", ".cu", ".ptx"}
 @dataclass(frozen=True)
 class Fingerprints:
     """Digests of a verdict's inputs. `source`: the submission's files. `assignment`: the assignment's files.
-    `kit`: the kit's sources, and the versions of Python and torch. `settings`: the run's options."""
+    `kit`: the kit's sources, and the versions of Python and torch. `settings`: the run's option `timing`."""
 
     source: str
     assignment: str
@@ -56,7 +56,7 @@ def of_text(text: str) -> str:
 
 
 def deciding() -> list[Path]:
-    """Return the kit's files that can change a verdict: DECIDING, its imports except NOT_DECIDING, and COMPILED."""
+    """Return the files that can change a verdict: DECIDING, its imports except NOT_DECIDING, and compiled sources."""
     known = imports.modules(ROOT)
     judging = imports.closure(ROOT, DECIDING, stop=NOT_DECIDING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]

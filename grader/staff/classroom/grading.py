@@ -110,9 +110,9 @@ class Grading:
             self.any_verdict = True
 
     def give_up_if_hopeless(self, failed: Failed) -> None:
-        """Raise KitError if MOST_ALIKE submissions failed in the same way, for example for lack of a compiler.
+        """Raise KitError if MOST_ALIKE submissions failed in the same way, and none has got a verdict in this run.
 
-        Failures by a worker's death are not counted, because the submission may have caused the death.
+        A compiler may be missing. Deaths of workers are not counted, because the submission may have caused them.
         """
         self.faults[failed.why] += not failed.died
         if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:

@@ -432,7 +432,7 @@ class ClusterExecutor:
             )
 
     def _is_doubtful(self, node: Node, job: Job, found: Mapping[str, Any]) -> bool:
-        """Return True if the machine may be the cause of a verdict. Another machine must then judge the submission."""
+        """Return True if the machine may be the cause of a verdict. Then let another machine judge the submission."""
         result, name = found["done"], job.submission_id
         self._avoid[name] = node.name
         if result.get("toolchain", {}).get("compiler", self._kit.compiler) != self._kit.compiler:

@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A parsed table and its text. `rows` does not contain empty lines."""
+    """A parsed table and its text. `rows` leaves out each row in which all cells are empty."""
 
     path: Path
     text: str

@@ -218,7 +218,7 @@ def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secr
 
 
 def of_assignment(assignment: Assignment) -> list[Secret]:
-    """Return the names of hidden cases and each hidden seed, as decimal and hexadecimal text and as 8 bytes."""
+    """Return the names of hidden cases, except short ones, and large seeds as decimal and hex text and as 8 bytes."""
     secrets = []
     seeds = [assignment.seed] if assignment.seed is not None else []
     seeds += [case.seed for part in assignment.parts for case in part.cases if case.hidden]

@@ -194,7 +194,7 @@ def page(
 
 
 def _spread(similarity: Similarity) -> str:
-    """Return a sentence on the likeness of all pairs in this class, by which a reader can recognise outliers."""
+    """Return sentences on the likeness of all pairs of sources, by which a reader can recognise outliers."""
     count = len(similarity.sources)
     total = count * (count - 1) // 2
     if not total:

@@ -173,7 +173,7 @@ _Raw = tuple[str, str, int, int]
 
 
 def _scan(source: Source) -> list[_Raw]:
-    """Return (kind, word, start, end) of each token, at most MOST_TOKENS + 1 of them, in linear time."""
+    """Return (kind, word, start, end) of each token, in linear time. Stop after MOST_TOKENS (literals may follow)."""
     found: list[_Raw] = []
     for offset, text, language in source.parts:
         pragma, at, kind = False, 0, "space"
