@@ -2,8 +2,8 @@
 
 A part that passes earns its points. For slow parts the rubric has fixed points, or time bands (each has a largest ratio
 and a share of the points). The first band that includes the part's ratio is used. This ratio is the lower bound of the
-measured interval, so doubt favours the student. A part that is wrong on some cases earns up to `case_credit` of its
-points:
+measured interval, so doubt favours the student. A part that must be parallel but runs on one thread earns at most the
+points of the slowest band. A part that is wrong on some cases earns up to `case_credit` of its points:
 
     points x case_credit x (weight of the right cases / weight of all cases)
 
