@@ -218,7 +218,7 @@ def make_for_device(
 
 
 def _entries(parts: Sequence[Part]) -> list[str]:
-    """Return the functions to find in a Python file, in the format of `gpu.readpython`: "NAME" or "NAME=FORM=..."."""
+    """Return the functions to find in a Python file, as `gpu.readpython` takes them: NAME or NAME=CLASS=REACHED."""
     found = []
     for part in parts:
         form = part.device.autograd if part.device is not None else None

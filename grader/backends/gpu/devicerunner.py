@@ -460,7 +460,7 @@ class Kernels:
     def observed(self, seen: dict[str, Any], placed: dict[str, Any]) -> Iterator[None]:
         """Record in `seen` the operators of torch called in the block ("op mm"), the launched kernels and the trace.
 
-        Every `call` is recorded, so a file that searches for the recorder only learns whether a call is timed.
+        Every `call` is recorded, so a Python file that searches for the recorder only learns whether a call is timed.
         """
         launched: list[str] = []
         with kernelfiles.profiled_kernels(launched, self.device), trace.follow(placed.values()):

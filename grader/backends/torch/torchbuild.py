@@ -307,7 +307,7 @@ class _Work(Compilers):
     def light_header(self) -> Path | None:
         """Return the folder of the precompiled header, made on first use; None if it does not compile with this torch.
 
-        An error of the compiler is cached, too, as a folder without the header. A time-out is not.
+        An error of the compiler is cached, too, as a folder without the header. A time-out or a killed compiler is not.
         """
         entry = self.cache / "headers" / self.source.header_key()
         if not objectcache.touch(entry):
