@@ -51,7 +51,7 @@ class Options:
     """Options of one run.
 
     `shape` overrides the assignment's default sizes. `defines` are macros for the compiler. `seed` makes timed inputs
-    repeatable; by default it is the assignment's seed, else a new one in each run. `timing`: time the parts that are
+    repeatable. By default it is the assignment's seed; without one it is new in each run. `timing`: time parts that are
     right. `time_ungraded`: time also those parts whose time earns no points. `time_budget_s` limits the seconds of a
     part's timed calls (`grader.judge.timing.measure`). `profile`: repeat one call of each part under torch's profiler,
     to show its table. `sanitize`: build the file with sanitizers, which find wrong accesses to memory.
@@ -149,11 +149,11 @@ class Bench:
         return max(1.0, now / max(1, usual))
 
     def backend(self, part: Part, *, with_torch: bool = False) -> Backend:
-        """Return the backend that judges a part. `with_torch`: the backend that runs its C++ in a torch process."""
+        """Return the backend that judges a part. `with_torch`: the one that runs C++ code in a process with torch."""
         return self.made.backend(part, self.assignment.lab, self.zygote, None if with_torch else self.host)
 
     def of_file(self, *, with_torch: bool = False) -> Backend:
-        """Return the backend for the student's C++ file. `with_torch`: for a process with torch."""
+        """Return the backend for the student's C++ file. `with_torch`: the one that uses a process with torch."""
         return self.made.of_file(self.assignment.lab, self.zygote, None if with_torch else self.host)
 
     def student(

@@ -3,10 +3,10 @@
 Hidden cases are called after all public calls of all parts, in other runners (`grader.judge.evaluate`). So no output
 that a student sees can depend on them.
 
-Cases with their own shape come first: they are small, so a crash shows soonest, and they warm up code pages. Peak
-memory is measured in the first call with the run's shape, because later calls could reuse memory that earlier ones left
-in the heap. After the verdict on results, the last call is repeated under torch's profiler, which makes a table of
-operators (`grader.judge.memory`).
+Cases with their own shape come first. They are small, so a crash shows early, and they warm up code pages. Peak memory
+is measured in the first call with the run's shape, because later calls can reuse memory that this call left in the
+heap. After the verdict on results, the last call is repeated under torch's profiler, which makes a table of operators
+(`grader.judge.memory`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Side = Literal["REFERENCE", "STUDENT"]
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a case. Each field is True to do more in the call.
+    """One call of a case, and what to do with it.
 
     `peak`: measure its peak memory. `shown`: repeat it later under the profiler. `held_up`: delay its threads at random
     moments, if several threads work.
@@ -39,8 +39,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Shown:
-    """The student's call `run`, repeated later under the profiler. `ok`: its outputs were right. `peak_bytes` is the
-    peak memory of the call with `Step.peak`, which is `run` or an earlier call."""
+    """Record of the student's call `run`, which is repeated later under the profiler. `ok`: its outputs were right.
+    `peak_bytes` is the peak memory of the call with `Step.peak`, which is `run` or an earlier call."""
 
     peak_bytes: int | None
     run: CaseRun
@@ -71,7 +71,7 @@ def steps(part: Part, *, look: bool) -> list[Step]:
     fixed = [case for case in public if case.shape]
     if not sized:
         fixed, sized = fixed[:-2], fixed[-2:]
-    # Put random inputs first: the profiler's table shows the last case, which then has the published inputs.
+    # Put random inputs first, so that the last call, which the profiler's table shows, has the published inputs.
     sized.sort(key=lambda case: case.distribution != "random")
     if not look or not sized:
         return [Step(case) for case in (*fixed, *sized)]
@@ -93,8 +93,8 @@ def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
 
 
 def reference_steps(part: Part) -> list[Step]:
-    """Return the calls of cases with their own shape, and the call whose memory is measured. The reference makes them,
-    too: so both processes have allocated the same sizes before memory is measured."""
+    """Return the calls of cases with their own shape, and the call whose memory is measured. The reference makes only
+    these. So both processes have allocated the same sizes before memory is measured."""
     return [step for step in steps(part, look=True) if step.peak or step.case.shape]
 
 

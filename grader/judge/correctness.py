@@ -51,7 +51,7 @@ NEEDS_NO_INQUIRY = frozenset(
 
 
 class Runners:
-    """Starter of the runners for one part. It keeps all sessions: the search for cheats needs them at the end."""
+    """Starter of the runners for one part. It keeps all their sessions for the search for cheats at the end."""
 
     def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
         self.bench, self.part = bench, part
@@ -200,9 +200,9 @@ class Correctness:
                 self.shown = Shown(peak_bytes, run, result.ok, held_bytes)
 
     def shake(self, session: Session, steps: list[Step]) -> None:
-        """Repeat the largest of these cases with delayed threads, so that a data race shows.
+        """Repeat the largest of these cases with and without delayed threads, so that a data race shows.
 
-        Does nothing if only one thread works, if the delayed calls so far took long enough, or if a result is wrong.
+        Does nothing if only one thread works. Stops if several threads have worked for SHAKEN_S, or a result is wrong.
         """
         if not steps or not self.delays or not session.shares_work:
             return
@@ -210,7 +210,7 @@ class Correctness:
         placement.spread(session.pid, machine.usable_cpus())
         # Alternate calls with and without delays: with many cores, races show more often without delays.
         calls = itertools.product([step.case for step in largest[: -MOST_SHAKEN - 1 : -1]], (True, False))
-        # `shares_work` may be True although threads are idle. Then `shaken_s` hardly grows: limit the total time, too.
+        # `shaken_s` hardly grows while the threads are idle: limit the total time, too.
         ends_s = time.monotonic() + session.call_timeout_s
         for case, held_up in itertools.islice(itertools.cycle(calls), MOST_REPEATS):
             is_over = self.shaken_s >= SHAKEN_S or time.monotonic() >= ends_s
@@ -227,7 +227,7 @@ class Correctness:
         self.take_over(stand_in)
 
     def take_over(self, stand_in: Correctness) -> None:
-        """Use the other part's cases as this part's. If the other part failed, advise to export this function."""
+        """Take the cases of the part `stand_in` for this part. If that part failed, advise to export this function."""
         self.cases = stand_in.cases
         if stand_in.diagnosis is not None:
             self.diagnosis = Diagnosis(
@@ -256,7 +256,7 @@ class Correctness:
         if run.wrong is None or not explain or self.part.table:
             result = self.marker.mark(run, explain=explain)
         else:
-            # Repeat the call first: outputs that change from call to call have other causes.
+            # Repeat the call first: if the output changes from call to call, `diagnose` looks for other causes.
             result = self.marker.mark(
                 run,
                 again=self.outputs_again(session, run, was_right=again),
@@ -268,8 +268,8 @@ class Correctness:
     def outputs_again(self, session: Session, run: CaseRun, *, was_right: bool) -> list[dict[str, Any]]:
         """Return the outputs of repeated calls with the same inputs, to be compared with a wrong result.
 
-        If several threads work, several calls are made: a race may damage the same element twice. `was_right`: a call
-        of this case was right before. Then no call is made, and the expected values are returned.
+        If several threads work, several calls are made, because a race may damage the same element twice. `was_right`:
+        True if an earlier call of this case was right. Then the expected values are returned, without a call.
         """
         if was_right:
             return [{name: known.value for name, known in run.expected.items()}]
@@ -297,7 +297,7 @@ class Correctness:
         return replace(diagnosis, message=f"{diagnosis.message} {sentence}") if sentence else diagnosis
 
     def explained(self) -> bool:
-        """Return True if no further wrong case needs an explanation: enough have one, or enough explanations agree."""
+        """Return True if no further wrong case needs a diagnosis: enough have one, or enough name the same cause."""
         from grader.explain.diagnose import undecided, unexplained
 
         if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):
@@ -310,9 +310,9 @@ class Correctness:
 
 
 def met_s(call: Call) -> float:
-    """Return an upper limit on the seconds for which several threads ran at the same time in a call.
+    """Return an upper limit on the seconds in which several threads ran at the same time in a call.
 
-    The limit is the smaller one of CPU time and wall-clock time. (The latter includes waiting for a core.)
+    It is the shorter one of CPU time and wall-clock time. Wall-clock time includes waiting for a core.
     """
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 

@@ -102,7 +102,7 @@ def evaluate(
         checks = None if checked is None else sanitize.options()
         host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
         if made.judged.ok or not all(kind_of(part).is_students for part in parts):
-            import_numpy(assignment)  # before the first part starts; not needed if no function can be called
+            import_numpy(assignment)  # before the first part; without a function to call, it is not needed
 
         bench = Bench(
             assignment,
@@ -171,8 +171,8 @@ def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
 def _undisturbed(bench: Bench, part: Part, judge: PartJudge, step: Callable[[PartJudge], None]) -> PartJudge:
     """Run one step of a part's judge. Return the judge, or a new judge if the part had to be judged again.
 
-    A part is judged again, alone on the machine, if other submissions may have caused its failure: they may fill or
-    slow a shared GPU.
+    A part is judged again, alone on the machine, if other submissions may have caused its failure. For example, they
+    may use up the memory of a shared GPU.
     """
     step(judge)
     if bench.exclusive is unshared or not judge.is_disturbed():

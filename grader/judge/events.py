@@ -42,7 +42,7 @@ class PartStarted:
 
 @dataclass(frozen=True)
 class Deviated:
-    """A wrong output. Sent before Corrected (the verdict on public cases), but later for a hidden case or in a timing.
+    """A wrong output. It is sent before Corrected for a public case, after it for a hidden case or in a timing.
 
     `expected` (float64), `actual` and `wrong` (bool) have the output's shape. Listeners must not change them. `blocks`
     come from `grader.explain.deviation.blocks`. `hidden`: True if students do not get this case. If the call of a case

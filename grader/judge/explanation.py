@@ -1,7 +1,7 @@
 """Steps that extend a part's diagnosis for the student. They do not change verdicts, points or codes.
 
 The checked build (`SecondBuild`) is a second build with sanitizers, to find the line of a bad memory access. It is made
-only in a student's own run, in the sandbox of the judged build. Programs with sanitizers are also locked by Landlock
+only in a student's own run, in the sandbox of the judged build. Programs with sanitizers are confined by Landlock, too
 (`native.nativehost`), so a checked build needs a Linux with Landlock.
 """
 
@@ -57,7 +57,7 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True if no step extends diagnoses: torch's own function, sanitizers on, or another part judged instead."""
+    """Return True if no cause is searched for: torch's function, sanitizers, or a part judged through another."""
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)
 
@@ -65,7 +65,7 @@ def _is_plain(results: Correctness) -> bool:
 def _closer_look(
     results: Correctness, verdict: Verdict, diagnosis: Diagnosis, stack: ExitStack
 ) -> list[Refinement]:
-    """Return steps that may improve the diagnosis: name a helper function that fails, or call the kernel again."""
+    """Return steps that name a wrong forward pass or a helper function that fails, or else call the kernel again."""
     part, bench = results.part, results.bench
     if part.table or verdict == "wrong":
         bench.helpers[part.id] = verdict in ("wrong", *BROKEN_OFF)
@@ -101,7 +101,7 @@ def _closer_look(
 
 
 def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Correctness) -> Diagnosis:
-    """Return the diagnosis with the advice to fix the function of the part `helper` first, and with its source line."""
+    """Return the diagnosis with the advice to fix the function of `helper` first, and with lines of this function."""
     first = (
         f"Your {helper.function} fails its own test ({results.bench.command} {helper.command}): fix it first."
     )
@@ -118,7 +118,7 @@ def _helper_first(known: Diagnosis, helper: Part, verdict: Verdict, results: Cor
 
 
 def _wrong_forward(results: Correctness) -> Part | None:
-    """Return the part whose forward pass this backward pass uses, if that part is wrong; else None."""
+    """Return the part whose outputs this part, a backward pass, reads, if that part is wrong; else None."""
     part, bench = results.part, results.bench
     forward = results.backend.forward_of(part, bench.assignment.parts)
     if forward is None or results.marker.seen() is None:
@@ -127,7 +127,7 @@ def _wrong_forward(results: Correctness) -> Part | None:
 
 
 def failing_helper(results: Correctness) -> Part | None:
-    """Return the first accessor (a part with a `table`) that this part calls and whose own test fails, else None."""
+    """Return the first part with a `table` (an accessor) that this part calls and that fails by itself, else None."""
     bench, body = results.bench, results.marker.body
     for part in bench.assignment.parts:
         if not part.table or body is None or not body.find(rf"\b{part.function}\s*\("):
@@ -208,7 +208,7 @@ class Edited:
 
 
 def _limit(session: Session, cpu_s: float) -> float:
-    """Limit the CPU time of a session's calls. Return the limit on their wall time, for calls that only wait."""
+    """Limit the CPU time of a session's calls. Return a limit on their wall time, which also ends a waiting call."""
     session.call_cpu_s = cpu_s
     return WAIT_S + 2 * cpu_s
 
@@ -221,7 +221,7 @@ class SecondBuild:
 
     @property
     def is_allowed(self) -> bool:
-        """Return True if the compiler may be run for warnings: the file needs neither torch nor a sandbox."""
+        """Return True if the compiler may print warnings on the file: it needs neither torch nor a sandbox for this."""
         return self._is_program and not of_file(self.bench.source).locks
 
     @property
@@ -249,7 +249,7 @@ class SecondBuild:
         return self.checked is not None
 
     def edited(self, part: Part, text: str) -> Edited | None:
-        """Build `text` in place of the student's file; None if it needs torch, or fails and no error names a line."""
+        """Build `text` in place of the student's file; None if it needs torch or fails without an error in a line."""
         bench = self.bench
         if not self._is_program or bench.host is None:
             return None
@@ -307,7 +307,7 @@ class SecondBuild:
         return found
 
     def _call(self, marker: Marker, case: Case, found: Checked) -> float:
-        """Call the checked build on a case, add the result to `found`, and return the CPU seconds of the call."""
+        """Call the checked build on a case, add the result to `found`, and return the CPU seconds (or CALL_S)."""
         shape = {**marker.shape, **case.shape}
         where = f"'{case.name}', {faults.in_words(marker.sizes(shape))}"
         samples = Samples(program) if (program := marker.bench.build.program) is not None else None

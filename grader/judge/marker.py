@@ -1,4 +1,4 @@
-"""Calls of one part: their comparison with the oracle, and the verdict for a call that returned no output."""
+"""Calls of one part, the comparison of their outputs with the oracle, and the verdict if a call returned no output."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ class Marker:
 
         Args:
             again: outputs of repeated calls with the same inputs.
-            earlier: diagnoses of other cases; the caller later chooses the causes for all cases (`diagnose.settled`).
-                None: choose a cause for this case alone.
+            earlier: diagnoses of other cases, if the caller later chooses the causes of all cases together
+                (`diagnose.settled`). None: choose the cause of this case now.
             shared: True if several threads worked.
         """
         sizes, wrong = self.sizes(run.shape), run.wrong
@@ -180,7 +180,7 @@ class Marker:
         *,
         explain: bool,
     ) -> Diagnosis | None:
-        """Return the diagnosis of the wrong output `name`; without `explain`, None unless it was never written."""
+        """Return the diagnosis of the wrong output `name`. If `explain` is False, only an unwritten output has one."""
         from grader.explain import diagnose
 
         assert run.outputs is not None
@@ -259,11 +259,11 @@ class Marker:
         except UsageError:
             return ""
         text = whole.decode(errors="replace")
-        # The sizes in a bundle count all bytes, so its line ends stay as they are.
+        # A bundle's line ends stay as they are, because its lines with names give the sizes of the files in bytes.
         return text if filebundle.split(whole) else text.replace("\r\n", "\n").replace("\r", "\n")
 
     def overwritten(self, run: CaseRun) -> Diagnosis | None:
-        """Return a diagnosis if the call changed an input that is not an output; else None."""
+        """Return a diagnosis if the call changed an input that it should only read; else None."""
         part, call = self.part, run.call
         if not call.changed_inputs or (part.table and part.returns == "nothing"):
             return None

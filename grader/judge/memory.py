@@ -36,7 +36,7 @@ def beside_reference(
     Args:
         mine: the judged call.
         student: a runner with torch that has loaded the student's object.
-        again: function that starts a runner of the kind that made the judged call.
+        again: function that starts a runner such as that of the judged call (without torch).
 
     Returns (memory of both, the student's profiled call, [a flag] if this call's output differs from the judged one).
     Raises KitError if the reference fails or is wrong, Faulty if the student's call fails.
@@ -89,7 +89,7 @@ def held_at(marker: Marker, fresh: Callable[..., Session], sizes: Mapping[str, i
 
 
 def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
-    """Return the reference's measured call. It is cached by shape, because all submissions have the same reference."""
+    """Return the reference's measured call at these sizes. All submissions share it, so it is made only once."""
     key = (
         marker.backend.kind,
         marker.bench.assignment.lab_folder,
@@ -99,7 +99,7 @@ def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
     if key not in _KNOWN_CALLS:
         with marker.bench.reference(threads=marker.shape["threads"]) as session:
             call = _large_call(marker, session, sizes, reference=True)
-            assert call is not None  # a part with a reference has public cases
+            assert call is not None  # only a student's call can be None
             _KNOWN_CALLS[key] = replace(call, output=None, echoes=())
     return _KNOWN_CALLS[key]
 
@@ -110,7 +110,7 @@ _KNOWN_CALLS: dict[tuple[Any, ...], Call] = {}
 def _large_call(
     marker: Marker, session: Session, sizes: Mapping[str, int], *, reference: bool
 ) -> Call | None:
-    """Call the cases with shapes of their own, then the case whose peak memory is measured, with `sizes` in its shape.
+    """Call the cases with shapes of their own, then the measured case, with `sizes` in its shape. Return that call.
 
     `reference`: call the reference, not the student. Returns None if a student's output is not right.
     """
@@ -158,7 +158,7 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Si
 
 
 def _unlike(marker: Marker, mine: Shown, own: CaseRun, again: Callable[[], Session]) -> list[Flag]:
-    """Return a flag if profiled and judged output differ more than SAME_FACTOR times as much as two judged outputs."""
+    """Return a flag if profiled and judged output differ over SAME_FACTOR times as much as two judged ones."""
     judged, shown = mine.run.outputs, own.outputs
     if not mine.ok or judged is None or shown is None:
         return []
@@ -184,7 +184,7 @@ def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def _example(run: CaseRun) -> tuple[tuple[int, ...], float, float] | None:
-    """Return one index of an accessor with the expected and the actual value; None for other parts, or no output."""
+    """Return (index, expected value, actual value) of one element for an accessor; None for others or no output."""
     if not run.part.table or run.outputs is None:
         return None
     actual = run.outputs[RESULT]

@@ -103,7 +103,7 @@ class PartJudge:
         )
 
     def standing(self) -> Standing | None:
-        """Return the part's speed compared with known kernels; None if the part is wrong or a time is not valid."""
+        """Return the part's speed compared with the lab's known kernels; None without these or without a valid time."""
         if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
             return None
         ladder = self.bench.assignment.lab.ladder()
@@ -116,7 +116,7 @@ class PartJudge:
         except faults.Faulty as fault:
             self.settle(fault)
         if self.has_results and not self.has_hidden_cases():
-            self.flag_library_work()  # if there are hidden cases, it is called only after them
+            self.flag_library_work()  # otherwise `judge_hidden` calls it
         self.look_for_cheats()
         self.look_for_other_work()
         self.look_for_races()
@@ -130,7 +130,7 @@ class PartJudge:
         return found is not None and self.backend.is_disturbed(found)
 
     def has_hidden_cases(self) -> bool:
-        """Return True if `judge_hidden` has cases to call: the part has hidden ones, and its verdict permits them."""
+        """Return True if the part has hidden cases and its verdict allows `judge_hidden` to call them."""
         if not self.has_results or self.verdict in BROKEN_OFF:
             return False
         judged_by = self.results.stand_in
@@ -171,7 +171,7 @@ class PartJudge:
         self.memory, self.held = memory.of_call(self.marker, shown)
 
     def flag_library_work(self) -> None:
-        """Flag a GPU part if libraries did its work in place of the student's kernel, in any right call so far."""
+        """Flag a GPU part if, in a call so far, libraries did the work in place of the student's kernel."""
         # Replaying calls takes as long as making them, so it is left out for a part that earns no points.
         is_paid = self.results.diagnosis is None or self.part.case_credit > 0
         try:
@@ -187,7 +187,7 @@ class PartJudge:
             if not self.results.judged_through:
                 self.refine(self.results.with_inquiry)
             if lines := sorted(self.results.outside):
-                # Add these lines to the part's diagnosis only, not to the case's.
+                # Add these lines to the part's diagnosis only, not to the diagnosis of a case.
                 self.refine(
                     lambda known: self.backend.with_loads_outside(self.part, known, lines), in_cases=False
                 )
@@ -268,7 +268,7 @@ class PartJudge:
         self.flags += unlike
 
     def explain(self) -> None:
-        """Add to the diagnosis what further calls and the source show about the cause."""
+        """Add facts about the cause to the diagnosis. They come from further calls and from the source."""
         if self.diagnosis is None:
             return
         from grader.judge import explanation
@@ -356,7 +356,7 @@ class PartJudge:
             yield Flag(ONE_THREAD, f"{words}{self._unshared_loop()}", "review")
 
     def _unshared_loop(self) -> str:
-        """Return text with the line of the outermost loop around the last use of a parameter; "" if it has threads."""
+        """Return text with the outermost loop around the last read of a parameter; "" if the function has threads."""
         body = self.marker.body
         if body is None or body.find(r"#\s*pragma\s+omp|std::thread|parallel_for"):
             return ""

@@ -1,9 +1,9 @@
 """Regrading of a submission after a change of the assignment: only verdicts that are out of date are judged again.
 
 Digests of the assignment before and now (`grader.assignment.prints`) show the changes. The source, the kit and the
-settings must be unchanged. A part whose calls changed is judged as a whole; so is a right part whose time rule changed.
-If cases were added, only these are called, and a right part keeps its time. A part that did not compile, crashed or was
-rejected keeps its verdict. But if a case that may have caused a crash was deleted, the part is judged again.
+settings must be unchanged. A part is judged as a whole if its calls changed, or if it is right and its time rule
+changed. If cases were added, only these are called, and a right part keeps its time. A part that did not compile,
+crashed or was rejected keeps its verdict. Only if a case that may have caused a crash is gone, it is judged again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def judge_rest(
 
 
 def _wanted(assignment: Assignment, left: Rest) -> tuple[Part, ...]:
-    """Return the parts to judge, in order: those of `left`, and those in `differs_from` of a part judged as a whole."""
+    """Return the parts to judge, in order: those of `left`, and those with which a whole part of `left` is compared."""
     whole = [part for part in assignment.parts if left.parts.get(part.id) == ()]
     compared = {name for part in whole for name in part.differs_from}
     found = []
@@ -167,7 +167,7 @@ def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult
 def _diagnosis(
     assignment: Assignment, part: Part, known: PartResult, cases: Sequence[CaseResult]
 ) -> Diagnosis | None:
-    """Return a part's diagnosis: the former one if a public case was wrong, else one from all cases; None if right."""
+    """Return the former diagnosis if a public case was wrong before, else one from `cases`; None if all are right."""
     wrong_before = [case for case in known.cases if not case.ok]
     if known.diagnosis and any(not case.hidden for case in wrong_before):
         return known.diagnosis

@@ -4,11 +4,11 @@ In an assignment, the key `differs_from` says that a part sums in another order 
 `avoids_tensor` names a tensor that a part must not allocate. All flags are for people and do not change points.
 
 Without -ffast-math each order of summation rounds differently. Two orders agree in some elements by chance; two copies
-of one loop agree in all. Of 756 pairs of an honest flash kernel and an honest naive kernel, 736 agreed in at most 38 %
-of the elements. The other 20 pairs sum in the same order, and some of them are honest: a flash kernel that adds key by
-key to Oi agrees with a naive kernel that divides last. So equal outputs are suspicious only if the function also leaves
-the arguments of its own algorithm unused. If both parts have the same arguments, `differs_from` says that their
-formulas differ, and not only the order of the sums.
+of one loop agree in all. 756 pairs of an honest flash kernel and an honest naive kernel were compared. 736 of them
+agreed in at most 38 % of the elements. The other 20 pairs sum in the same order. For example, a flash kernel that adds
+key by key to Oi agrees with a naive kernel that divides last. So equal outputs are suspicious only if the function also
+leaves the arguments of its own algorithm unused. If both parts have the same arguments,
+`differs_from` says that their formulas differ, and not only the order of the sums.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def is_compared(assignment: Assignment, part: Part) -> bool:
 def flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag]:
     """Yield flags from the source, then from the outputs. `fresh` starts runners of the part.
 
-    A second flag with the same code is yielded only if it is for review. Raises KitError if a reference fails.
+    Of two flags with the same code, the second is left out if it is a note. Raises KitError if a reference fails.
     """
     known = set[str]()
     for flag in itertools.chain(source_flags(marker), output_flags(marker, fresh)):
@@ -88,7 +88,7 @@ def output_flags(marker: Marker, fresh: Callable[..., Session]) -> Iterator[Flag
 def _flags_beside(
     marker: Marker, other: Part, fresh: Callable[..., Session], *, is_first: bool
 ) -> Iterator[Flag]:
-    """Yield flags if the part does the work of `other`: if their outputs agree although those of the references differ.
+    """Yield a flag if the outputs of the part and of `other` agree although those of their references differ.
 
     If `is_first`, also flag unused arguments that `other` lacks, and an output that stays the same if tiles are larger.
     """
@@ -131,7 +131,8 @@ def _tile_flags(
     """Flag a part whose output stays the same to the last bit when its tiles are twice as large.
 
     The check uses cases with their own shape on which larger tiles change the reference's output. Some honest kernels
-    add key by key in all tiles, so the flag is a note. `is_idle` (its own arguments are unused) makes it a "review".
+    add key by key in all tiles, so the flag is a note. `is_idle`: True if the part does not use the arguments that
+    `other` lacks. Then the flag is for review.
     """
     part, changed = marker.part, list[str]()
     if not _own_sizes_doubled(part, other, marker.shape):
@@ -172,7 +173,7 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
     """Flag a part whose memory could hold the tensor that it should avoid.
 
     At one size, honest copies of the inputs may be as large as that tensor. So `others` decide: calls at other sizes
-    (`sizes_beside`), made one by one, and only if the judged call is suspicious. None: such calls are impossible.
+    (`sizes_beside`), made only if the judged call is suspicious. None: the judged call alone decides.
     """
     if not part.avoids_tensor:
         return
@@ -187,7 +188,7 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
         if held.student_bytes is not None and not _holds_tensor(part, held):
             return
         seen.append(held)
-    # Memory that is the same at every size is a fixed buffer, unless the call freed memory while it ran.
+    # Memory that is the same at every size is a fixed buffer: no flag, unless the judged call reused freed memory.
     is_constant = all(_excess_bytes(held) is not None for held in seen) and not _grows(part, seen[1:])
     if not is_constant or _gave_back(part, judged):
         yield Flag("tensor_not_avoided", "; ".join(_held_text(part, held) for held in seen), "review")
@@ -196,8 +197,8 @@ def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None)
 def sizes_beside(marker: Marker) -> list[dict[str, int]]:
     """Return the sizes of two further calls, to see if memory grows with the tensor of `avoids_tensor`.
 
-    Leading dimensions of the inputs that this tensor lacks (batch, heads) get their least size in both calls. The first
-    call also doubles the tensor's own dimensions, or halves them if doubling exceeds the assignment's limits.
+    Both calls have the least batch size and number of heads (leading dimensions of the inputs that the tensor lacks).
+    The first call also doubles the tensor's dimensions, or halves them if doubling exceeds the assignment's limits.
     """
     part, assignment, shape = marker.part, marker.bench.assignment, marker.shape
     named = {name for dim in part.avoids_tensor for name in names_in(dim)}
@@ -209,7 +210,7 @@ def sizes_beside(marker: Marker) -> list[dict[str, int]]:
 
 
 def _holds_tensor(part: Part, held: Held, share: float = HELD_SHARE) -> bool:
-    """Return True if a call held at least the avoided tensor's bytes, and more than the reference by `share` of them.
+    """Return True if a call held at least the avoided tensor's bytes, and `share` of them more than the reference.
 
     Returns False for a tensor below LEAST_TENSOR_BYTES or smaller than the call's tensors: copies would look the same.
     """
@@ -239,7 +240,7 @@ def _grows(part: Part, seen: Sequence[Held]) -> bool:
 
 
 def _gave_back(part: Part, held: Held) -> bool:
-    """Return True if the process grew by less than its output's size: it must have freed memory of earlier calls."""
+    """Return True if the process grew by less than its output's size: it reused memory that it had freed before."""
     output_bytes = FLOAT_BYTES * math.prod(binding.output_shape(part, held.shape)) if part.output_dims else 0
     return held.grown_bytes is not None and held.grown_bytes < output_bytes
 
@@ -261,9 +262,9 @@ def _avoided_bytes(part: Part, held: Held) -> int:
 def source_flags(marker: Marker) -> Iterator[Flag]:
     """Flag a part whose function leaves its work to functions that an earlier part's function calls as well.
 
-    Such a part has no loops of its own. Honest parts also share functions (reads and writes, the softmax of a row, the
-    product of two tiles), but call them in their own loops. If the two parts pass different constants to a shared
-    function, it may do different work for each part: the flag is then a note. A copied function counts as shared.
+    Such a part has no working loops of its own. Honest parts also share functions (reads and writes, the softmax of a
+    row, the product of two tiles), but call them in their own loops. A shared function that gets different constants
+    from the two parts may do different work for each: then the flag is a note. A copied function counts as shared.
     """
     part, source = marker.part, marker.source
     kind = kind_of(part)
@@ -313,7 +314,7 @@ def _input_names(marker: Marker) -> list[str]:
 
 
 def _earlier_alike(assignment: Assignment, part: Part) -> Iterator[Part]:
-    """Yield the earlier parts that compute the same output, and those in `differs_from`."""
+    """Yield the earlier parts that compute the same output, or that the part's `differs_from` names."""
     for other in assignment.parts:
         if other.command == part.command:
             return
@@ -393,7 +394,7 @@ def _distinguishing(
     """Return the cases on which different algorithms give different outputs.
 
     On these cases the outputs of the two parts' references differ, and this part's reference gives another output with
-    larger tiles. On other cases (all keys in one tile, say) honest kernels of both parts may agree.
+    larger tiles. On other cases (all keys in one tile, say) even honest kernels of the two parts may agree.
     """
     found = []
     with marker.bench.reference(threads=marker.shape["threads"]) as session:

@@ -1,7 +1,7 @@
 """Charts of the reports, drawn as inline SVG without a library.
 
-Each drawing function returns SVG text. Charts with text are 360 units wide, like a phone's screen, except error maps. A
-desktop shows several in a row. The page's style sheet sets the colours, with variants for dark mode and print.
+Each drawing function returns SVG text. Charts with text, except error maps, are 360 units wide, like a phone's screen.
+A wider screen shows several side by side. The page's style sheet sets the colours, also for dark mode and print.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> t
 
 
 def verdict_bar(counts: Mapping[str, int]) -> str:
-    """Draw one bar with a section for each verdict in `counts`, in their order and in proportion to their counts."""
+    """Draw one bar with a section for each verdict, in the order of `counts`. A section's width shows the count."""
     total, at = sum(counts.values()) or 1, 0.0
     parts = [
         f'<svg class="bar-of-verdicts" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -293,7 +293,7 @@ NOT_FINITE = -1.0
 
 @dataclass(frozen=True)
 class Block:
-    """Tiling of an axis into tiles of `length` elements. `name` is the size (Br) or macro that sets the length."""
+    """Division of an axis into tiles of `length` elements. `name` is the size (Br) or macro that sets the length."""
 
     name: str
     length: int
@@ -427,7 +427,7 @@ def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
 
 
 def _edges(length: int) -> list[int]:
-    """Return the indices between which `numpy.array_split` puts `length` elements into at most MOST_CELLS cells."""
+    """Return the ends of the cells, at most MOST_CELLS, into which `numpy.array_split` divides `length` elements."""
     cells = min(MOST_CELLS, length)
     small, more = divmod(length, cells)
     return [k * small + min(k, more) for k in range(cells + 1)]

@@ -53,7 +53,7 @@ def named(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def scale(assignment: Assignment) -> int:
-    """Return the first of SCALES that makes all attainable points whole, else (or with `case_credit`) 100."""
+    """Return the first of SCALES that makes all attainable points whole; 100 if none does, or with `case_credit`."""
     parts = [part for part in assignment.parts if part.points > 0]
     attainable = [float(points) for part in parts for points in (part.points, part.points_if_slow)]
     attainable += [round(part.points * band.share, 2) for part in parts for band in part.time_bands]

@@ -175,7 +175,7 @@ def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[s
     rejected = [flag.message or flag.code for flag in part.flags if flag.level == "rejected"]
     if rejected:
         found.append(("rejected", "\n".join(words.line(text, 400) for text in rejected)))
-    # The reason for a wrong part's points gives the number of all inputs. Students must not learn how many are hidden.
+    # Leave out the reason for a wrong part's points: it names the number of all inputs, and so of the hidden ones.
     if line and line.reason and not (part.verdict == "wrong" and view.hidden_passed is not None):
         found.append(("points", words.line(line.reason, 400)))
     return [(name, text) for name, text in found if text]
@@ -187,7 +187,7 @@ def part_text(view: StudentView, line: ScoreLine | None = None) -> str:
 
 
 def results_text(view: StudentView) -> str:
-    """Return a text with the number of right or wrong public inputs, and the part's diagnosis."""
+    """Return a text on the public inputs: how many are right or wrong, which are wrong, and the part's diagnosis."""
     part = view.part
     total, wrong = len(part.cases), [case for case in part.cases if not case.ok]
     public = "inputs" if view.hidden_passed is None else "public inputs"

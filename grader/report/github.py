@@ -41,7 +41,7 @@ STATUS = {"pass": "pass", "unjudged": "error"}
 
 @dataclass(frozen=True)
 class Sources:
-    """The student's files: texts, and paths in the repository. The keys of both are the assignment's file names."""
+    """Texts of the student's files, and their paths in the repository, both by the assignment's file names."""
 
     texts: Mapping[str, str]
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -217,9 +217,9 @@ def outputs(views: Sequence[StudentView], score: Score) -> dict[str, str]:
 
 
 def sources(files: Mapping[str, Path], places: Mapping[str, Path]) -> Sources:
-    """Return the student's files. `files` are the paths to read, by file name in the assignment, the source first.
+    """Return the student's files. `files` maps the assignment's file names to paths to read; the source is first.
 
-    `places` are the paths of the same files in the student's folder. Files outside of `repository()` get no path.
+    `places` maps them to the paths in the student's folder. Files outside of `repository()` get no path.
     """
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

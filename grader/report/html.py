@@ -115,7 +115,7 @@ class Report:
         plainfile.write(path, pieces)
 
     def _cards(self, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
-        """Return columns of cards with a part's figures. A timed part fills a column; three untimed parts share one."""
+        """Return columns of cards, each with a part's figures: one timed part or up to three untimed parts a column."""
         cards = [self._card(part, limits) for part in self.tally.parts.values()]
         small = [card for card in cards if not card["ratios"]]
         columns = [small[k : k + 3] for k in range(0, len(small), 3)]

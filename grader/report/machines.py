@@ -64,8 +64,8 @@ APART = 0.05
 class Machine:
     """One machine of a cluster, at its last test (`at`, in UTC). `refused` is the reason why it may not judge, or "".
 
-    `ratios` are by part id: (time / reference time, low end, high end of its interval) of the calibration submission,
-    which every machine judges first.
+    `ratios` holds, by part id, the time ratio of the calibration submission and the ends of its interval. Every machine
+    judges this submission first.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Spread:
 
 
 def compared(machines: Iterable[Machine]) -> tuple[dict[str, list[str]], list[Spread]]:
-    """Return ({name of a machine: parts whose ratio differs from the median (see APART)}, spread of each part)."""
+    """Return (ids of parts whose ratio differs from the median (see APART), by machine; the spread of each part)."""
     fit = [row for row in machines if not row.refused]
     spreads = []
     for part_id in dict.fromkeys(part_id for row in fit for part_id in row.ratios):
@@ -128,7 +128,7 @@ def load_text(result: SubmissionResult) -> str:
 def load_warning(result: SubmissionResult) -> str:
     """Return a warning that other programs disturbed the times, or "".
 
-    A time counts as disturbed if the load exceeded the number of cores and the time is undecided or its machine unfit.
+    A time counts as disturbed if the load exceeded the number of cores, and the time is undecided or was not fit.
     """
     load, cores = load_of(result), result.machine.get("cores")
     if load is None or not isinstance(cores, int) or load <= cores:

@@ -49,8 +49,8 @@ class Collector:
         self.listener(event)
 
     def of(self, part: PartResult) -> Picture | None:
-        """Return the picture of the case that the part's diagnosis is about, else of the case with the largest share of
-        wrong elements; None without pictures."""
+        """Return the picture of the case with the part's diagnosis. Without one, return the picture with the largest
+        share of wrong elements; None without pictures."""
         known = self.pictures.get(part.id, {})
         names = [case.name for case in part.cases if case.diagnosis and case.diagnosis == part.diagnosis]
         named = [known[name] for name in names if name in known]

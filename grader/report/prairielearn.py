@@ -34,7 +34,7 @@ NOT_STARTED = "The grader could not be started, and no attempt is lost. Please w
 def results(
     assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
 ) -> dict[str, Any]:
-    """Return the content of results.json for a judged submission. `seconds` is ignored: PrairieLearn measures it."""
+    """Return the content of results.json. `seconds` is ignored, because PrairieLearn measures the duration itself."""
     views = student.views(assignment, result)
     if score.waiting:
         return ungradable(feedback.not_judged(result, score.waiting))

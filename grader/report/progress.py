@@ -86,7 +86,7 @@ class Progress:
                 console=console(self.stream),
                 refresh_per_second=REFRESH_PER_S,
                 transient=True,
-                # Other output stays filtered: through rich, its terminal sequences would reach the terminal.
+                # rich would print other output unfiltered, so that terminal sequences in it reach the terminal.
                 redirect_stdout=False,
                 redirect_stderr=False,
             )

@@ -75,7 +75,7 @@ def _cut(value: Any, limit: int) -> Any:
         return [_cut(item, limit) for item in value]
     if not isinstance(value, str) or len(value) <= limit:
         return value
-    # A text that was cut before ends in a number of removed characters: add to that number.
+    # A text that was cut before ends in "... N more characters": add the characters removed now to N.
     cut = _CUT.search(value, max(0, len(value) - 40))
     kept, more = (value[: cut.start()], int(cut[1])) if cut else (value, 0)
     short = kept[: limit - 40]
@@ -128,8 +128,8 @@ def _names(kind: type) -> tuple[str, ...]:
 def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
     """Return the result in a file that `write` wrote. `inside` is the descriptor of the file's folder, if given.
 
-    A number that was not finite is returned as NaN or None. Keys of later kits are ignored, and so are points, because
-    they are computed from the current rubric. Raises UsageError for a link, and for a file that cannot be read,
+    A number that was not finite is returned as NaN or None. Keys of later kits are ignored. Points are ignored, because
+    they are computed anew from the current rubric. Raises UsageError for a link, and for a file that cannot be read,
     is too large, is nested too deeply or is not a result. The message names the file and the place in it.
     """
     with explained(f"cannot read {path}"):
@@ -147,7 +147,7 @@ def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
 
 
 def from_dict(values: Any) -> SubmissionResult:
-    """Return the result that `to_dict` converted to `values`. Raises ValueError, which names the place of a mistake."""
+    """Return the result that `to_dict` converted to `values`. Raises ValueError, which names the first wrong value."""
     if not isinstance(values, Mapping):
         raise ValueError("it should be an object")
     if values.get("schema_version") != 1:

@@ -1,6 +1,6 @@
 """Selection of the results that a student may see. No other module makes this choice.
 
-About hidden cases, students read only that one failed. Its name, shape, numbers and diagnosis are only for the staff.
+About hidden cases, students learn only if one failed. Its name, shape, numbers and diagnosis are only for the staff.
 
 This rule alone would not keep a hidden case secret. The kernel has seen the hidden inputs and may repeat them: in its
 output, in an exception's text, even in a "wrong" value of a later public case. So all results after a kernel's first
@@ -44,7 +44,7 @@ _QUOTED = re.compile(r"\s*[^\s:]+:\d+: ")
 class StudentView:
     """Result of one part, reduced to the content that its student may see.
 
-    `part` has no hidden cases, and no texts and numbers that the kernel chose after its first hidden case.
+    `part` lacks hidden cases, and all texts and numbers that the kernel may have chosen after its first hidden case.
     `hidden_passed`: True if all hidden cases that ran are right, False if one is not, None if none ran.
     """
 
@@ -76,7 +76,7 @@ def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
     failed = any(not case.ok for case in hidden)
     ended_hidden = _ended_on_hidden(part, cases)
     diagnosis = _diagnosis(part, public, first_hidden, ended_hidden)
-    # Show "wrong" for a crash or a hang, too. A kernel that chooses one of three verdicts reveals more than one bit.
+    # Show "wrong" for a crash or a hang, too: by its choice of three verdicts, a kernel would reveal more than one bit.
     verdict: Verdict = "wrong" if ended_hidden else part.verdict
     shown = replace(part, cases=public, diagnosis=diagnosis, output="", verdict=verdict)
     passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)
@@ -152,7 +152,7 @@ def _diagnosis(
         return own
     if part.verdict == "wrong":
         if part.cases and all(case.ok for case in part.cases):
-            return own  # of a call that was watched for data races before any hidden case was called
+            return own  # a data race, found in a watched call before any hidden case was called
         diagnoses = [case.diagnosis for case in public if case.diagnosis]
         alike = [diagnosis for diagnosis in diagnoses if diagnosis.code == own.code]
         return own if own in diagnoses else next(iter(alike or diagnoses), None)

@@ -182,7 +182,7 @@ class Terminal:
         sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
         printed: list[str] = []
         if result.output and not sanitized:
-            # Above the block are 5 lines about the build and the start of the part.
+            # 5 lines about the build and the start of the part are already on the screen, above the block.
             taken = len(warned) + len(results) + len(map_rows) + len(findings) + 5
             printed = field(
                 "printed", printed_text(result.output, max(LEAST_PRINTED, SCREEN_LINES - taken), once=True)
@@ -384,7 +384,7 @@ def field(name: str, text: str) -> list[str]:
     """Return the lines of a paragraph, with the label `name` before the first. Long lines are wrapped and indented."""
     lines: list[str] = []
     for line in text.splitlines() or [""]:
-        # Compiler output and prototypes are not wrapped: carets must stay below the code they mark.
+        # Do not wrap compiler output, in which carets must stay below the code that they mark, and prototypes.
         keep = line.startswith((" ", "|")) or "(" in line.split(" ")[-1:] or len(line) <= WIDTH
         lines += [line] if keep else textwrap.wrap(line, WIDTH, break_long_words=False)
     return [f"  {name if k == 0 else '':<9}{line}" for k, line in enumerate(lines)]

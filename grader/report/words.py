@@ -80,7 +80,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def reason(trouble: str) -> str:
-    """Return the first line of a text for a student, without its advice (": hand it in again"), for the staff."""
+    """Shorten a student's message for the staff: its first line, without advice such as ": hand it in again"."""
     return line(re.split(r": hand (?:it )?in |\n", trouble, maxsplit=1)[0], 300)
 
 

@@ -15,7 +15,7 @@ from grader.core.results import ProfileRow
 from grader.runner.frames import RunnerDied
 from grader.runner.runner import DTYPES
 
-#: Limit on times and bytes in a profile: float64 holds whole numbers below it exactly.
+#: Limit on times and bytes in a profile. float64 holds all smaller whole numbers exactly.
 LARGEST_FIGURE = 1 << 53
 #: Limits on a reply: characters of a message, characters of a function's name or signature, number of functions, rows
 #: of a profile.
@@ -32,7 +32,7 @@ class Call:
 
     `status`: "ok", "exception" (the function threw; see `message`), "crash" (see `signal_name`, `exit_code` or
     `message`), "timeout", or "protocol" (the reply was malformed). `output` is a contiguous NumPy array in the judge's
-    memory. It is None if no tensor or vector was returned, or one that is too large or of a type that NumPy lacks.
+    memory. It is None without a tensor, vector or table, or if that is empty, too large or of a type that NumPy lacks.
     `changed_inputs` are the indices of inputs that the call changed; () unless the reply has `echoes`.
     """
 
@@ -94,7 +94,7 @@ class Request:
 
     def payload(self) -> list[memoryview]:
         """Return the bytes of the inputs, which follow the header."""
-        # Imported here: processes without calls skip NumPy, and others load it while the runner's parent loads torch.
+        # Imported here, because a judge without calls needs no NumPy. Others load it while the zygote loads torch.
         from grader.core.arrays import array_bytes, np
 
         return [array_bytes(np.asarray(array, order="C")) for array in self.inputs]
@@ -179,7 +179,7 @@ def understood(
         message, is_missing = words(header.get("message")), header.get("is_missing") is True
         return Call("exception", wall_s, cpu_s, message=message, is_missing=is_missing)
     try:
-        # Convert numbers and discard the errors' messages: they would quote the runner's text.
+        # Convert the numbers. Errors are replaced by RunnerDied, because their messages quote the runner's text.
         kind, type_code = _whole(header["kind"]), _whole(header["dtype"])
         shape = tuple(_whole(size) for size in _listed(header["shape"], 8))
         rows = tuple(_profile_row(row) for row in _listed(header.get("profile", []), MOST_PROFILE_ROWS))
@@ -202,7 +202,7 @@ def understood(
     if is_table and (output is None or (dtype, shape) != ("float64", request.output_shape)):
         raise RunnerDied(nonsense="reply header")
     echoes = _split_echoes(payload, used, request.inputs)
-    # The last input of a table holds its rows; the reply does not include it.
+    # The last input of a table request holds the rows of the table. The reply does not include this input.
     if (is_table or echo) and len(echoes) < len(request.inputs) - is_table:
         raise RunnerDied(nonsense="reply")
     changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))
@@ -282,8 +282,8 @@ milliseconds only, and a kernel 30 times slower than the reference uses about a 
 class Budget:
     """Time that all calls of one part have used, in one or several runners.
 
-    Each call has a limit of its own, but a slow kernel could use up this limit in each of about sixty calls. Time spent
-    waiting for a busy core is left out, if the system reports it.
+    Each call has a limit of its own. But a part has about sixty calls, and a slow kernel could use up the limit of
+    each. Time spent waiting for a busy core is left out, if the system reports it.
     """
 
     def __init__(self, call_s: float) -> None:

@@ -5,16 +5,16 @@ the judge. The runner sets its limits and its sandbox before this code runs. It 
 request with one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. The judge believes only the
 output's bytes in a reply. So this file needs no defence against the code that it loads, and can be small.
 
-A message in either direction is a frame: header length (u32) and payload length (u64), little endian, a JSON
-header, the payload. The runner sends two frames first: "ready", then the functions of the object. Requests:
+A message in either direction is a frame. It has the lengths of header (u32) and payload (u64), little endian, then a
+JSON header and the payload. The runner sends two frames first: "ready", then the functions of the object. Requests:
 
     call     function, arguments, inputs -> kind, dtype, shape + output bytes, then the inputs if ECHOES is set
     table    call the function once for each row of a table (accessors) -> one number a row, then the tensors
     reserve  a number of bytes, which are allocated, written and freed -> no result
 
-Bits of a request's payload length: ECHOES requests the inputs' values after the call, DELAYS delays threads. INPUTS
-makes no call and returns the current values of the last call's inputs. A request without a header repeats the last
-call, whose header had "keep", with new values of its inputs.
+Bits of a request's payload length: ECHOES requests the inputs' values after the call. DELAYS delays threads. INPUTS
+requests the current values of the last call's inputs, without a new call. A request with an empty header repeats the
+last call, whose header must have had "keep", with new values of its inputs.
 
 A loaded object has `functions`, the list that the runner reports to the judge, and `prepared(request, values)`, which
 returns a function that makes the call. This function returns the reply's header, the output's bytes and a function that
@@ -54,7 +54,7 @@ def read_exactly(fd: int, *views: memoryview) -> bool:
 
 
 def write_all(fd: int, *parts: bytes | memoryview) -> None:
-    """Write all parts, by one system call if they fit into the pipe, because each call wakes the reader."""
+    """Write all parts. If they fit into the pipe, one system call writes them, so that the reader wakes only once."""
     missing = [memoryview(part) for part in parts if part]
     while missing:
         drop(missing, os.writev(fd, missing))
@@ -242,7 +242,7 @@ class RawLibrary:
 
 
 class TorchFunction:
-    """Calls of public torch functions, given by dotted names: part 0 measures PyTorch like a student's code."""
+    """Calls of public torch functions by dotted name, so that part 0 can measure PyTorch like a student's code."""
 
     functions: tuple[()] = ()
 
@@ -259,7 +259,7 @@ class TorchFunction:
 
 
 def _plain(output: Any) -> Answer:
-    """Return the reply's header, the bytes and the function that frees the output, for a torch tensor as output."""
+    """Return the answer for the torch tensor `output`: the reply's header, the bytes, and a function that frees it."""
     header = {"status": "ok", "kind": KIND_TENSOR, "dtype": _number_of(output), "shape": list(output.shape)}
     return header, tensor_bytes(output), lambda: output
 
@@ -283,8 +283,8 @@ class Delays:
     """
 
     INTERVAL_S = 200e-6
-    #: The signal's handler is the C library's usleep, because Python code cannot interrupt a C thread. A handler's
-    #: argument is the signal's number, so usleep sleeps 27 us. Linux adds 50 us or more to wake the thread.
+    #: The signal's handler is the C library's usleep, because Python code cannot interrupt a C thread. Its argument is
+    #: the number of the signal, so usleep sleeps 27 us. Linux adds 50 us or more to wake the thread.
     SIGNAL = 27  # SIGPROF
     CLOCK_MONOTONIC, SIGEV_SIGNAL = 1, 0
 
@@ -401,7 +401,7 @@ class Served:
         self.reply({"status": "ok", "kind": 0, "dtype": 0, "shape": []})
 
     def call_again(self) -> None:
-        """Repeat the kept call in the same memory, with new bytes in the inputs and zeros in the workspace."""
+        """Repeat the last call in the same memory, with new bytes in the inputs and zeros in the workspace."""
         assert self.kept is not None
         request, inputs, values, run = self.kept
         if not read_exactly(self.request_fd, *(tensor_bytes(tensor) for tensor in inputs)):
@@ -439,7 +439,7 @@ class Served:
             elif "zeros" in argument:
                 values.append(torch.zeros(argument["zeros"]))
             else:
-                values.append(argument.get("value", 0))  # a column of a table gets its values row by row
+                values.append(argument.get("value", 0))  # 0 for a column: `table` sets the value of each row
         return values
 
     def run_profiled(self, request: dict[str, Any], inputs: list[Any], label: str) -> Any:
@@ -448,7 +448,7 @@ class Served:
 
         def call() -> Any:
             values = self.arguments(request, inputs) if prepared is None else prepared
-            # The profiler subtracts freed memory: return the workspace, so that it is freed after the scope.
+            # Return the workspace, so that it is freed after the scope: the profiler subtracts memory freed before.
             return *self.loaded.prepared(request, values)(), values
 
         (header, payload, release, _workspace), figures = profiled(label, call)

@@ -89,8 +89,8 @@ class TimePolicy:
     """Settings for the timing of one part.
 
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`. `budget_s` limits
-    the wall time of the measured calls, except rounds before the first look; None for no limit. If the time is not
-    graded, at most EARLY_PASS_ROUNDS rounds are made. `early_slow` comes from `grader.backends.kinds.Kind`.
+    the wall time of the measured calls from the first look on; None for no limit. If the time is not graded, at most
+    EARLY_PASS_ROUNDS rounds are made. `early_slow` comes from `grader.backends.kinds.Kind`.
     """
 
     clock: Clock
@@ -178,7 +178,8 @@ def _had_its_core(rounds: Sequence[Round]) -> bool:
 
 
 def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | None]:
-    """Return (view by the deciding clock, ceiling's view: None if wall time decides or the reference lacked a core)."""
+    """Return (view by the deciding clock, view for the ceiling). The second one is None if wall time decides, or if
+    the reference shared its core and waits for a core are unknown."""
     if policy.clock == "wall" or not _has_cpu(rounds):
         return _view(rounds, policy, "wall"), None
     own = all(s.own_s is not None for one in rounds for s in (*one.reference, *one.student))

@@ -1,8 +1,8 @@
 """Timed rounds of one part: new inputs for each call, and a check of each output on rows that are drawn afterwards.
 
-A cheating kernel could recognise timed calls by their sizes, cores and number, and skip its locks only in these calls.
-So in a part with threads, each of the first rounds has one more call, with delayed threads, to reveal a data race. Its
-whole output is compared. It has the runner, sizes and cores of the timed calls, and a random place among them.
+A cheating kernel could recognise timed calls by their sizes, cores and order, and skip its locks only in these calls.
+So in a part with threads, each of the first rounds has one more call per runner, with delayed threads, to reveal a data
+race. Its whole output is compared. It has the sizes and cores of the timed calls, and a random place among them.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class TimedInputs:
 
 
 class Pairs:
-    """Starter of the pair of runners for a round on CPU cores. Both are warmed up alike, and ended after the round.
+    """Starter of the pair of runners for a round on CPU cores. It warms both up alike and ends them after the round.
 
     `student` starts a runner of the student's code. `cpus` are the cores for both; None for the machine's default.
     """
@@ -234,7 +234,7 @@ class Pairs:
                 next(each, None)
 
     def small_calls(self, theirs: Session, mine: Session) -> None:
-        """Warm up both runners with a call at the smallest sizes, and by writing memory for a call at the run's sizes.
+        """Warm up both runners: make a call at the smallest sizes, then write as much memory as a timed call needs.
 
         This touches code pages and the heap. The first touch of a page costs 1.7 us. Without this warm-up the reference
         of part 2 took up to 7 % longer in its first call than in its second.
