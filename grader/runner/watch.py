@@ -40,8 +40,8 @@ class Evidence:
     - `new_code`: files mapped as code since the fork, the student's object included. In a native runner: all files
       mapped as code except its program.
     - `frozen_cpu_s`: CPU seconds that the runner used while it was stopped; `frozen_wall_s`: wall seconds of the stops.
-    - `stops`: number of stops. `unstopped`: stops after which the runner's threads did not stop in time. `late`: stops
-      after which the runner used more CPU time than stopping takes.
+    - `stops`: number of stop signals. `unstopped`: signals after which some thread did not stop in time. `late`:
+      signals after which the runner used more CPU time than stopping takes.
     - `extra_cpus`: cores that the runner's threads may run on, beyond the cores that it was given.
     - `children`: number of the runner's living child processes.
     - `unseen`: the reason why some of this could not be observed (too much to read, or the runner's first thread has

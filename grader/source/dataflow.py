@@ -90,7 +90,7 @@ def reached(body: Body) -> list[Reached]:
 
 
 def indices(body: Body, line: int) -> list[Place]:
-    """Return the lines that compute the indices used in line `line` of `body`, or of a function that it calls.
+    """Return the lines that compute the indices in line `line`, which lies in `body` or in a function that it calls.
 
     See `Body.indices`. Returns [] for a line of any other function.
     """

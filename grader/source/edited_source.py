@@ -34,9 +34,9 @@ EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit: its line, the text there and the new text, and the places (start, end, new text) in the source.
+    """One edit: for messages its line, the text there and the text in its place; and the `places` that it changes.
 
-    In the new text of a place, "@" stands for a condition that is true while this edit is active.
+    A place is (start, end, new text) in the source. In its text, "@" is a condition that is true for this edit only.
     """
 
     line: int

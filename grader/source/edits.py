@@ -1,7 +1,7 @@
 """Small edits of a student's file that may correct it, the likeliest first.
 
 `candidates` lists edits of the functions that a part runs: another variable of the same type, two arguments swapped, a
-bound one more or less, a `continue` left out. `grader.source.edited_source` compiles them together. Edits of statements
+bound changed by 1, a `continue` left out. `grader.source.edited_source` compiles them together. Edits of statements
 are here, edits of expressions in `grader.source.expression_edits`. Functions that yield edits get a source without
 comments (`code`), the offsets `begin` and `end` of a function in it, and its variables (`known`). They yield (rank,
 edit); the lowest rank is the likeliest edit. The text is untrusted. Edits, names and functions are limited in number.

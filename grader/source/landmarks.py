@@ -26,7 +26,7 @@ _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_][\w.]*)\s*;\s*\w+\s*<\s*[\w.]+(?:\s*\*\s*[\w.]+)*\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"
 )
-#: A loop over the rest (`; i < N; i++`) after a loop by whole blocks (`; i + 8 <= N; i += 8`). Groups: counter and end.
+#: A loop over the rest (`; i < N; i++`) after a loop over whole blocks (`; i + 8 <= N; i += 8`). Groups: counter, end.
 _REST = re.compile(r"^\s*;\s*(\w+)\s*<\s*(\w+)\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+)\s*$")
 _BLOCKS = re.compile(r";\s*(\w+)\s*\+\s*\w+\s*<=?\s*(\w+)\s*;\s*\1\s*\+=\s*\w+\s*$")
 _WHOLE = re.compile(
@@ -771,7 +771,7 @@ class Body:
     def loops(self) -> list[Place]:
         """Return the loops of unusual form. Usual is `i = 0` or `i = i0`, then `i < N`, then `i++` or `i += T`.
 
-        A loop by whole blocks (`i + 8 <= N`) followed by a loop over the rest (`; i < N; i++`) is usual, too.
+        A loop over whole blocks (`i + 8 <= N`) followed by a loop over the rest (`; i < N; i++`) is usual, too.
         """
         controls = [(n, control) for n in self.lines() for control in self._controls(n)]
         rests = {(rest[1], rest[2]) for _, control in controls if (rest := _REST.match(control))}

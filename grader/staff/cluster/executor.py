@@ -71,7 +71,7 @@ class Attempt:
 @dataclass
 class Node:
     """One machine: the dask worker at `address`. `most` is the number of jobs that it runs at once. `why` is the reason
-    why it was refused or lost. `unsteady` counts unsteady timings in a row, `tries` how often its test began."""
+    why it was refused or lost. `unsteady` counts unsteady timings in a row, `tries` counts starts of its test."""
 
     address: str
     name: str

@@ -1,4 +1,4 @@
-"""Entry of a class's totals into a gradebook file that a platform exported. Only the cells of grades change.
+"""Writer of a class's totals into a gradebook file that a platform exported. Only the cells of grades change.
 
 All formats share the code in this module. `table` defines each format: its columns, the rows of students,
 and the permitted values. Only numbers are written to the file, never a student's text.

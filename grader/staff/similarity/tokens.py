@@ -83,7 +83,7 @@ MOST_TOKENS = 50_000
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of a text, as tuples of equal length. `codes` are the normalised tokens; in `words` names are original.
+    """Tokens of a text, as tuples of equal length. `codes` are normalised tokens; `words` are the same with real names.
     Token k is text[starts[k]:ends[k]]. `is_cut`: True if the text has more than MOST_TOKENS tokens."""
 
     codes: tuple[str, ...]
