@@ -1,9 +1,9 @@
 // The C ABI of the expert library. It chooses the best level that this processor supports, and distributes heads and
 // tiles to threads. Compiled for the baseline architecture, because it runs before the processor's features are known.
 //
-// gpt149_expert_attention and gpt149_plain_attention have the arguments of the reference's functions, without
-// workspace, and use OpenMP's threads as these do (OMP_NUM_THREADS, gpt149_expert_set_threads). All functions write all
-// of O. Tiles depend only on the shape, so any number of threads gives the same bits.
+// gpt149_expert_attention and gpt149_plain_attention have the same arguments as the reference's functions, except for
+// the workspace. OMP_NUM_THREADS or gpt149_expert_set_threads sets their number of threads. Both write all elements of
+// O. Tiles depend only on the shape, so any number of threads gives the same bits.
 #include "expert.h"
 #include "levels.h"
 

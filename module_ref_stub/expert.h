@@ -16,7 +16,7 @@ struct Gpt149Head {
 };
 
 struct Gpt149ExpertKernels {
-    // Number of queries in a vector, and of vectors in the largest tile.
+    // Number of queries in a SIMD vector, and number of vectors in the largest tile.
     int lanes, vectors;
     // Returns how many floats of scratch memory, aligned to 64 bytes, a tile needs.
     std::size_t (*scratch)(int d);

@@ -8,8 +8,8 @@
 //
 // use one number of K or V at a time, broadcast to all lanes. So K and V need not be copied, any N and d are possible,
 // softmax's sums and maxima are separate for each lane, and only the tiles of Q and O are transposed. The inner loops
-// keep `keys` x M (or `columns` x M) accumulators in registers. The weights of M vectors of queries and 72 keys (18 kB
-// of 32 in AVX-512, 7 kB in AVX2) stay in the first-level cache between the two products.
+// keep `keys` x M (or `columns` x M) accumulators in registers. The weights of M vectors of queries and 72 keys stay in
+// the first-level cache (usually 32 kB) between the two products: they have 18 kB in AVX-512 and 7 kB in AVX2.
 //
 // Cost. At d = 32 a vector of weights takes 64 multiply-adds. Other operations on the same ports of the processor
 // compete with them, so the limit is 64 / (64 + extra) of the peak. A textbook online softmax has extra = 12 (maximum,
@@ -17,9 +17,9 @@
 // of the 12 operations are multiply-adds. The others (integers, a conversion, the sum) use other ports on AMD's
 // processors; on Intel's some share the multipliers' ports, and extra is 8 to 9. The savings:
 // - Nothing is subtracted: the accumulators of S start at -shift.
-// - No maximum is taken in most blocks. A shift that is not the maximum scales weights and sums by the same power,
+// - Most blocks do not search a maximum. A shift that is not the maximum scales weights and sums by the same power,
 //   without loss. A tile's first block finds the true maximum (`carefulBlock`). Later blocks use the same shift
-//   (`trustingBlock`), and afterwards their sum (or largest score) shows if it was right. If not, this block and all
+//   (`trustingBlock`), and afterwards their sum (or largest score) shows if it was usable. If not, this block and all
 //   later ones of the tile are computed by `carefulBlock`, so large scores cost one repeated block per tile. If the
 //   first maximum is large, `trustingBlock` is not used: the two functions round scores differently, by up to 1e-7 of
 //   their size, so equal keys would get different weights.
@@ -32,8 +32,8 @@
 
 namespace {
 
-// kBlock is a block's number of keys, a multiple of every keysOf(M); 96 keys are not faster. Careful blocks make a long
-// sum of short sums, which round less: over kColumnSpan columns for scores, over kKeySpan keys for weights and values.
+// kBlock is a block's number of keys, a multiple of every keysOf(M); 96 keys are not faster. To reduce rounding errors,
+// `carefulBlock` adds short sums: over kColumnSpan columns for a score, over kKeySpan keys for sums of weights and O.
 constexpr int kBlock = 72, kColumnSpan = 16, kKeySpan = 24;
 // Smaller than every score, but far enough from float32's limit to be multiplied by kToPowers.
 constexpr float kLowest = -1e38f;
@@ -45,12 +45,12 @@ constexpr float kToPowers = 1.44269504088896341f * kUnit;
 // < 1e24) are far from overflow. If weights saturate, a sum above kMostWeight shows that a score was too large.
 constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
 
-// Largest maximum of a tile, as an unscaled score, for which `trustingBlock` is used. Random matrices of up to 128
-// columns have smaller ones. Weights of two blocks that should be equal then differ by about 5e-6 at most.
+// `trustingBlock` is used if no maximum of a tile, as an unscaled score, has a larger magnitude. The maxima of random
+// matrices of up to 128 columns are smaller. Equal keys in two blocks then have weights that differ by at most 5e-6.
 constexpr float kMostTop = 64.0f;
 
-// Accumulators of the two products for M vectors of queries. With M operands and a broadcast they fill 32 registers (16
-// in AVX2). There are more of them than the 8 multiply-adds that a core computes at once, so latency is hidden.
+// Keys (or columns) that a product treats at once, for M vectors of queries. Their accumulators, the M vectors and a
+// broadcast number fit into 32 registers (16 in AVX2). At least 8 accumulators hide the latency of multiply-adds.
 #if defined(__AVX512F__)
 constexpr int kVectors = 4;
 constexpr int keysOf(int M) { return M >= 3 ? 24 / M : 8; }
@@ -70,10 +70,10 @@ struct Tile {
     Vec *Q, *O, *P;
     // True if Q is scaled, so that scores are arguments of weightOf.
     bool inPowers;
-    // By query: the score with the weight kWeightOfTop; the negative of this score in weightOf's units; the sum of
-    // weights.
+    // For each query: the score whose weight is kWeightOfTop; this score, negated, in the units of weightOf's argument;
+    // the sum of weights.
     Vec top[M], negatedShift[M], sum[M];
-    // By query, for one block: the sum of weights and, if weights cannot saturate, the largest score.
+    // For each query and one block: the sum of weights. Without kSaturates also the largest score.
     Vec blockSum[M], blockTop[M];
 };
 

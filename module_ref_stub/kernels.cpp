@@ -17,8 +17,8 @@
 
 namespace {
 
-// Side of part 2's tiles. On some machines tiles of 16 take 0.66 of part 1's time, because short sums overlap in the
-// processor. Tiles of 32 and 64, which students choose as well, take 0.78. The published range is 0.68 to 0.91.
+// Side of part 2's tiles. On some machines tiles of 16 take 0.66 of part 1's time, because the processor computes
+// several short sums at once. Tiles of 32 and 64, which students also choose, take 0.78; published are 0.68 to 0.91.
 constexpr int kTile = 32;
 
 int smaller(int a, int b) { return a < b ? a : b; }

@@ -1,5 +1,5 @@
 // The instruction set levels for which a library's kernels are compiled, and the level in use: the best that this
-// machine supports, unless a test sets another. Only files that are compiled for the baseline architecture include it.
+// machine supports, unless a test sets another. Include this header only in files that are compiled for the baseline.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-"""Builds of the reference and of the expert kernels, one for each machine and compiler, kept in the kit's cache.
+"""Builds the reference and the expert kernels for this machine and compiler, and keeps them in the kit's cache.
 
 The reference is built as one object, and the expert kernels as another. A handout has prebuilt objects and no sources.
 For processes with torch, an object is linked into a library; the native runner links the reference into a program. The
@@ -34,7 +34,7 @@ from grader.core.errors import KitError
 from grader.sandbox import run_limited
 
 SOURCE_DIR = Path(__file__).resolve().parent
-#: Folder of a handout's objects, one of each kind for each platform.
+#: Folder of a handout's objects: for each platform, one of the reference and one of the expert kernels.
 PREBUILT = SOURCE_DIR / "prebuilt"
 COMPILE_TIMEOUT_S = 120.0
 
@@ -259,7 +259,7 @@ KERNELS = _Kernels()
 
 
 def native_program() -> Path:
-    """Return the path of the native runner's program around the reference (native/inside/reference.cpp).
+    """Return the path of a native runner that calls the reference (native/inside/reference.cpp).
 
     Builds it unless it is cached. Raises as `library_path` does.
     """

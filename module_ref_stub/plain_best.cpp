@@ -7,8 +7,8 @@
 // - The vectorised loop runs over *queries* (`omp simd`). So there are no sums across a vector, and only scalars of K
 //   and V are read. The loop's body has a small tile of S, or of O, in local variables, which become registers: kKeys x
 //   kVectors independent sums hide each other's latency.
-// - Softmax is computed as in the expert kernel, but always with true maxima. e^x is a polynomial and an integer
-//   addition: the compiler can vectorise them, unlike the library's exp.
+// - Softmax is computed as in the expert kernel, but always with true maxima. e^x is computed by a polynomial and an
+//   integer addition, which the compiler can vectorise, unlike the library's exp.
 // - V is transposed once in a call, so that the second product reads along rows like the first. Rows are padded: at a
 //   distance of 4 KiB they would compete for the same cache lines.
 #include "expert.h"

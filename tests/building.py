@@ -1,4 +1,4 @@
-"""Helpers that build small C++ sources with and without torch, call their functions, and measure CPU time's growth."""
+"""Helpers that build small C++ sources with and without torch, call their functions, and compare CPU times."""
 
 import ctypes
 import math

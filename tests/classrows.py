@@ -48,7 +48,7 @@ def assignment() -> records.Assignment:
 
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
-    """Return a timing of `ratio` x 160 ms. `slow`: True for this verdict. `graded`: False if the time is not graded."""
+    """Return a timing of `ratio` x 160 ms. `slow`: True for the verdict "slow". `graded`: False if it is not graded."""
     verdict, flags = "slow" if slow else "pass", () if graded else ("not_graded",)
     interval = (ratio * 0.97, ratio * 1.04)
     return Timing(160.0, 160.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, True, flags=flags)

@@ -49,7 +49,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def pytest_configure() -> None:
-    """Remove root folders of runners that killed test runs have left."""
+    """Remove runners' root folders that remain from killed test runs."""
     for root in Path(tempfile.gettempdir()).glob("gpt149-root-*-*"):
         with contextlib.suppress(OSError, ValueError):
             try:
@@ -59,7 +59,7 @@ def pytest_configure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Return an id for bytes, which may differ between parallel workers: the argument's name. Else None."""
+    """Return the argument's name as the id of bytes, which may differ between parallel workers. Else return None."""
     return argname if isinstance(val, bytes) else None
 
 
@@ -103,8 +103,8 @@ Made = Sequence[Mutation]
 def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = ()) -> list[ParameterSet]:
     """Return lists of kernels as parameters; each list, of at most `most`, becomes one file.
 
-    The fast tier of tests has the first kernel of each key, the full tier all. `elsewhere` has kernels of another lab
-    whose tests are cheaper: the fast tier omits keys that occur among them.
+    The full tier of tests has all kernels, the fast tier the first one of each key. The fast tier also omits the keys
+    of the kernels in `elsewhere`: another lab tests these keys at less cost.
     """
     tried = {key(mutation) for mutation in elsewhere}
     first = {key(mutation): mutation for mutation in reversed(made) if key(mutation) not in tried}
@@ -194,7 +194,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def few_probes(monkeypatch: Patch) -> None:
-    """Shorten the search for sizes at which a kernel is wrong. Only attention's wrong kernels use the long search."""
+    """Limit the search for sizes at which a kernel is wrong to 4 calls. Attention's tests do without this limit."""
     monkeypatch.setattr(size_probe, "MOST_CALLS", 4)
 
 

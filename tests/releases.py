@@ -1,4 +1,4 @@
-"""Releases for tests: the kit, both archives, PrairieLearn's question, and a search for planted lines."""
+"""Releases for tests: a handout, an autograder, a question for PrairieLearn, and the search for leaked secrets."""
 
 import ast
 import platform

@@ -320,7 +320,7 @@ MISTAKES = [
     (CREDIT, "    case_credit: 40%\n", "case_credit should be a number"),
     (CREDIT, "    points_if_slow: 5\n", "has time_bands and points_if_slow"),
     ("    points: 35\n", "    points: 35\n    points_if_slow: 3\n", "has points_if_slow, but its time is not graded"),
-    # points that people give
+    # points by hand
     (MANUAL, MANUAL + MANUAL, "two parts or manual items are called 'writeup'"),
     (MANUAL, MANUAL.replace("writeup", "part1"), "two parts or manual items are called 'part1'"),
     (MANUAL, MANUAL.replace("writeup", "comment"), "cannot be 'comment': the kit uses that word"),

@@ -30,7 +30,7 @@ from grader.sandbox import choose, run_limited
 from grader.source import cpptext
 
 SIGNATURES = text_of("signatures.cpp")
-#: Missing headers. Only for mine.h, a file of the student's own, is the student at fault.
+#: Headers that are missing. It is the student's fault only for mine.h, which would be the student's own file.
 HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
 PUSH = "#pragma GCC push_options\n"
 
@@ -112,7 +112,7 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
     text = "  return torch::zeros({table[n]});"
     source = write(tmp_path, one_function(text, "char table[3 << 20] = {1, 2};"))
     assert made_by(source).ok
-    # The limit holds for the object in the cache, which was built under a larger limit, and for a new object.
+    # The limit also holds for an object in the cache that was built when the limit was larger.
     for text in ("", "// compiled anew\n"):
         source.write_text(source.read_text() + text)
         made = made_by(source, object_bytes=2 << 20)
@@ -351,7 +351,7 @@ def test_tuning_flags_share_the_objects_of_others(monkeypatch: Patch, cache: Pat
         assert compiled == [standin.HEADER] and tuned.cpu_s == 1.0
         assert tuned.object.read_bytes() == usual.object.read_bytes()
         compiled.clear()
-    # Flags that change more than speed and debug information have objects of their own.
+    # If flags change more than speed and debug information, the stand-in is compiled for them.
     for other in (("-fsanitize=address", "-O1"), ("-DMORE",)):
         standin.prepare((*nativebuild.OWN_FLAGS, *other), cache=cache)
         assert sorted(compiled) == sorted([standin.HEADER, standin.SOURCE.name])

@@ -290,7 +290,7 @@ def test_a_file_that_is_not_included_may_define_an_undefined_function(tmp_path: 
 
 
 def test_an_ispc_that_the_sandbox_cannot_read_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
-    """In tier C, as root, compilers run under another user id, which may not enter ispc's folder."""
+    """If the judge is root, compilers in tier C have another user id. The test denies this user access to ispc."""
     here(f"{STAND_IN}# closed\n")
     program = Path(str(shutil.which("ispc")))
     for closed in (program, program.parent.parent, tmp_path):

@@ -95,7 +95,7 @@ WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
 #: Clock rates in the four calls of a round, A B B A, in MHz.
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
-#: Kinds of rounds that the judge makes, by the test's outcome of rounds on few sets: verdict, and "fit" or "unfit".
+#: Keys: outcome of the rounds on few sets, which the test sets. Values: the kinds of rounds that the judge then makes.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 
@@ -364,8 +364,8 @@ def softmax(x, y):
 class Clock:
     """A judge that makes all calls, but takes times from a formula: no verdict depends on this machine's load.
 
-    `student_s` returns the seconds of the student's call on one set of tensors, given the rounds. `fill_s` are the
-    seconds to fill and copy one set. A call longer than `limit_s` times out. `judge(text)` judges the text's softmax
+    `student_s(rounds)` returns the seconds that the student's call takes for one set of tensors. Filling and copying a
+    set takes `fill_s` seconds. A call longer than `limit_s` times out. `judge(text)` judges the text's softmax
     and compares its time with that of RIGHT.
     """
 
@@ -503,8 +503,8 @@ def test_the_reference_is_timed_while_no_student_process_runs(timed: Clock) -> N
     assert set(alive) == {(True, 0), (False, 1)}
 
 
-#: Row 1: a call exceeds its limit. Row 2: it exceeds its intended length. Row 3: filling 10 sets takes longer than the
-#: slow kernel on one, so nothing would be left if the fill time were subtracted.
+#: Row 1: a call exceeds its time limit. Row 2: it exceeds LONGEST_GO_S. Row 3: filling 10 sets takes longer than the
+#: slow kernel takes for one set, so nothing would be left if the fill time were subtracted.
 @pytest.mark.parametrize("sets, fewer, fill_s", [(20, 1, 0.0), (8, 4, 0.0), (10, 3, 0.05)])
 def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: int, fill_s: float) -> None:
     timed.student_s, timed.fill_s = lambda rounds: 0.2, fill_s
@@ -517,7 +517,7 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
 
 @pytest.mark.parametrize("on_few_sets, tried", TRIED.items())
 def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: str, tried: str) -> None:
-    """If rounds on few sets of tensors end as a pass, rounds on all sets follow. The test sets these verdicts."""
+    """If rounds on few sets of tensors end as a pass, rounds on all sets follow. The test sets their outcome."""
 
     def kind(rounds: timing.DeviceRounds) -> str:
         return "few" if rounds.most_sets else "all" if rounds.shortens else "however-long"
@@ -605,7 +605,7 @@ def test_the_subtracted_time_is_a_call_on_one_set() -> None:
 
 
 def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: Patch) -> None:
-    """A process measures configurations itself only if the disk lacks results, or in the first timed runner."""
+    """A process measures configurations if the disk lacks results. The first timed runner always measures them."""
     disk, measured = {"a": 1}, list[str]()
 
     def probe() -> None:

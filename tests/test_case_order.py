@@ -23,7 +23,7 @@ SLOTS, SLOT_MS = 16, 200
 HIDDEN_SIZES = (3, 11, 14)
 OPTIONS = Options(shape=PUBLIC.shape, profile=False, time_budget_s=1.0, seed=149)
 
-#: An attack divides time into numbered slots. Part 1 ends its hidden call in the slot of number N (modulo SLOTS).
+#: An attack divides time into slots, numbered modulo SLOTS. Part 1 ends its hidden call in slot N, the case's size.
 #: Part 2 returns the number of the slot in which its runner started.
 CLOCK = f"""{includes("chrono cstdlib stdexcept unistd.h")}
 static long slot() {{

@@ -28,7 +28,7 @@ from grader.submission.ids import no_such_submission
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
-    """Four judges are killed, each soon after 0 to 2 further results. Each can finish only 2 of the 10 submissions."""
+    """Kill four judges, each after 0 to 2 further results. Each of them may evaluate only 2 of the 10 submissions."""
     names = [f"student{k:02d}" for k in range(10)]
     for k, name in enumerate(names):
         acting.add(name, "turn", ("pass", "slow", "wrong")[k % 3])
@@ -95,7 +95,7 @@ def test_a_run_ends_after_a_few_submissions_if_nothing_can_be_graded(acting: Cla
 
 
 def test_a_file_that_is_read_without_end_costs_only_its_own_verdict(acting: Class) -> None:
-    """Each phase has its own time limit. The limit for reading is seconds, so that a class does not wait for hours."""
+    """Each phase has its own time limit. Reading may take only seconds, so that a class does not wait for hours."""
     acting.add_all({"ada": "", "bob": "ponder", "eve": "", "zoe": ""})
     said = acting.grade(exit_code=3, inspection_s=0.1)
     assert sorted(acting.graded()) == ["ada", "eve", "zoe"]

@@ -1,4 +1,4 @@
-"""Explanations of a wrong part besides its verdict: facts that all inputs share, and lines of the source."""
+"""Explanations of a wrong part: facts that are true for every input, and lines of the source."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n 
 
 
 def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
-    """Return outputs of several sizes, wrong at the index `wrong(sizes)`. `elsewhere`: True if right only there."""
+    """Return outputs of several sizes, wrong at the index `wrong(sizes)`; with `elsewhere`, everywhere but there."""
     found = []
     for shape in ((2, 3, 21, 5), (1, 2, 33, 7), (2, 1, 10, 3)):
         sizes = {**dict(zip("BHNd", shape, strict=True)), "Br": 4, "Bc": 6}
@@ -259,7 +259,7 @@ def test_landmarks_find_loops_sums_and_stores() -> None:
     assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
     assert numbers(found.stores(found.returned)) == [12]
     assert landmarks.function(SOURCE, "missing") is None
-    # A sum is found because it divides, goes into the output, or is added up in a loop that ends at a size.
+    # Sums are variables that are divisors, that go into the output, or to which a loop that ends at a size adds.
     found = body(SUMS)
     assert numbers(found.divisors()) == [7, 8]
     assert numbers(found.stored(found.returned)) == [9, 10]
@@ -624,7 +624,7 @@ def test_accesses_are_checked_although_freed_memory_fits_a_mistake() -> None:
 
 
 def test_a_busy_machine_does_not_shorten_the_search_for_sizes() -> None:
-    """The search's limit counts processor time, but for several threads at most the elapsed time."""
+    """The search has a time limit. A call counts with its processor time, or with its elapsed time if that is less."""
 
     def calls_made(wall_s: float, cpu_s: float | None) -> int:
         run = SimpleNamespace(call=SimpleNamespace(wall_s=wall_s, cpu_s=cpu_s), outputs={})
@@ -659,7 +659,7 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
     assert "but the last is 9 (this is -103 in an unsigned variable)." in wrapped.message
     assert "index 12, but the last is 9" in first.message and first.place == (1, 3)
     assert "index -3, below 0" in second.message and second.frames[-1].text == "three"
-    # The wrong write changes a number. Before its report is complete, another thread reports this number's overflow.
+    # The wrong write changes a number whose overflow another thread then reports, in the middle of the first report.
     late = "module.cpp:2:5: runtime error: signed integer overflow: 9 * 1065353216 cannot be represented\n"
     (only,) = sanitize.reports(asan.replace("READ", "WRITE") + late + stack.format(1), source)
     assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3) and not only.of_value
@@ -989,7 +989,7 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
 
 @pytest.mark.parametrize(("N", "Bc", "least"), [(48, 24, (1, 1, 48, 1)), (4, 4, None)])
 def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] | None) -> None:
-    """A small wrong case is 100 times as fast as a large one. If the smallest is right, other small sizes are drawn."""
+    """Small wrong cases are 100 times as fast as large ones. If the smallest case is right, small sizes are drawn."""
     part = ASSIGNMENT.part("part4")
     kernel: Any = SimpleNamespace(part=part, shape=ASSIGNMENT.defaults, oracle=ORACLES["attention"])
     kernel.inputs_of = lambda case: None
@@ -1005,7 +1005,7 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
     (case,) = repair._tiny(kernel, search, wrong, sizes, 9, lambda: list(repair._further(kernel, wrong)))
     tried = tuple(case.shape[name] for name in "BHNd")
     assert tried == least or (least is None and repair._outputs(kernel, case) < 1000)
-    # A crash may be the effect of an earlier edit, unless the runner is new.
+    # An edit that ran before in the same runner may have caused a crash, so the call is repeated in a new runner.
     crash = SimpleNamespace(call=SimpleNamespace(status="crash", has_waited=False), is_right=False)
     search.built.call = lambda case, number, fresh, **how: called(case, number) if fresh else crash
     assert search.is_right(wrong[0], 1) is called(wrong[0], 1).is_right and not search.is_right(wrong[0], 1)
@@ -1022,7 +1022,7 @@ TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
 
 
 def test_no_edit_hides_a_mistake() -> None:
-    """Edits that only hide a mistake are not tried, such as N in place of a tile size, of an index or of a counter."""
+    """Edits that can only hide a mistake are not tried, such as N in place of a tile size, an index or a counter."""
     named = TILED.replace("TILE_SIZE", "24").replace("k += T", "k += last")
     assert not [each for each in edits.candidates(named, ["kernel"]) if each.line == 2]
     found = [(each.line, each.old, each.new) for each in edits.candidates(TILED, ["kernel"])]
@@ -1160,7 +1160,7 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
             "for (int i = 0; i < N; i++) x", f"#pragma omp {shares}\nfor (int i = 0; i < N; i++) x"
         )
         assert scopes.whole_loops(shared, 0, len(shared)) == []
-    # An edit that sets a variable again names the line that sets it outside of the loop.
+    # An edit that sets a variable in a loop has a note on the line that sets it before the loop.
     source = "void kernel(float *o, int N) {\nfloat s;\ns = 0;\nfor (int i = 0; i < N; i++) {\n o[i] = s += i;\n}\n}"
     notes = {(each.declared, each.note) for each in edits.candidates(source, ["kernel"]) if each.line == 4}
     assert (3, "set here, outside of that loop") in notes

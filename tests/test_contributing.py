@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md: the commands of each succeed after its change, and fail without its first part."""
+"""Recipes of CONTRIBUTING.md: their commands succeed after all changes, and fail without the first one."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-#: By section: a change and commands.
+#: Text of each recipe, by a word of its heading: changed lines of files, and lines "$ ..." with commands.
 RECIPES = {
     section.split()[1].strip(":"): section.partition("```diff\n")[2].partition("```")[0]
     for section in (ROOT / "CONTRIBUTING.md").read_text().split("\n## ")

@@ -263,7 +263,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
     place, cause, rare = (Diagnosis(code, "", wrong_count=count) for code, count in found)
     assert diagnose.most_informative([place, rare, cause, cause], ORACLES["attention"].axes) is cause
     assert diagnose.most_informative([place]) is place
-    # Zeros are named unless another input has many other wrong elements.
+    # Zeros are the most informative, unless another diagnosis is about many wrong elements.
     zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
     for count, chosen in ((14, zeros), (900, None)):
         other = Diagnosis("not_normalised", "Too large.", wrong_count=count)
@@ -271,7 +271,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
-    """Return attention with the scores of the last head in every head. `of_batch`: True for the last of its batch."""
+    """Return attention in which every head has the scores of its batch's last head, or of the last head of all."""
     last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
     return attend(x, last.expand_as(scores(x)))
 

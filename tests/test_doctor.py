@@ -138,7 +138,7 @@ def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
 
 
 def tool_findings(host: Host, answers: Mapping[str, Ran]) -> list[Finding]:
-    """Return the findings about a host's tools. `answers`: results by a word of the command; other commands succeed."""
+    """Return the findings about a host's tools. `answers`: results by a text in the command; others succeed."""
 
     def answer(command: Sequence[str]) -> Ran:
         return next((ran for word, ran in answers.items() if word in " ".join(command)), Ran(0, ""))

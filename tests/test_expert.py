@@ -39,7 +39,7 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, *, threads: int = 1, kernel: str 
 
 
 plain_attention = functools.partial(attention, kernel="plain")
-#: Smallest tolerance in units of the budget: on a tiny shape, float32's error may by chance be below one rounding.
+#: Smallest tolerance, divided by the budget: on a tiny shape, float32's error may by chance be less than one rounding.
 LEAST_UNITS = 1.0
 
 

@@ -1,7 +1,7 @@
 """Tests that need a GPU: the lab's masters with times, and files that try to deceive the clock.
 
 They are skipped on a machine without a GPU. An attack is text at the end of a right file. It redefines `product`, which
-stays right in single calls. The heading of the text has the required result of a timed call:
+stays right in single calls. A line "#### name: result" before the text names the required result of a timed call:
 
     ok           the attack gains nothing
     wrong        outputs differ from the reference's, or inputs were changed

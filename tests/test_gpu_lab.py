@@ -221,7 +221,7 @@ def named(mutation: Mutation, result: results.PartResult) -> bool:
 @interpreted
 @pytest.mark.parametrize("made", in_files(known.WRONG, code_of, 60, [*softmax.WRONG, *operators.WRONG]))
 def test_wrong_kernels_are_rejected_by_name(made: Made, tmp_path: Path) -> None:
-    """Judge a kernel on more cases, which takes ten times as long, only while its mistake is not named."""
+    """Judge on one case first. If too many mistakes are not named, judge these on more cases, which takes longer."""
     found: dict[Mutation, results.PartResult] = {}
     others, allowed = list(made), 0.15 * len(made)
     for cases in (TELLING[:1], TELLING, ()):
@@ -253,7 +253,7 @@ def test_autograd_functions_are_judged(form: str, tmp_path: Path) -> None:
 
 
 def test_waves_of_the_published_example_and_where_throughput_falls() -> None:
-    """On 108 multiprocessors, a matrix of side 1792 has 98 tiles of 256 x 128 in one wave, side 1793 has 120 in two."""
+    """On 108 multiprocessors, tiles of 256 x 128 cover side 1792 in one wave (98 tiles), and side 1793 in two (120)."""
     assert [waves.tiles(side, (256, 128)) for side in (1792, 1793)] == [98, 120]
     assert [waves.waves(side, (256, 128), 108) for side in (1792, 1793)] == [1, 2]
     assert waves.cliffs((1664, 1792, 1793, 1920), (256, 128), 108) == (1793,)

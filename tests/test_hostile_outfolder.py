@@ -101,7 +101,7 @@ def test_a_copied_results_folder_does_not_remove_the_originals_scratch(tmp_path:
         shutil.copytree(live, copy)
         with ledger.hold(copy) as book:
             assert book.scratch != scratch and (scratch / "file").read_text() == "x"
-        # A forged note in the copy's lock names the scratch folder. The folder is kept while its owner lives.
+        # Now a forged lock of the copy names the original's scratch folder, which is kept while its judge lives.
         forged = json.loads((live / ledger.LOCK).read_text())
         status = (copy / ledger.LOCK).stat()
         (copy / ledger.LOCK).write_text(json.dumps({**forged, "lock": f"{status.st_dev}:{status.st_ino}"}))

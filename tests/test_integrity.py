@@ -277,7 +277,7 @@ def test_new_code_and_work_between_calls_are_flagged(tmp_path: Path) -> None:
     ):
         found = integrity.evidence_flags(seen, built(tmp_path / "absent.so"))
         assert [(flag.code, flag.level) for flag in found] == flags, seen
-    # If threads work after most of many stops, this is on purpose. After few stops, the system may just be slow.
+    # Threads that work after most of many stops do so on purpose. If there are few such stops, the system may be slow.
     assert list(integrity.late_flags([Evidence(stops=9, late=1)] * 8)) == [], "a slow system"
     assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to be sure"
     at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]

@@ -1,4 +1,4 @@
-"""The verdict on time for given or generated rounds, without a clock. A kernel's rank among kernels of known speed."""
+"""Verdicts on time for given or generated rounds, without a clock; comparison with kernels of known speed."""
 
 import json
 import random
@@ -67,7 +67,7 @@ def self_timed(self_ratios: Sequence[float], student: float = 100.0) -> list[Rou
 
 
 def early_end(rounds: Sequence[Round], policy: TimePolicy = CPU, most: int = 7) -> int | None:
-    """Return the number of rounds of a measurement that ends before its first look (a planned check), else None."""
+    """Return the number of rounds after which a measurement ends before its first look (a planned check), else None."""
     return next((n for n in range(1, most + 1) if enough(rounds[:n], policy)), None)
 
 
@@ -77,8 +77,8 @@ def serial(wall_per_cpu_a: float, wall_per_cpu_b: float, ratio: float = 1.0) -> 
 
 
 def crowded(own_a: float, own_b: float) -> list[Round]:
-    """Return rounds of calls of 0.4 s with 0.1 s of CPU time, on a busy machine. The reference's and the student's
-    calls had a core, or slept, for `own_a` and `own_b` ms; the rest of the time they waited for a core."""
+    """Return rounds on a busy machine. Each call takes 0.4 s and has 0.1 s of CPU time. Calls of the reference run or
+    sleep for `own_a` ms, the student's for `own_b` ms. The rest of the time they wait for a core."""
     a, b = Sample(0.4, 0.1, own_a / 1e3), Sample(0.4, 0.1, own_b / 1e3)
     return [Round((a, a), (b, b))] * 8
 
@@ -103,7 +103,7 @@ VERDICTS = [
     # On an unfit machine nobody fails: this student would be slow on a fit machine.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
-    # Load during the student's calls fails no serial part; load during the reference's calls excuses no slow part.
+    # Load during the student's calls makes no serial part slow. Load during the reference's calls hides no slow part.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
     # A kernel that sleeps exceeds the limit on wall time. The limit does not apply if the reference, too, takes more
@@ -162,7 +162,7 @@ def test_a_verdict_agrees_with_its_interval(ratios: list[float], clock: str) -> 
     if timing.verdict == "slow":
         assert low > timing.allowance
     elif "undecided" not in timing.flags:
-        # A pass after six or seven rounds may have one round above the allowance, and an interval that includes it.
+        # A pass after six or seven rounds may have one round above the allowance, which the interval then includes.
         outliers = sum(ratio >= timing.allowance for ratio in ratios)
         assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 
@@ -180,7 +180,7 @@ def test_only_a_bias_makes_a_machine_unfit_not_noise() -> None:
 def test_the_interval_rank_is_the_largest_with_98_percent_coverage() -> None:
     for n in range(7, 61):
         assert coverage(n, interval_rank(n)) >= 0.98 > coverage(n, interval_rank(n) + 1), n
-    # From the cumulative binomial table for p = 1/2; too few values give their full range.
+    # The first two are from the cumulative binomial table for p = 1/2. Four values give their full range.
     assert (interval_rank(24), round(coverage(24, 6), 4), interval_rank(4)) == (6, 0.9934, 1)
     estimate = median_estimate([3.0, 1.0, 2.0, 9.0])
     assert (estimate.low, estimate.middle, estimate.high) == (1.0, 2.5, 9.0)
@@ -283,7 +283,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     torn, policy = [*[1.3, 1.0] * 6, *[1.3] * 12], replace(CPU, budget_s=None)
     timing = sequential(rounds_of(torn), policy)
     assert (timing.rounds, timing.verdict, timing.flags) == (12, "pass", ("undecided",))
-    # With five rounds below the allowance, the last look can still be "slow" if the reference was disturbed in them.
+    # With five rounds below the allowance, in which the reference's calls are slow, the last look can still be "slow".
     torn[11] = 1.3
     rounds = [one for ratio in torn for one in rounds_of([ratio], 130.0 if ratio == 1.0 else 100.0)]
     timing = sequential(rounds, policy)
@@ -305,7 +305,7 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
 
 
 def test_slow_rounds_are_no_proof_if_the_fastest_calls_are_fast() -> None:
-    """Noise disturbs the student for longer than a round: only one call in four is as fast as the reference's."""
+    """Noise lasts longer than a round: it slows three of the student's four calls in two rounds."""
     disturbed = [Round((steady(100.0),) * 2, (steady(100.0), steady(300.0))), *rounds_of([1.4])]
     timing = sequential(cycle(disturbed), replace(CPU, budget_s=None))
     assert (timing.verdict, timing.flags) == ("pass", ("undecided",))
@@ -323,7 +323,7 @@ def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
         # These kernels are so slow that four rounds, or two, decide.
         *((ratio, {"budget_s": None}, 4, "slow", ()) for ratio in (3.2, 1.8)),
         *((30.0, {"budget_s": None, "graded": graded}, 2, "slow", ()) for graded in (True, False)),
-        # A GPU is steadier than cores, so that smaller margins are enough.
+        # Times on a GPU are steadier than on cores, so smaller ratios are enough for an early "slow".
         (2.4, {"early_slow": KERNELS.early_slow}, 2, "slow", ()),
         (1.4, {"early_slow": KERNELS.early_slow}, 4, "slow", ()),
         # A ratio near the allowance needs eight rounds, even if they exceed the time budget.

@@ -1,4 +1,4 @@
-"""The native runner and the runner with torch: equal replies to every call, cores, and limits on all calls."""
+"""The native runner and the runner with torch: equal replies to all calls, the cores in use, and limits."""
 
 import contextlib
 import os

@@ -100,7 +100,7 @@ def test_the_first_of_equal_maxima_is_expected() -> None:
 
 
 def of_labels(x: dict[str, Array]) -> Array:
-    """Return the gradient of a cross entropy in which the 1 at the label is divided by the row's sum."""
+    """Return a wrong gradient of the cross entropy: the 1 at the label is divided by the row's sum, like the exp()."""
     w = np.exp(x["X"] - x["X"].max(1, keepdims=True))
     return x["dX"] + (w - np.eye(SIZES["classes"])[x["labels"]]) / w.sum(1, keepdims=True) / len(w)
 
@@ -218,7 +218,7 @@ def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[s
 
 
 def test_nan_is_explained_by_the_formula_of_the_part(found: dict[str, Diagnosis]) -> None:
-    """The message about NaN of a loss with exponentials mentions them, also without numbers (after hidden cases)."""
+    """If a loss has exponentials, the message about NaN mentions them. Messages after hidden cases have no numbers."""
     for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
         assert found[name].code == "not_finite"
         assert "exponential" in student.numberless(found[name].message)
@@ -274,7 +274,7 @@ def test_every_part_has_a_limit() -> None:
 
 
 def made_up(binds_ms: float) -> Ladder:
-    """Return a ladder with invented times of four rounds. Limits: operations 2 ms, moving the bytes `binds_ms`."""
+    """Return a ladder with invented times of four rounds. Operations take at least 2 ms, moving bytes `binds_ms` ms."""
     limit = Limit(sources.Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
     hand_made = Rung(REFERENCE, (40.0, 44.0, 48.0, 52.0)), Rung(YOURS, (10.0, 11.0, 12.0, 13.0))
     without_torch = Rung(PYTORCH, trouble="not here: this Python has no torch")

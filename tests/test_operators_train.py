@@ -27,7 +27,7 @@ CONFIG = labs.assignment_file(FOLDER, staff=True)
 ASSIGNMENT = loading.load(CONFIG)
 MASTER = labs.master(FOLDER, ASSIGNMENT.source)
 WISHES = digits.Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
-#: Known wrong kernels by their function's name in this file's source: (part, name in the lab's table).
+#: Known wrong kernels: (part, name in the lab's table), by the name that their function gets in the judged file.
 KNOWN = {
     "linearTransposed": ("linear_backward", "dW stored transposed"),
     "linearLastBias": ("linear_backward", "db of the last row"),
@@ -155,7 +155,7 @@ DEVIATIONS = [
     ("reluBackward=reluInverted", "layer 2 (relu)", "gradient of X"),
     ("crossEntropyBackward=lossOfSum", "loss (cross entropy)", "gradient of the logits"),
     ("conv2dBackward=convUnturned", "layer 4 (conv2d)", "gradient of X"),
-    # This needs a window whose two largest numbers are equal and above 0; the first batch has one.
+    # The mistake shows only in a window whose two largest numbers are equal and above 0; the first batch has one.
     ("maxpool2dForward=poolAndKeep maxpool2dBackward=poolAllTies", "layer 6 (maxpool2d)", "gradient of X"),
     ("sgdStep=stepUpwards", "update (sgd)", "parameter W of layer 1 (linear)"),
 ]

@@ -1,4 +1,4 @@
-"""Results for platforms: valid for any text, and no more than feedback.txt says. Gradescope's are tested in full."""
+"""Results for platforms: valid for any text, and no facts that feedback.txt lacks. Gradescope's are tested in full."""
 
 import base64
 import io
@@ -118,7 +118,7 @@ def test_any_result_is_rendered_in_a_valid_form(platform: str, seed: int) -> Non
     for _ in range(10):
         judged, scored = some_result(draw)
         if platform == "gradescope" and len(judged.parts) > 20:
-            continue  # it has no limit of size
+            continue  # Gradescope has no limit on the size
         require_valid(platform, RENDERED[platform](judged, scored))
 
 

@@ -1,4 +1,4 @@
-"""Grading in the folders and containers of platforms, and releases for these. Hostile submissions gain nothing."""
+"""Grading in platforms' folders and containers, in which hostile submissions gain nothing, and their releases."""
 
 import hashlib
 import io
@@ -332,7 +332,7 @@ def test_the_workflow_calls_the_kit(tmp_path: Path, master: str) -> None:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a release's bundle with a small assignment in its handout. Return the path of autograder.py."""
     handout = {**MAIN.handout, "configs/gpt149.yaml": contents.File(SMALL.read_bytes())}
-    # Without the prebuilt object, the reference comes from its sources, whose objects are in the tests' cache.
+    # Replace the prebuilt object by the reference's sources. Objects made from these are in the tests' cache.
     del handout[OBJECT]
     handout |= {path: file for path, file in MAIN.autograder.items() if path.startswith("module_ref_stub/")}
     files = products.PRODUCTS["classroom50"].rest(MAIN.kit, contents.packed(handout))

@@ -107,7 +107,7 @@ GIVE = (
 ).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-#: A kernel with NumPy's numbers in its tensor `t`. Placeholders: its line, a line before the launch, argument `h`.
+#: A kernel whose tensor `t` gets NumPy's numbers. Placeholders: the line for this, one before the launch, argument h.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
     "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"
@@ -272,7 +272,7 @@ NO_KERNEL = {
             ("a kernel", "@triton.jit\ndef own(x):\n    return x", "own.table[i]", "own.table = r", "0"),
         )
     },
-    # Kernels use objects that only the interpreter gives them, not Triton's compiler.
+    # Kernels use objects that the interpreter passes to them, but that Triton's compiler would refuse.
     "a text that is found in place of the kernel": '@triton.jit\ndef mm(L):\n    """\ndef mm(L):\n'
     '    L[2].copy_(L[0] @ L[1])\n    #"""\n    tl.program_id(0)\n§mm[(1,)]([a, b, c])',
     **{
@@ -588,8 +588,8 @@ REACHED = {
     "reaches f torch._C._len_torch_dispatch_stack": ("def f(x):\n    torch._C._len_torch_dispatch_stack()",),
     "reaches f torch.Tensor.copy_=": ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n",),
 }
-#: Texts to insert in a file's template, separated by `|`; `||` separates groups. A group begins with the name
-#: that the reader must report, "nothing" for honest files. A text's part before § goes above the function.
+#: Texts to insert, by the template of a file. `||` separates groups, and `|` the texts of a group. A group begins with
+#: the name that the reader must report ("nothing": no name). A text's part before § goes above the function.
 WAYS = {
     "{}\ndef f(y):\n    {}\n": r"""posix.write: import posix§posix.write(3, b'') || nothing: os.environ.get('X');
 os.path.join('a', 'b'); os.cpu_count(); open('a.txt'); print(1) | import importlib.util§importlib.util.find_spec('x') |
@@ -733,7 +733,7 @@ def test_only_attributes_of_values_are_allowed() -> None:
         refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
-#: Steps of a forged trace, by words of its refusal. Each item of ARGUMENTS is the only argument of one operator.
+#: Steps of forged traces, by words of the refusal. Each item of ARGUMENTS is the argument of a trace's only operator.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
     "refers to itself": [["launch", 0, [1], {}, {}]],
@@ -771,7 +771,7 @@ def test_a_forged_trace_gets_a_reason(said: str, tmp_path: Path) -> None:
         refused("", player.play, text, [], of=replay.Unplayable)
 
 
-#: Numbers that are counted for the last operator of an expression of x (4 rows of 8 numbers); None: it is free.
+#: By expression of x (4 rows of 8 numbers): the count of numbers that its last operator computes; None: not counted.
 WORK = {
     **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
     **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),
@@ -806,7 +806,7 @@ def test_operations_that_compute_are_counted(text: str, inference: bool, player:
 
 
 def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
-    """A replay lists torch's attention even if it uses no inputs, because a file can change the judged call's list."""
+    """A file can change the list of a judged call's operators, so a replay also lists attention without inputs."""
     trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
     with trace.follow([]):
         torch.nn.functional.scaled_dot_product_attention(x, x, x)
@@ -819,7 +819,7 @@ def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
 @by_interpreter
 @pytest.mark.parametrize(("limit", "code"), ENDS.items())
 def test_a_replay_over_a_limit_is_flagged(limit: str, code: str, tmp_path: Path, monkeypatch: Patch) -> None:
-    """A replay gets a flag for review if it exceeds a limit of CPU time, and a note if it exceeds that of wall time."""
+    """A replay that exceeds a limit on CPU time is flagged for review. For wall time the flag is only a note."""
     monkeypatch.setattr(operators if limit == "PLAYER_TOTAL" else host, limit, 1e-9)
     part = judged(tmp_path, HONEST["plain"], ["matmul"], of=SMALL)["matmul"]
     level = "note" if limit == "PLAYER_WALL" else "review"

@@ -55,7 +55,7 @@ PACKAGE = {
     "tests/adapters.py": adapters("cs336_systems.flash"),
 }
 CHOICE = "    from cs336_systems.flash import FlashAttentionPyTorch as Chosen\n    return Chosen"
-#: The class in Triton is in the file of the assignment's name; for PyTorch, the adapters choose another file's class.
+#: The class in Triton is in the assignment's source, SOURCE. For PyTorch, the adapters return a class of another file.
 CHOSEN = {
     **{name: text for name, text in PACKAGE.items() if name != "tests/adapters.py"},
     f"cs336_systems/{SOURCE}": f"{HEAD}class FlashAttentionTriton(torch.autograd.Function):\n    pass\n",

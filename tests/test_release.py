@@ -66,7 +66,7 @@ def test_an_archives_bytes_depend_only_on_its_files(tmp_path: Path, monkeypatch:
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # To save time, build one level without optimisation: builds that are not reproducible would differ, too.
+    # To save time, build only one level, without optimisation. Most causes of different bytes would show in it, too.
     monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC"))
     made = set()
     for folder in (tmp_path / "here", tmp_path / "or" / "there"):
@@ -452,7 +452,7 @@ CUDA_LINE = line_of("kernels.cu", "const float u =")
 PYTHON_LINE = line_of("kernels.py", "tl.program_id(0) // blocks")
 
 
-#: Like PLANTED, in the handout of the GPU assignment.
+#: Secrets to put into the GPU assignment's handout, in the form of PLANTED.
 PLANTED_FOR_GPU = {
     "CUDA": ("README.md", CUDA_LINE, r":\d+ holds the solution, kernels.cu:\d+"),
     "CUDA in a comment": ("kernels.py", f"# {CUDA_LINE}", r"holds the solution, kernels.cu:\d+"),
@@ -548,7 +548,7 @@ def prove(setup: Setup, program: str) -> list[str]:
 
 
 def judge(*triton: dict, cuda: tuple[dict, ...] = (GPU, GPU, GPU)) -> str:
-    """Return a fake judge. Each of the two parts has three results: starter, solution without and with times."""
+    """Return a fake judge. Each part has three results: of the starter, and of the solution without and with times."""
     each = [{"gelu": one, "gelu_cuda": other} for one, other in zip(triton, cuda, strict=True)]
     return FAKE_JUDGE.replace("EACH", repr(each))
 
@@ -609,7 +609,7 @@ found = {'score': sum(test['score'] for test in tests), 'tests': tests}
 (root / 'results' / 'results.json').write_text(json.dumps(found))
 sys.exit(3)
 """
-#: Results of the starter and of the solution; in the first two rows the end of the printed text, else part of an error.
+#: Results of the starter and of the solution, and a text: the end of the printed text, in later rows part of an error.
 LEFT_OPEN = {
     # Only the autograder can have times, because a handout lacks the reference.
     "no times": (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),

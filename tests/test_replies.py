@@ -27,7 +27,7 @@ REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}
 TABLE = calls.Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
 NUMBERS = {"kind": 1, "dtype": 7, "shape": [3]}
 WRONG = [{"dtype": 15}, {"dtype": 6}, {"shape": [2]}, {"shape": [3, 1]}, {"withheld": True}, {"payload": 31}]
-#: Modules that run beside student code. They do not print; the judge does not trust the pipes that they write to.
+#: Modules that run beside student code. They only write to pipes, which the judge does not trust.
 BACKENDS = r"torch\.forkserver|gpu\.(devicerunner|kernelfiles|tensormemory)"
 RUNNERS = re.compile(rf"grader\.(runner\.runner|backends\.({BACKENDS})|sandbox\.lock)")
 

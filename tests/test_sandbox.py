@@ -163,7 +163,7 @@ def test_memory_threads_disk_and_time_are_bounded_and_a_full_disk_is_emptied(ken
 
 @pytest.mark.parametrize("deed", OTHERS.split())
 def test_reaching_for_another_process_is_fatal(locked: Kennel, deed: str) -> None:
-    # Without the sandbox, this attempt would change the judge's process.
+    # Each deed gets the id of the judge's process, which it would reach without the sandbox.
     assert locked.do(deed, os.getpid()).signal_name == "SIGSYS"
 
 
@@ -234,7 +234,7 @@ def test_no_process_outlives_the_command_that_started_it(tmp_path: Path) -> None
 
 
 def test_a_limit_of_cpu_time_ends_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sleeping command acts like a command that a busy machine never runs."""
+    """`sleep` uses no CPU time, as if a busy machine never ran it, so it ends only by a limit on elapsed time."""
     endless, limit = "while :; do :; done", TimeLimit(0.3)
     finished = run_limited(["sh", "-c", f"sh -c '{endless}'; exit 0"], cwd=tmp_path, timeout_s=limit)
     assert finished.timed_out and limit.used_s >= 0.3
@@ -267,7 +267,7 @@ def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compilers]:
 
 
 def test_a_compiler_may_be_a_script(room: Compilers) -> None:
-    """Clusters wrap compilers in scripts. In the sandbox a script needs its shell, programs, further scripts, links."""
+    """Clusters wrap compilers in scripts. The sandbox must show their shell, the programs that they call, and links."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         own, linked = Path(folder, "own"), Path(folder, "linked")
@@ -424,7 +424,7 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_rights_hide_files_and_closed_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runners with other user ids cannot use files in a folder that is closed to other users: a message names it."""
+    """Runners with other user ids cannot use a folder that is closed to other users. A message names the folder."""
     by_rights, by_landlock = Sandbox("C", seccomp=True, own_uid=True), Sandbox("B", landlock=1)
     for sandbox, mode in ((by_rights, 0o700), (by_landlock, 0o755)):
         tmp_path.chmod(0o755)

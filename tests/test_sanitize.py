@@ -268,7 +268,7 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """The kit's own sources are compiled without this header, which defines the student's side of the C interface."""
+    """The header defines the student's side of the C interface, so the kit's own sources are compiled without it."""
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and prepared.object.is_file()
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "the header is kept"

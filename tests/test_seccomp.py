@@ -1,4 +1,4 @@
-"""The seccomp filters for x86-64 and aarch64. A BPF interpreter runs both, because each machine has only one."""
+"""The seccomp filters for x86-64 and aarch64. A BPF interpreter runs both of them on any machine."""
 
 import errno
 import functools

@@ -496,7 +496,7 @@ def test_sizes_with_units_and_outputs_of_probe_and_cachegrind_are_read() -> None
 
 
 def test_the_machine_has_wider_levels_that_are_faster_and_caches() -> None:
-    """The last peak is usually 8 to 16 times the first. Load may slow some tries of the probe, but the best counts."""
+    """The last level's peak is usually 8 to 16 times the first's. Load slows some tries; the probe keeps the best."""
     speed = facts.measure()
     assert speed.peak(speed.levels[-1], 1) > 2 * speed.peak(speed.levels[0], 1) or len(speed.levels) == 1
     assert min(*speed.triad.values(), *speed.read.values()) > 0

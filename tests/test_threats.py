@@ -1,4 +1,4 @@
-"""Each threat gets its required verdict in every sandbox tier of this machine; `selftest` finds faults of a judge."""
+"""Each threat gets its required verdict in every sandbox tier of this machine; `selftest` reports a faulty judge."""
 
 import contextlib
 import hashlib
@@ -31,12 +31,12 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
-#: Tiers in which all threats are tested: the strongest, and the strongest without namespaces. Others: only CONFINED.
+#: Tiers in which all threats are tested: the strongest, and the strongest without namespaces. Others test CONFINED.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Limit on the judge's own processor time for one file: over ten times the usual time.
 JUDGE_CPU_S = 60.0
-#: Folder of secret files. Threats' sources contain its path. It is the same in each run, so that the cache has their
+#: Folder of secret files. Threats' sources contain its path. It is the same in each run, so the cache has the sources'
 #: objects. Names of threats' files in public folders are made from this path and differ by checkout and tier.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
 
@@ -67,10 +67,10 @@ def confinements() -> Iterator[Confinements]:
 
 
 def cases() -> Iterator[ParameterSet]:
-    """Yield the threats in each sandbox tier, with the profiler's table: all in the tiers of ALL_ROWS, else CONFINED.
+    """Yield (sandbox, submission, True for the profiler's table). Tiers of ALL_ROWS get all threats, others CONFINED.
 
-    In the strongest tier and in D, yield them also without the table, except the attacks that need a runner with torch.
-    The fast tests are the cases without the table and, in the same two tiers, these attacks.
+    Each is tested with the table. In the strongest tier and in D, those that do not need a runner with torch are also
+    tested without it. Fast tests are those without the table and, in the same two tiers, threats that need torch.
     """
     for box in TIERS:
         is_quick = box.tier in (TIERS[0].tier, "D")
@@ -118,7 +118,7 @@ def test_honest_files_are_never_flagged(name: str, confinements: Confinements, t
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     source, zygote = write(tmp_path, HONEST[name]), confinements.zygote(TIERS[0])
     result = evaluate(ASSIGNMENT, source, parts, options, zygote=zygote, sandbox=TIERS[0])
-    # The published style does not export fourDimWrite, so it gets the verdict of part 1.
+    # The published style does not export fourDimWrite, so the part of this function gets the verdict of part 1.
     assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
     flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
     assert [flag for flag in flags if flag.level != "note"] == []

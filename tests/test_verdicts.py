@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 SIZES, GIVEN = "int B, int H, int N, int d) {", "// Given: copies between tensors"
 LEAVE = "leave = (std::exit(0), 1)"
 ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}")
-#: Each list becomes one source: its first fault is in part 1, and so on. A fault that stops all parts is alone.
+#: Each list becomes one source, its first fault in part 1 and so on. A fault that stops all parts has its own source.
 QUICK = [
     [
         Fault("missing function", "missing", "not exported", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),

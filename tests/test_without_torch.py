@@ -91,7 +91,7 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
-    """Judge sources after the script `torch`. Return results by name. `table`: True to make the profiler's table."""
+    """Judge sources in a process that begins with the script `torch`. Return results by name. `table`: profile, too."""
     put(folder, {f"{name}/module.cpp": text for name, text in sources.items()})
     places = {name: str(folder / name / "module.cpp") for name in sources}
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")

@@ -22,7 +22,7 @@ from grader.study.writeup import exported, fill, tables
 COURSE = loading.load(places.PUBLIC_CONFIG)
 TEMPLATE = (places.ROOT / "writeup_template.md").read_text()
 TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
-#: Random texts contain no surrogates, and none of these characters at which Python also splits lines.
+#: Characters at which Python also splits lines. Random texts contain none of them, and no surrogates.
 LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 WRITTEN = st.characters(exclude_characters=LINE_ENDS, exclude_categories=["Cs"])
 
@@ -243,7 +243,7 @@ def test_points_have_the_class_s_ids_none_reserved(tmp_path: Path, monkeypatch: 
 
 
 WANTED = writeup.wanted_regions(places.WRITEUP_TEMPLATE)
-#: By form of a class's hand-ins: the files, and the ids of students with a write-up ("-%" for a hyphen and a digest).
+#: By form of a class's hand-ins: the files, and the ids of students with a write-up. In ids, "%" stands for a digest.
 FORMS = {
     "folders": ("ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md zoe/module.cpp", "ada lock_"),
     "a template of the staff": ("writeup.md ada/module.cpp bob/module.cpp bob/writeup.md", "bob"),

@@ -273,7 +273,7 @@ def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
     for name, tensor in found.items():
         plain = name.removeprefix("module.").removeprefix(
             "_orig_mod."
-        )  # wrappers of parallel and compiled training
+        )  # prefixes that parallel and compiled training add
         if not _is_mask(plain):
             tensors[plain] = tensor
     return tensors

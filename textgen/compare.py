@@ -1,5 +1,5 @@
-"""`gpt149.py compare`: parts 0 to 4 generate the same text, and their speeds are compared, with --figure also for
-longer contexts."""
+"""`gpt149.py compare`: parts 0 to 4 generate the same text, and their speeds are compared. With --figure, speeds for
+longer contexts are drawn, too."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part], file: Path) -> N
 
 
 def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, list[float]]:
-    """Return the tokens/s of each part, by id, for each of CONTEXTS: medians over rounds with all parts in turn."""
+    """Return the median tokens/s of each part, by id, for CONTEXTS, up to the first at which the part is too slow."""
     curves: dict[str, list[float]] = {part.id: [] for part in parts}
     with _kernels(setup, bench, parts) as kernels:
         for context in CONTEXTS:

@@ -44,7 +44,7 @@ class Dice:
 
 @dataclass(frozen=True)
 class Person:
-    """A person of the play: `name` is printed above a speech, others say `called`. `high`: the person speaks verse."""
+    """A person of the play. `name` stands above a speech, and others use the address `called`. `high`: speaks verse."""
 
     name: str
     called: str

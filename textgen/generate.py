@@ -73,8 +73,8 @@ NEAR_TIE = 1e-3
 
 @dataclass
 class Tally:
-    """Result of a run. Times are wall times in s: `decode_s` of all decoding with the kernel, `kernel_s` of its
-    calls of the kernel, and `torch_s` of decoding the same tokens with PyTorch."""
+    """Result of a run. Times are wall times in s: `decode_s` of decoding with the kernel, `kernel_s` of the kernel's
+    calls in it, and `torch_s` of decoding the same tokens with PyTorch."""
 
     prompt_tokens: int
     tokens: Tensor

@@ -145,7 +145,7 @@ class StudentKernel:
         self._requests: dict[tuple[int, ...], Request] = {}
 
     def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Call the kernel and return an `Attention`'s result. Raises Broken if the call fails."""
+        """Return the result that `Attention` describes, computed by the kernel. Raises Broken if a call fails."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
             return self._row(layer, start, q, k, v)
@@ -176,7 +176,7 @@ class StudentKernel:
         chosen = self._random.randrange(output.shape[2])
         row = output.narrow(2, chosen, 1)
         known = self.disagreement
-        # The rows of a right kernel are nearly always equal in all bits. The dot product is then 0; with NaN it is not.
+        # If all rows are equal in all bits, as a right kernel's nearly always are, the dot product is 0, else not.
         apart = (output - row).view(-1)
         if torch.dot(apart, apart).item() != 0.0 and (
             known is None or (token, layer) < (known.token, known.layer)
@@ -194,7 +194,7 @@ class StudentKernel:
         wrong = ~((apart <= limit) | (output == row).all(dim=3))
         if not bool(wrong.any()):
             return
-        # Find the first entry and head with different rows, and its first row that differs from the chosen one.
+        # Find the first entry and head in which a row differs from the chosen row, and the first such row.
         entry, head = (int(x) for x in wrong.any(dim=2).nonzero()[0])
         odd = wrong[entry, head].nonzero().flatten().tolist()
         n = output.shape[2]

@@ -117,7 +117,7 @@ class Block(nn.Module):
         return q * self.scale, k, v.transpose(1, 2)
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the stream after this layer, for the stream x before it and the attention's output y (B, H, T, d)."""
+        """Return the stream after this layer. x is the stream before it, y (B, H, T, d) the attention's output."""
         x = x + _linear(y.transpose(1, 2).reshape(x.shape), self.attn["c_proj"])
         wide = F.gelu(_linear(_norm(x, self.ln_2), self.mlp["c_fc"]), approximate=self.approximate)
         return x + _linear(wide, self.mlp["c_proj"])

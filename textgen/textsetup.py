@@ -132,7 +132,7 @@ class TextSetup:
             "B": len(self.prompt),
             "H": config.n_head,
             "N": min(self.window, self.options.length),
-            "d": config.head_size + 1,  # of chunks, which have a smaller N than the window
+            "d": config.head_size + 1,  # one more for chunks, whose N is smaller than this
         }
         if self.options.prefill == "mask":
             sizes["d"] += self.prompt.shape[1]

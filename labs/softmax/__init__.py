@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grader.core.arrays import Array
     from grader.explain.oracle import Oracle
 
-#: Distributions of X for the naive softmax (exp() is finite in float32), and all of them.
+#: Distributions of X with a finite exp() in float32, which the naive softmax needs, and all distributions of X.
 _SMALL = ("random", "equal", "dominant", "masked")
 _ANY = (*_SMALL, "masked_far", "offset", "large", "increasing", "decreasing", "tail", "tail_last")
 

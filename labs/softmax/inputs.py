@@ -107,8 +107,8 @@ def _decreasing(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _tail(draws: Draws, rows: int, columns: int) -> Array:
-    """Draw rows whose first element is the maximum, with an element near it in the middle. Each other element, the
-    tail, is too small to change a float sum, but all of them together change it.
+    """Draw rows whose first element is the maximum and whose middle element is 0.5 below it. All others are the tail:
+    each is too small to change a float sum, but their total is not.
     """
     x = -draws.uniform((rows, columns), *LEFT_BEHIND)
     x[:, columns // 2] = -0.5
@@ -159,10 +159,10 @@ def _near(draws: Draws, rows: int) -> tuple[Array, Array]:
 
 
 def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
-    """Return the maxima of the two partial results of each row, at most 3 apart.
+    """Return the maxima of the two partial results of each row.
 
-    In every third row they are JUMP apart: the second one is larger, then the first one, and so on.
-    """
+    In every third row they are JUMP apart, and the second and the first are the larger one in turn. In the other rows
+    they differ by at most 3."""
     m1, difference = draws.uniform((rows,), -LARGEST, LARGEST), draws.uniform((rows,), -3.0, 3.0)
     difference[::6], difference[3::6] = JUMP, -JUMP
     return m1, m1 + difference

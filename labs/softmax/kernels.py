@@ -1,7 +1,7 @@
 """Kernels with known verdicts: the course's solution (the master) with named edits. A handout lacks this file.
 
-`python -m grader selftest --lab softmax` judges all, tests/test_softmax.py all but SLOW. Each kernel of WRONG names the
-code of its expected diagnosis. Kernels of RIGHT are correct variants: they must pass, and be fast enough.
+`python -m grader selftest --lab softmax` judges all of them, tests/test_softmax.py those of WRONG and RIGHT. Kernels of
+WRONG have the codes of their expected diagnosis. Kernels of RIGHT must pass and be fast enough; SLOW must be too slow.
 """
 
 from __future__ import annotations
@@ -521,7 +521,7 @@ RIGHT = (
     Mutation("columns backwards", "merge", (("(int k = 0; k < d; k++)", "(int k = d - 1; k >= 0; k--)"),)),
 )  # fmt: skip
 
-#: Each of the exponentials has another argument, so that the compiler cannot merge them.
+#: The added exponentials have different arguments, so that the compiler cannot compute one for all.
 SLOW = Mutation(
     "four exponentials more for each element",
     "naive",

@@ -37,8 +37,8 @@ from grader.explain.suspect import Suspect
 from . import suspects
 from .scene import agreement, fitting, scene_of
 
-#: Terms of the allowed relative error, in units of the roundoff. STEPS does not depend on the input. PER_ROOT, times
-#: sqrt(C), is for a sum of C terms that does not lose small terms.
+#: Terms of the allowed relative error, in units of the roundoff. STEPS is allowed for every input. PER_ROOT * sqrt(C)
+#: is allowed for a sum of C terms that does not lose small terms.
 STEPS, PER_ROOT = 64, 8
 OUTPUTS = ("m", "l", "o")
 """Outputs of `merge`, in the order of the assignment."""
@@ -117,8 +117,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
 
 
 class Rows(Oracle):
-    """Oracle of the softmax of each row. The predictions of its `mistakes` take a Scene. `keeps_tail`: True lowers the
-    tolerance of the sum, which must not lose many small terms, and lets `lost_tail` explain such a loss."""
+    """Oracle of the softmax of each row. The predictions of its `mistakes` take a Scene. `keeps_tail`: True if the sum
+    must keep many small terms. Then its tolerance is lower, and `lost_tail` explains sums that lose them."""
 
     probes: ClassVar = {
         "R": (1, 2, 3, 5, 8),
@@ -174,7 +174,7 @@ class Rows(Oracle):
 
 
 class Merge(Oracle):
-    """Oracle of `merge`. Expects m, l and o of two partial results together, which take few operations."""
+    """Oracle of `merge`: expects the m, l and o of two merged partial results."""
 
     output = "m, l and o"
     refutes = True
@@ -191,8 +191,8 @@ class Merge(Oracle):
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         value = merged(inputs)
         finite = np.where(np.isneginf(value["m"]), 0.0, value["m"])
-        # A kernel may compute exp(m1 - m) with exp2(). Multiplying by log2(e) then rounds m1 and m (4 |m| steps), or
-        # their difference (4 `apart` steps).
+        # A kernel may compute exp(m1 - m) with exp2(). Multiplying by log2(e) then rounds m1 and m (4 |m| units of the
+        # roundoff are allowed), or their difference (4 `apart` units are allowed).
         apart = [
             np.minimum(finite - np.where(np.isneginf(m), finite, m), DEEPEST)
             for m in (inputs["m1"], inputs["m2"])

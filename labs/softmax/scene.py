@@ -1,4 +1,4 @@
-"""Data from which a suspect predicts a wrong output, and the comparison of predictions with the output.
+"""Input from which a suspect (a possible mistake) predicts an output, and comparison of predictions with the output.
 
 Predictions are computed in float32, like a student's kernel. So where a kernel overflows, its prediction has the same
 infinities and NaN, which must also agree with the output.
@@ -20,7 +20,7 @@ MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4
 
 @dataclass(frozen=True)
 class Scene:
-    """Input of a call with a wrong output, float32: `x` (K, C), the rows `first` ... `first + K - 1` of `whole`."""
+    """Input of a call with a wrong output, float32. `whole` (R, C) has all rows, `x` (K, C) those from `first` on."""
 
     x: Array
     first: int
@@ -120,14 +120,14 @@ def fitting(
 
 
 def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:
-    """Compare a prediction with the output. Return two bools: it agrees with nearly all wrong elements, and also with
-    nearly all right ones. NaN agrees only with NaN, an infinity only with the same infinity. If all wrong elements are
-    NaN or infinite, this proves little, so the prediction must also agree with the right elements."""
+    """Compare a prediction with the output. Return (True if it explains the wrong elements, True if it also agrees with
+    nearly all right ones). To explain the wrong elements it must agree with nearly all of them. If they are all NaN or
+    infinite, this proves little, so it must also agree with the right ones. NaN agrees only with NaN."""
     actual, wrong = seen.actual, seen.wrong
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
     miss = abs(actual - predicted)
-    # If a prediction is far smaller than the right output, reduce the tolerance: else zeros would agree, too.
+    # Reduce the tolerance where the prediction is far smaller than the right output: else it would agree with 0.
     scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0) if wrong.any() else 1.0
     close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
     # A prediction must be much closer to the output than the right value is.

@@ -111,7 +111,7 @@ class Class:
         """Return the arguments of `judge` (by default with one worker) and the environment variables of its process."""
         asked = {"workers": 1, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
-        # Real runners have other user ids, which may not enter pytest's folders.
+        # Real runners have other user ids, so they could not open temporary files in pytest's folders.
         place = {} if "command" in wanted else {"TMPDIR": str(self.temporary)}
         return {**paths, **asked}, environment(ACTING_STATE=str(self.state), **place)
 

@@ -2,7 +2,7 @@
 
 Directives, one per line:
 
-    // wrong, slow       the verdict; "slow" in the parts with a time
+    // wrong, slow       the verdict; "slow" only of parts that have a time
     // sleep S           sleep for S seconds
     // bulk N            N cases in each part
     // turn              wait for `Class.allow_turns`

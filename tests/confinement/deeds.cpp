@@ -1,5 +1,5 @@
 // Attacks that a kernel could make on its machine, in a file with the interface of a runner. Compiled without torch.
-// Each attack is a function, called a deed, that takes a number and returns its result. Many deeds must not return.
+// Each attack is a function, called a deed, that takes a number and returns its result. Many should end their runner.
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -63,7 +63,7 @@ static const struct {
     {"stops_its_parent", [](double) -> double { return kill(getppid(), SIGSTOP) == 0 ? 1 : -errno; }},
     {"kills", [](double pid) -> double { return kill(static_cast<pid_t>(pid), SIGKILL) == 0 ? 1 : -errno; }},
     {"traces_its_parent", [](double) -> double { return ptrace(PTRACE_ATTACH, getppid(), nullptr, nullptr) == 0 ? 1 : -errno; }},
-    // Try to make a file send its signals to another process.
+    // Ask the system to send a file's signals (such as SIGIO) to another process.
     {"owns_a_file_for", [](double pid) -> double {
         int fd = open("/dev/null", O_RDWR);
         return fcntl(fd, F_SETOWN, static_cast<pid_t>(pid)) == 0 ? 1 : -errno;

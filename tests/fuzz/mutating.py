@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 
 SEED = int(os.environ.get("FUZZ_SEED", "149"))
-#: Limit on a mutated input. Long inputs are made from patterns.
+#: Largest size of a mutated input. Patterns make longer inputs.
 LARGEST_BYTES = 1 << 16
 #: CPU time for any single input, far above what a linear reader needs.
 SLOWEST_S = 20.0
@@ -43,7 +43,7 @@ class Reader:
     words: Sequence[bytes] = ()  # tokens of the format, so that mutated inputs pass the first checks
     patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)  # hostile inputs, by size
     cost: int = 1  # the number of mutated inputs is divided by this
-    pattern_bytes: int = 1 << 16  # size of the smaller one of two inputs of a pattern
+    pattern_bytes: int = 1 << 16  # size of a pattern's small input; the large one is 4 times as large
 
 
 def repeats(*middles: bytes, head: bytes = b"", tail: bytes = b"") -> Patterns:
@@ -111,7 +111,7 @@ def mutated(reader: Reader, count: int) -> Iterator[bytes]:
 
 
 def fuzz(reader: Reader, count: int) -> list[bool]:
-    """Read mutated inputs. Return a list: True for each refused input. Other errors raise AssertionError."""
+    """Read mutated inputs. Return for each True if it was refused. Raises AssertionError for other errors."""
     inputs = enumerate(mutated(reader, count // reader.cost))
     return [_read(reader, data, f"input {number} of seed {SEED}")[1] for number, data in inputs]
 

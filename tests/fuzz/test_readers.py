@@ -211,7 +211,7 @@ OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
 
 
 def read_writeup(path: Path) -> None:
-    """Read a write-up as `grader writeup` does, and make the reading copy and the remark in the table of points."""
+    """Read a write-up as `grader writeup` does. Make the copy for reading, and the remark that goes into manual.csv."""
     try:
         state = writeup.state_of(writeup.text_of(path), path.name, WANTED)
     except errors.UsageError as error:
@@ -354,7 +354,7 @@ RESULT_PATTERNS = {
 
 ERRORS = (errors.UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
-#: A comparison takes a tenth of a second for each input, and sources must have fewer than `tokens.MOST_TOKENS` tokens.
+#: Few inputs, because each comparison takes 0.1 s. Small ones: the limit on a source is `tokens.MOST_TOKENS` tokens.
 COMPARING = {"cost": 13, "pattern_bytes": 12_000}
 READERS += (
     Reader("write-up", in_file(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),

@@ -1,6 +1,6 @@
-"""A script for Triton's interpreter. It prints errors of the tuned kernels on small shapes, as shares of the budget.
+"""A script for Triton's interpreter. It prints the tuned kernels' errors on small shapes, divided by their budget.
 
-The interpreter lacks additions by the GPU's copy engine, so dQ is always summed by atomic additions.
+A GPU's copy engine can add to memory; the interpreter lacks this, so the kernels sum dQ by atomic additions.
 """
 
 import json

@@ -11,7 +11,7 @@ from typing import Literal
 @dataclass(frozen=True)
 class Style:
     name: str
-    #: Elements are read by functions with indices by reference (as published) or by value, or at a computed offset.
+    #: Access to elements: functions that take indices by reference (as published) or by value, or a computed offset.
     accessors: Literal["reference", "value", "offset"] = "reference"
     exp: Literal["exp", "std::exp", "expf"] = "exp"
     #: True: each row's maximum is subtracted from its scores before exp.
@@ -27,7 +27,7 @@ class Style:
     #: Part 2's loops over tiles: `kij` sweeps all output tiles for each tile of the summed index.
     tiles: Literal["ijk", "jik", "kij"] = "ijk"
     side: int = 16  # of a tile
-    bounds: Literal["before", "condition"] = "before"  # where loops over a tile get their ends
+    bounds: Literal["before", "condition"] = "before"  # where a tile's end is computed
     #: Pragmas above all headers. They affect the headers and the kernels.
     options: str = ""
 
@@ -213,7 +213,7 @@ class _Writer:
         return f"for (int i = 0; i < rows; i++)\n                        {inner}"
 
     def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
-        """Return loops over tiles, in the style's order, that add products to the sum `begun` of each element."""
+        """Return loops over tiles, in the style's order. They add products to sums that start as `begun`."""
         side, starts = self.style.side, dict(zip("ijk", ("ii", column * 2, summed * 2), strict=True))
         names = map(starts.get, self.style.tiles)
         first, second, third = (f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})" for v in names)

@@ -1,4 +1,4 @@
-"""Honest kernels in the published style: they are right in every part and on time, in the style of any author.
+"""Honest kernels in the published style, as several authors write them: each part is right and fast enough.
 
 At full sizes these tests would take too long: docs/measurements.md has the results of a measurement.
 """
@@ -19,7 +19,7 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")
-#: STYLES, sorted so that the fast tier gets some with and some without a maximum, all with precompiled headers.
+#: STYLES, sorted so that the fast tier gets styles with precompiled headers, some of which subtract a maximum.
 VARIED_FIRST = sorted(STYLES, key=lambda style: (style.options, -STYLES.index(style)))
 
 

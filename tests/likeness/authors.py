@@ -170,7 +170,7 @@ class Author:
     def row(self, matrix: str, name: str, fused: bool = False, divided: bool | None = None) -> list[str]:
         """Return code for scores, softmax and output of a row.
 
-        `divided`: True to divide weights by their sum, not O. `fused`: True for one loop for scores and weights.
+        `divided`: True to divide the weights by their sum; False to divide O. `fused`: True for a shared loop.
         """
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")
@@ -295,7 +295,7 @@ def with_other_loops(body: str, rng: random.Random) -> str:
 
 
 def padded(body: str, rng: random.Random) -> str:
-    """Return the body with statements without effect added, about one for every ten lines."""
+    """Return the body with added statements that have no effect, after about a quarter of the lines that end in "{"."""
     out, useless = [], ("int unused = 0;", "float check = 1.0f; check *= 2;", "if (d < 0) { break; }")
     for line in body.splitlines():
         out.append(line)

@@ -263,7 +263,7 @@ def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command,
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
     printed = similar("2026", "--old", "2025")
     assert "100.0%  2025/old  ada" in printed and "2025/old  2025/other" not in printed
-    monkeypatch.setattr(likeness, "plainfile", None)  # a new comparison would fail: all sources are stored
+    monkeypatch.setattr(likeness, "plainfile", None)  # without plainfile, reading sources again would fail
     assert similar("2026", "--old", "2025") == printed
     (tmp_path / "2025" / likeness.INDEX).write_text('{"a": 1}')
     monkeypatch.undo()
@@ -323,7 +323,7 @@ def test_wrong_arguments_are_reported_in_one_line(tmp_path: Path) -> None:
         refused(why, likeness.main, [str(tmp_path / folder), *more])
 
 
-#: A comment line for a compiler, which joins the lines. The kit's lexer sees two lines; the second opens a comment.
+#: A compiler joins these lines to one comment line. The kit's lexer does not: in it the second line opens a comment.
 SPLICED = "/\\\n/ /*\n"
 #: For the kit's lexer a raw string without an end. A compiler skips it between `#if 0` and `#endif`.
 RAW = '#if 0\nR"nothing(\n#endif\n'

@@ -21,8 +21,8 @@ static Floats values(Tensor tensor) {
     return Floats(first, first + tensor.numel());
 }
 
-// KERNEL registers a kernel by its name; BEGIN and END make its tensors and return O. They are macros, because
-// reports name the outermost function that makes shared memory: a function that called the kernel would be named.
+// KERNEL registers a kernel by its name; BEGIN makes its tensors, and END returns O. They are macros, because reports
+// name the outermost function that allocates shared memory: if a function called all kernels, reports would name it.
 #define PARAMETERS Tensor QTensor, Tensor KTensor, Tensor VTensor, Tensor tempTensor, int B, int H, int N, int d
 #define KERNEL(name)                                                                \
     Tensor name(PARAMETERS);                                                        \
@@ -209,7 +209,7 @@ BEGIN
     }
 END
 
-// The master thread prepares one value, any single thread another. All threads use them after a barrier.
+// The master thread sets `factor`. After a barrier one thread fills `scaled`, and all use it after the next barrier.
 KERNEL(rightBarriers)
 BEGIN
     float factor = 0.0f;

@@ -109,7 +109,7 @@ LOOP = """
 
 @dataclass(frozen=True)
 class Written:
-    """Texts for the placeholders @...@ in FRAME and, if LOOP is the body because `body` is empty, in LOOP."""
+    """Texts for the placeholders @...@ in FRAME, and in LOOP, which is the kernel's body if `body` is empty."""
 
     accessors: str = BY_REFERENCE
     headers: str = ""
@@ -342,7 +342,7 @@ def test_views_of_temp_share_its_memory(tmp_path: Path) -> None:
     assert any(line_of(text, "row[j] = expf(") in found.lines for found in together.races)
 
 
-#: Thread 1 writes after thread 0, but unordered: a relaxed flag orders no other memory. In between, both make views.
+#: Both threads write `shared`, with views of `temp` in between. A relaxed flag does not order the two writes: a race.
 BESIDE_VIEWS = """
     std::vector<float> shared(1);
     std::atomic<bool> has_viewed(false);
@@ -434,7 +434,7 @@ def test_cachegrind_names_the_call_that_it_cannot_run(tmp_path: Path) -> None:
     refused(why, study, "cache", tmp_path, text, "-N", "8", "-d", "4", "--cache", "1K", "--cachegrind")
 
 
-#: Number of rows. A call then computes some milliseconds: about one for each of the eight threads.
+#: Number of rows. With it each of the eight threads computes for about a millisecond in a call.
 N = 256
 CALLS, SERIAL_CALLS = 30, 300
 ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))
@@ -541,7 +541,7 @@ def test_an_initialiser_cannot_make_timers(tmp_path: Path) -> None:
 
 @needs_delays
 def test_a_race_at_the_timed_size_only_is_wrong(master: str, tmp_path: Path) -> None:
-    """The kernel has a race only at the timed size. On one core, only the delayed call of a timed round shows it."""
+    """The kernel has a race only at the timed size. On one core, only calls with delays show it."""
     racy = keeping(edited(master, ONE_ROW_FOR_ALL, kernels), "myFusedAttention")
     racy = racy.replace("parallel for collapse(3)", f"parallel for collapse(3) if(N == {N})")
     assert f"if(N == {N})" in racy

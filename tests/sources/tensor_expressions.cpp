@@ -1,7 +1,7 @@
 // Uses of tensors in kernel files. tests/test_sanitize.py builds this file with torch and with the stand-in; each
 // expression prints a line, and all lines have to be equal.
-//   VALUE  a tensor: its type, sizes, strides, elements, whether it is contiguous, and the tensor below whose memory
-//          it uses, with the first byte of this memory
+//   VALUE  a tensor: its type, sizes, strides, elements, whether it is contiguous, and which of the tensors below it
+//          lies in, with its offset in bytes
 //   EFFECT statements, after which all of the tensors below are shown
 //   TEXT   what an expression prints
 // An exception is shown by its class and, where students see torch's message, by its first line. Elements are shown in

@@ -28,14 +28,14 @@ MARK = "/*!*/"
 
 @dataclass(frozen=True)
 class Bug:
-    """One mistake, made by `edits` in the function of `part` alone."""
+    """One mistake. `edits` make it in the function of `part`; other functions stay right."""
 
     name: str
     part: str
     kind: str
     #: Acceptable codes of the diagnosis; empty where the code changes from run to run.
     codes: tuple[str, ...]
-    #: Part of the message: words for the cause, or the end of the corrected line with its edit.
+    #: Part of the message: words for the cause, or the end of the line that corrects the mistake.
     said: str
     edits: tuple[mutations.Edit, ...]
     #: Largest allowed distance, in lines, from the mistake to the nearest line that the message names.
@@ -283,7 +283,7 @@ ADDR2LINE = shutil.which("addr2line") is not None
 WATCHED = race.has_thread_sanitizer(toolchain())
 #: Words of messages about an access outside of an array or to freed memory, or about a division by zero.
 OUTSIDE = ("out of range", "beyond", "before an array", "freed", "out of bounds", "division by zero")
-#: N is larger than 512, the size of a bug's array, and N * N does not fit into a short.
+#: Two bugs need a large N: an array of 512 elements is too small, and N * N does not fit into a short.
 SHAPE = {"N": 600, "Br": 64, "Bc": 64}
 IN_ONE_SOURCE = 12
 

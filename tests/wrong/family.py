@@ -34,7 +34,7 @@ PLACES = diagnose.unexplained(ORACLES["attention"].axes)
 Judged = list[tuple[Mutation, results.PartResult]]
 #: Default sizes, small enough to judge a hundred kernels in minutes. Cases with a shape keep their shape.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
-#: Kernels in a source: few compilations, and still enough sources to keep parallel workers busy.
+#: Number of kernels in a source. Larger sources save compilations, but parallel workers would not all get one.
 IN_ONE_SOURCE = 14
 
 

@@ -17,13 +17,13 @@ from grader.explain import clues, diagnose
 from grader.explain.comparison import Comparison, Expected, compare
 from labs.attention import kernels, oracle
 
-#: Codes without clues (kinds of lines to show, see `grader.explain.clues`): accessors have one line, a checked build
-#: finds a crash's line, and a wrong type or shape belongs to no loop.
+#: Codes without clues (kinds of lines to show, see `grader.explain.clues`). An accessor has only one line. A build with
+#: sanitizers finds the line of a crash. A wrong type or shape belongs to no loop.
 WITHOUT_LINES = {
     *("extra_write", "missing_factor", "missing_term", "swapped_indices", "wrong_strides", "wrong_value"),
     *("inputs_overwritten", "sigabrt", "sigsegv", "wrong_dtype", "wrong_shape"),
 }
-#: Number of wrong outputs of a kernel on which all suspects are tried. The first inputs distinguish mistakes best.
+#: The first two wrong outputs of a kernel are explained, because the first inputs distinguish mistakes best.
 MOST_TRIED = 2
 Group = list[Mutation]
 #: FIRST has one kernel for each code. Its groups come first, because the fast tier tests the first groups.
@@ -54,7 +54,7 @@ def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
 def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygote, tmp_path: Path) -> None:
-    """A message names all suspects (or three) that explain every wrong output. Unexplained outputs are left out."""
+    """A message names the suspects that explain all explained outputs, or at least three of them if there are more."""
     for mutation, answered in answers(group, zygote, tmp_path):
         compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
         wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]

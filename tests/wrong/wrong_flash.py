@@ -84,7 +84,7 @@ FLASHED += [
         (J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"), says="rounds down"),
 ]  # fmt: skip
 
-#: A loop over blocks of queries, in it one over blocks of keys, then the division. RESET words mark places to clear.
+#: Loops over blocks of queries and, inside, of keys; then the division. Sums may be set to 0 where a RESET word is.
 ROWS_OUTER_BODY = """
     RESET_ALL
     for (int b = 0; b < B; b++) {

@@ -94,7 +94,7 @@ NO_LEFTOVER = (HEADS, HEADS + "\n            std::fill(QK_t.begin(), QK_t.end(),
 
 BLOCKED = [
     p2("empty", "not_written", body=""),
-    # remainders are left out, which is right if the tile divides N and d, as at the published shape
+    # these leave out remainders, which is right if the tile divides N and d, as at the published shape
     p2("remainder rows", "remainder_tile", (LAST_I, LAST_I.replace(I_TILES, FULL_I))),
     p2("remainder columns", "remainder_tile", (LAST_I, LAST_I.replace(K_TILES, FULL_K))),
     p2("remainder keys in PV", "remainder_keys", (LAST_J, LAST_J.replace(J_TILES, FULL_J))),

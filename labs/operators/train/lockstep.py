@@ -48,9 +48,9 @@ SAME_FACTOR = 1e-3
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first result with an error above its budget. `tensors` names this call's wrong tensors; other fields describe
-    the first of them. `wrong` of `total` elements exceed their budgets, by a factor of at most `worst`. If all elements
-    are the same multiple of the right ones, `factor` is this multiple."""
+    """The first call with an error above its budget. `tensors` names the call's wrong tensors. The fields after it
+    describe the first of these: `index` is its first wrong element, `worst` its largest ratio of error to budget.
+    `wrong` of its `total` elements exceed their budgets. If each element is f times the right one, `factor` is f."""
 
     step: int
     place: Place
@@ -78,9 +78,9 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Result of comparing `steps` steps: the number of compared calls, and the largest ratio of an error to its budget.
-    `loss_apart` is the largest difference of the losses, relative to PyTorch's. `loss_step` is the first step with a
-    difference above LOSS_LIMIT; without one, the step with the largest difference; 0 if losses were equal."""
+    """Result of comparing `steps` steps and `calls` calls. `largest_share` is the largest ratio of an error to its
+    budget in right tensors. `loss_apart` is the largest difference of the two losses, divided by PyTorch's loss.
+    `loss_step` is the first step whose difference exceeds LOSS_LIMIT, else the one with the largest; 0 if all are 0."""
 
     steps: int
     calls: int
@@ -111,7 +111,7 @@ class Agreement:
 
 
 class Watch:
-    """Compares calls and losses until the first deviation. `step` is the number of the current step, from 1."""
+    """Compares calls until the first deviation, and losses in every step. `step` is the current step, from 1."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -209,7 +209,7 @@ def _factor(got: Array, wanted: Array) -> float | None:
         return None
     if float(np.abs(ratios - middle).max()) > SAME_FACTOR * abs(middle):
         return None
-    # Elements that are near 0 in `wanted` are left out of the ratios: they must be near 0 in `got`, too.
+    # The ratios leave out elements that are near 0 in `wanted`. Check that these are also near 0 in `got`.
     apart = np.abs(flat - middle * other)[~large]
     limit = SAME_FACTOR * abs(middle) * np.abs(other).max()
     return middle if bool((apart <= limit).all()) else None

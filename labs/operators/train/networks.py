@@ -19,9 +19,9 @@ LOSS, UPDATE = Place(0, "loss (cross entropy)"), Place(0, "update (sgd)")
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. `kind` is the part with its forward function. `batch` is the name of the part's size for the batch, ""
-    for relu, and `sizes` has its other sizes. `output` is the shape of one image after the layer. `parameters` has the
-    shapes of W and b."""
+    """One layer. `kind` is the part with its forward function. `sizes` has the part's sizes, except for the size that
+    depends on the batch: this has the name `batch` ("" for relu). `output` is the shape of one image after the layer.
+    `parameters` has the shapes of W and b."""
 
     kind: str
     output: tuple[int, ...]
@@ -68,8 +68,8 @@ class Network:
         return [*kinds, *(f"{kind}_backward" for kind in reversed(kinds)), "sgd"]
 
     def first_weights(self, seed: int) -> Array:
-        """Return the first parameters, float32 (count). b is 0. W is uniform with a variance of 2 / n, if n inputs make
-        an output (He and others, 2015). In the last layer the variance is LAST_GAIN / (3 n)."""
+        """Return the first parameters, float32 (count). b is 0. W is uniform with a variance of 2 / n, where n is the
+        number of inputs of each output (He and others, 2015). In the last layer the variance is LAST_GAIN / (3 n)."""
         random = np.random.Generator(np.random.PCG64(seed))
         parts = []
         for layer in self.layers:
@@ -137,8 +137,8 @@ def mlp(hidden: int = 32) -> Network:
 
 
 def cnn(first: int = 8, second: int = 16) -> Network:
-    """Return a network with two padded convolutions, the first with stride 2. Its second maxpool2d leaves out a row
-    and a column of 7 x 7 images."""
+    """Return a network with two padded convolutions, the first with stride 2. Its second maxpool2d gets images of
+    7 x 7 and leaves out their last row and column."""
     one = conv2d((1, SIDE, SIDE), first, kernel=5, stride=2)
     half = maxpool2d(one.output)
     two = conv2d(half.output, second, kernel=3, stride=1)

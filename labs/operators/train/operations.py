@@ -125,7 +125,7 @@ class Unfit(Exception):
 
 
 class _LongBench(Bench):
-    """A `Bench` (it builds a file and starts runners). Its runners get CPU time for many more calls than in judging."""
+    """A `Bench` (it builds a file and starts runners) whose runners have no limit on their total CPU time."""
 
     @property
     def limits(self) -> Limits:

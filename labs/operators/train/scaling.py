@@ -1,10 +1,10 @@
 """`--threads 1,2,4,8`: time of a training step for several numbers of OpenMP threads, with a fit of Amdahl's law.
 
 Each number of threads has its own runner. All runners train the same network from the same weights on the same batches.
-Runners take turns: in each round, each makes some steps, and then each makes some more in the reverse order. A speed-up
-is a ratio of times within a round. The time of a step includes the pipe and all work besides the student's functions,
-which more threads do not shorten. The final losses of the runners are compared, too. They differ only by rounding,
-unless there is a data race.
+Runners take turns: in each round, all make some steps one after the other, and then the same again in reverse order. A
+speed-up is a ratio of times within a round. The time of a step includes the pipe and all work besides the student's
+functions, which more threads do not shorten. The final losses of the runners are compared, too. They differ only by
+rounding, unless there is a data race.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Line:
 @dataclass(frozen=True)
 class Curve:
     """Results of one network. `serial` is the serial share in Amdahl's law, None with fewer than two numbers of
-    threads. `core_share` is the CPU time of this process and of the runner with one thread, divided by wall time; None
-    if CPU time cannot be read. On a machine without other load it is 1, because these two processes take turns."""
+    threads. `core_share` is a total CPU time (of this process and of the runner with one thread) divided by wall time;
+    None if it cannot be read. Without other load it is about 1: the two processes work in turn."""
 
     network: Network
     batch: int

@@ -1,9 +1,9 @@
 """Training, epoch by epoch: the student's network and PyTorch's own, on the same batches from the same weights.
 
-In the first steps both networks make each step one after the other, and calls are compared (`lockstep`). Later the
-student's network makes all steps of an epoch in a row, without comparison, and then PyTorch's makes the same steps. So
-threads of one network that wait in a busy loop do not disturb the times of the other network. Speeds are computed from
-the steps without comparison only.
+In the first steps the networks alternate: each step is made by both, and the student's calls are compared (`lockstep`).
+Later the student's network makes all steps of an epoch in a row, without comparison, and then PyTorch's makes the same
+steps. If they alternated, idle threads of one, which wait in a busy loop, would slow the other. Speeds are computed
+only from the steps without comparison.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MNIST_IMAGES = 60_000
 @dataclass(frozen=True)
 class Epoch:
     """Results of both networks for one epoch: mean loss of its steps, share of test images read correctly, and images
-    per second, None if the calls of all steps were checked."""
+    per second. The images per second are None if the calls of all steps were compared."""
 
     number: int
     loss: float
@@ -53,8 +53,8 @@ class Epoch:
 @dataclass(frozen=True)
 class Training:
     """Result of one training. `read` has the digit that the student's network finally reads in each test image.
-    `calls_per_step` is the number of calls of the student's functions in a step. `call_share` is the share of these
-    calls, including the pipe, in the time of steps without comparison."""
+    The other two describe steps without comparison, and are 0 without any: `calls_per_step`, the calls of the student's
+    functions, and `call_share`, the time of these calls (including the pipe) divided by the steps' time."""
 
     network: Network
     epochs: tuple[Epoch, ...]
@@ -70,7 +70,7 @@ class Stopped(Exception):
 
 @dataclass
 class _Tally:
-    """Sums over one network's steps of an epoch; images and seconds only count steps without comparison."""
+    """Sums over one network's steps of an epoch. Images and seconds are sums over the steps without comparison."""
 
     losses: list[float] = field(default_factory=list)
     images: int = 0
@@ -125,7 +125,7 @@ class Trainer:
         torch.set_num_threads(threads)
 
     def run(self, epoch_ends: Callable[[Epoch], None] = lambda epoch: None) -> Training:
-        """Train for all epochs, or until a deviation unless `wishes.goes_on`.
+        """Train for all epochs. Stop at the first deviation, except with `wishes.goes_on`.
 
         Raises:
             operations.Broken, Stopped: the student's file is at fault.

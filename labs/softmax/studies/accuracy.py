@@ -1,8 +1,8 @@
 """`accuracy`: the size of logits at which each part overflows, and the error of its results compared with float64.
 
 The study has two sweeps. In the first ("size"), logits are around +size and -size, with sizes from 0 to ten thousand.
-In the second ("columns"), each row has a tail: C - 2 elements so far below the first one that a single one does not
-change a float sum, but all together do. `merge` gets the partial results of both halves of the columns, as float32.
+In the second ("columns"), each row has a tail: C - 2 elements so far below the first one that adding one of them does
+not change a float sum, although their total does. `merge` gets the partial results of both halves of the columns.
 
 Errors are in units in the last place of the correct float32: 0.5 is the best that rounding allows. For `merge` the
 largest error of m, l and o is reported. For o, the unit belongs to the larger one of |o1| and |o2|.
@@ -127,7 +127,7 @@ def with_tail(columns: int, seed: int) -> Array:
 
 
 def halves(x: Array, seed: int) -> dict[str, Array]:
-    """Return the partial results of both halves of x's columns, float32, by name, for random values (C, 1)."""
+    """Return inputs of `merge` by name, float32: a partial result of each half of x's columns, with random values."""
     values = Draws(seed).uniform((x.shape[1], 1), -1.0, 1.0).astype(np.float64)
     found: dict[str, Array] = {}
     cut = max(1, x.shape[1] // 2)
@@ -148,8 +148,8 @@ def halves(x: Array, seed: int) -> dict[str, Array]:
 
 
 def units_off(actual: Array, right: Array, scale: Array | None = None) -> float:
-    """Return the largest error in units in the last place of `scale`, by default of the right result. Elements whose
-    `scale` is below SMALLEST are ignored. Infinite if a result is NaN or infinite."""
+    """Return the largest error of an element, in units in the last place of its `scale` (by default |right|). Ignore
+    elements with a `scale` below SMALLEST. Return infinity if any result is NaN or infinite."""
     if not np.isfinite(actual).all():
         return float("inf")
     scale = abs(right) if scale is None else scale

@@ -35,7 +35,7 @@ SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
 FLOAT_BYTES = 4
 #: Names of the kernels whose loops native/cachesim.cpp simulates.
 KERNELS = ("framework", "naive", "safe", "online", "fused")
-#: A row has 32 KB, so LADDER has a smaller cache and larger ones. All six matrices together have 12 MB.
+#: The caches of LADDER are smaller than a row (32 KB), larger than a row, and larger than all tensors (about 8 MB).
 USUAL = {"R": 64, "C": 8192}
 LADDER = (8 << 10, 256 << 10, 64 << 20)
 MOST_ACCESSES = 1 << 33
@@ -50,8 +50,8 @@ def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
 
 
 def passes(kernel: str, columns: int, model: Model) -> int | None:
-    """Return the fetched lines of X and O by theory, as a multiple of the lines of X. Return None if the cache is about
-    as large as a row: the theory is for caches that are clearly smaller or larger."""
+    """Return the fetched lines by theory, as a multiple of the lines of X. The theory is for caches that are clearly
+    smaller than a row or, except for `framework`, clearly larger. Return None for other caches."""
     row_bytes = columns * FLOAT_BYTES
     loads = {"framework": 5, "naive": 2, "safe": 3, "online": 2, "fused": 1}[kernel]
     if 2 * model.size_bytes <= row_bytes:
@@ -63,7 +63,7 @@ def passes(kernel: str, columns: int, model: Model) -> int | None:
 
 @dataclass(frozen=True)
 class TrafficStudy:
-    """Traffic of all KERNELS in some caches, for one matrix. `found` has it by (kernel, cache)."""
+    """Traffic of all KERNELS in several caches, for one size of X. The keys of `found` are (kernel, cache)."""
 
     rows: int
     columns: int

@@ -23,6 +23,6 @@ LANES = tuple(formula.LANES)
 def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
     """Return the suspects that depend on the number of columns, `count`.
 
-    They include suspects about a subtracted maximum only if `mistakes`, the other suspects of the part, do.
+    `mistakes` has the part's other suspects. If none of them is about a subtracted maximum, none of the result is.
     """
     return formula.suspects(count, has_maximum=any(each in formula.MAXIMUM for each in mistakes))

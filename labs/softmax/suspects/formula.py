@@ -233,7 +233,7 @@ def _written_in_first_pass(s: Scene) -> Array:
 
 
 def _state_kept(s: Scene) -> Array:
-    """Return the result if m and l go on from row to row."""
+    """Return the result if m and l are not reset at the beginning of a row."""
     largest = np.maximum.accumulate(s.all_most, 0).astype(np.float64)
     log_sums = s.all_most + np.log(np.exp(s.whole - s.all_most).sum(1, keepdims=True, dtype=np.float64))
     sums = np.exp(np.logaddexp.accumulate(log_sums, 0) - largest).astype(np.float32)
@@ -291,7 +291,7 @@ WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
-    """Return suspects that leave out the last of `columns` columns, one for all block widths that leave out the same.
+    """Return suspects that leave out the last of `columns` columns. Block widths that leave out the same share one.
 
     `has_maximum`: True if the part computes a maximum, which may leave out columns, too.
     """
@@ -320,7 +320,7 @@ def _why(columns: int, names: list[str]) -> str:
 
 
 def _largest(x: Array) -> Array:
-    """Return the maximum of each row; -inf without columns, like a loop that starts at -inf."""
+    """Return the maximum of each row, or -inf if x has no columns: a loop that starts at -inf finds the same."""
     return x.max(1, keepdims=True, initial=np.float32(-np.inf))
 
 

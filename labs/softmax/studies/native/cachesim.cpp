@@ -3,9 +3,9 @@
 //
 //   program KERNEL R C CACHE_BYTES WAYS LINE_BYTES
 //
-// prints "loads stores fetched written": accesses to tensors, and lines between the cache (cachemodel.h) and memory. At
-// the end, changed lines in the cache are written back. Numbers that the compiler keeps in a register (loop counters, a
-// running maximum or sum) cause no accesses.
+// prints "loads stores fetched written": accesses to tensors, and lines that the cache (cachemodel.h) reads from memory
+// and writes to it. At the end, changed lines in the cache are written back. Numbers that the compiler keeps in a
+// register (loop counters, a running maximum or sum) cause no accesses.
 #include <cstdint>
 #include <cstdlib>
 
@@ -41,11 +41,11 @@ void passes(const Memory &m, int before) {
   }
 }
 
-// Passes: the sum; the quotients.
+// Two passes: the first computes the sum, the second the quotients.
 void naive(const Memory &m) { passes(m, 1); }
-// Passes: the maximum; the sum; the quotients.
+// Three passes, which compute the maximum, the sum and the quotients.
 void safe(const Memory &m) { passes(m, 2); }
-// Passes: maximum and sum together; the quotients.
+// Two passes: the first computes maximum and sum, the second the quotients.
 void online(const Memory &m) { passes(m, 1); }
 // One pass: the row stays on the chip, in registers, from its load to the store of its quotients.
 void fused(const Memory &m) { passes(m, 0); }
