@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -28,11 +30,12 @@ from grader.judge import case_order
 from grader.report import student
 from grader.staff.release import contents, making
 from grader.study import facts
-from labs.operators import LAB
+from labs.operators import LAB, arithmetic
 from labs.operators import known as kernels
 from labs.operators.oracle import ORACLES, RESULT
 from labs.operators.studies import ladder, sources
 from labs.operators.studies.ladder import FAST, PYTORCH, REFERENCE, YOURS, Ladder, Limit, Rung
+from labs.operators.suspects import pictures
 from labs.softmax import kernels as softmax
 
 FOLDER = labs.named("operators")
@@ -71,6 +74,19 @@ FORWARD: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
 }
 # PyTorch does not say which of several equal maxima it takes, so a separate test checks that the first is expected.
 DRAWN = [(name, kind) for name in FORWARD for kind in LAB.oracles[name].distributions if kind not in TIES]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_an_images_gradient_is_adjoint_to_the_convolution_with_a_mistakes_taps(stride: int) -> None:
+    rng, situation = np.random.default_rng(1), SimpleNamespace(sizes={**SIZES, "stride": stride})
+    made = {code: taps_of(cast(Any, situation)) for code, _, taps_of in pictures.TAPS}
+    assert made["border_repeated"] is not None
+    for code, t in made.items():
+        if t is not None:
+            x, w = rng.normal(size=(3, 2, 9, 6)), rng.normal(size=(4, 2, 3, 3))
+            y = arithmetic.convolved(x, w, t)
+            dy = rng.normal(size=y.shape)
+            assert np.isclose((dy * y).sum(), (arithmetic.image_gradient(dy, w, t, 9, 6) * x).sum()), code
 
 
 @pytest.mark.parametrize("name, distribution", DRAWN)

@@ -81,12 +81,11 @@ def image_gradient(dy: Array, w: Array, t: Taps, height: int, width: int) -> Arr
     given = np.tensordot(dy, w, ([1], [0])).transpose(0, 3, 1, 2, 4, 5)  # (N, C, OH, OW, K, K)
     total = np.zeros((*given.shape[:2], height, width), dy.dtype)
     for kh, kw in np.ndindex(*w.shape[2:]):
-        # With usual taps, a filter element (kh, kw) reads each element of the image at most once, so += adds correctly.
-        # Clamped taps may read an element several times. Then += adds only one of the numbers.
         rows, columns = t.rows[:, kh], t.columns[:, kw]
         down, right = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
         at = (slice(None), slice(None), rows[down][:, None], columns[right])
-        total[at] += given[:, :, down][:, :, :, right, kh, kw]
+        # Clamped taps may read an element of the image several times: `total[at] += ...` would add only one number.
+        np.add.at(total, at, given[:, :, down][:, :, :, right, kh, kw])
     return total
 
 
