@@ -18,7 +18,7 @@ MARK = "?"
 """Replacement for each harmful character: one column wide, in every encoding."""
 #: Characters that are not replaced: line ends, tabs, and invisible marks of Arabic, Hebrew, Persian and Hindi names.
 KEPT = "\n\t\u200c\u200d\u200e\u200f"
-#: Unicode categories of replaced characters: control, format (text direction, invisible), surrogates, line separators.
+#: Unicode categories of replaced characters: control, format, lone surrogates, line and paragraph separators.
 _HARMFUL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 #: The kit's own terminal sequences (ECMA-48), by purpose.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def describe() -> dict[str, object]:
-    """Return processor, cores, memory, system and load by name. Facts that the system does not report are left out."""
+    """Return system, processor, cores, Python version, memory and load by name. Facts that are unknown are left out."""
     facts: dict[str, object] = {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),

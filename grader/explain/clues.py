@@ -15,7 +15,7 @@ from grader.source import dataflow
 from grader.source.dataflow import Reached
 from grader.source.landmarks import Body, Place
 
-#: Limits on lines: of one clue in one function, of the part's own function, and of all functions together.
+#: Limits on the number of lines: for one clue in one function, for the part's own function, and for all functions.
 MOST_PLACES, MOST_LINES, MOST_TOGETHER = 4, 5, 8
 HEADING = "Lines to look at in"
 """Heading before a list of lines. It shows that the first of these lines need not be the place of the error."""

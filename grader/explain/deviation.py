@@ -1,4 +1,4 @@
-"""A wrong output with the expected output and the names of its axes, and the blocks into which a kernel divides it."""
+"""Wrong output of a kernel, with the expected output, the names of the axes, and the blocks along each axis."""
 
 from __future__ import annotations
 

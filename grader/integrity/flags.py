@@ -28,8 +28,8 @@ from grader.runner.watch import Evidence
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Libraries that any runner may load: runtimes of C, C++, OpenMP and sanitizers, and the libraries that these runtimes
-#: or the profiler load.
+#: Libraries that any runner may load: runtimes of C, C++, OpenMP and sanitizers, and the libraries that the runtimes or
+#: the profiler load.
 _RUNTIME = re.compile(
     r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
     r"|asan|ubsan|tsan|lsan|tbb|tbbmalloc|numa|archer|omptarget|gomp-plugin|nss|idn2?|cupti|cuda|cudart|nv|roc|amdhip|hsa|ze_"
@@ -117,8 +117,8 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
 def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
     """Yield a flag if a part's runners went on working after many of the judge's requests to stop (`Evidence.late`).
 
-    One or two late stops come from a slow system. Measured with ten to sixteen busy processes on two cores: hidden
-    threads made 329 of 379 stops late, the threads of honest kernels none of 441.
+    A few late stops may come from a slow system. With ten to sixteen busy processes on two cores, hidden threads made
+    329 of 379 stops late, the threads of honest kernels none of 441.
     """
     # The first stop of each runner comes before any call, so it is not counted.
     late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)

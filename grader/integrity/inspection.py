@@ -3,12 +3,12 @@
 Theory of operation. The object is written by a compiler, but its content depends on untrusted text. `elf`, `symbols`
 and this module read it in linear time. They run in a child process (`inspect`) with limits on time, memory and output,
 so a failure there does not stop the judge. An object that is not wholly understood gets the flag `unreadable_object`
-and is judged like any other. The child prints one JSON list of flags. It reads the assembly only if that lies beside
-the object, as module.s beside module.o.
+and is judged like any other. The child prints one JSON list of flags. It reads the assembly only if the assembly lies
+beside the object, as module.s beside module.o.
 
 Theory of operation, assembly. The assembly is searched for machine code that a file smuggles in as data. Compilers
 write instructions into executable sections and data into all others. But compilers copy inline assembly, names of
-sections and names of symbols from the source unchanged. These can place bytes where instructions belong. `#APP` and
+sections and names of symbols from the source unchanged. Such text can place bytes among instructions. `#APP` and
 `#NO_APP` mark inline assembly, but a source can contain these marks, too. So the whole assembly is read, and all
 statements that compilers do not make are reported. Expected are:
 
@@ -63,7 +63,7 @@ _STATEMENTS = re.compile(r"[\n;\x00-\x08\x0b-\x1f]")
 _LABEL = re.compile(r"[ \t]*(?:\"[^\"]*\"|[^ \t:,%()\"]+)[ \t]*:")
 _DIRECTIVE = re.compile(r"[ \t]*\.([\w.$]*)[ \t]*(.*)", re.DOTALL)
 _SECTION = re.compile(r"\"?([\w.$*-]+)\"?\s*(?:,\s*\"([a-zA-Z?]*)\"\s*(?:,.*)?)?\Z", re.DOTALL)
-#: Sections that linkers place in code because of their names, and sections that hold data unless flags make them code.
+#: Names of sections that linkers take for code, and names of sections that hold data unless flags make them code.
 _CODE_BY_NAME = re.compile(r"\.(?:text|init|fini|plt|stub|gnu\.linkonce\.t)(?:\.|\Z)")
 _DATA_BY_NAME = re.compile(r"\.(?:data|rodata|bss|tdata|tbss|debug_\w+|eh_frame|gcc_except_table)(?:\.|\Z)")
 

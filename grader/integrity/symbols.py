@@ -58,8 +58,8 @@ _HIDING = re.compile(
     r"|torch::(?:autograd::)?profiler::"
 )
 
-#: Functions of the C library, by category. `syscall` is not among them: the C++ library calls it to wait for an
-#: atomic variable, and the sandbox's filter refuses dangerous calls by their numbers.
+#: Functions of the C library, by category. The function `syscall` is left out, because the C++ library calls it to wait
+#: for an atomic variable. The sandbox's filter refuses dangerous system calls by their numbers.
 _CATEGORIES = {
     "loader": "dlopen dlmopen dlsym dlvsym dlinfo dladdr dladdr1 dl_iterate_phdr _dl_find_object _r_debug "
     "__libc_dlopen_mode __libc_dlsym _dl_sym",
@@ -131,7 +131,7 @@ def is_plain_operator(name: str) -> bool:
     while name:
         if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in INNER_OPERATORS:
             return True
-        # The overload's name follows an underscore and may itself hold underscores: try a cut at each underscore.
+        # The name of an overload follows an underscore, but both names may hold underscores: cut at each in turn.
         name = name.rpartition("_")[0]
     return False
 

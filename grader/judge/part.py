@@ -343,7 +343,7 @@ class PartJudge:
             self.flags.append(Flag("no_data_race", "no data race in a watched call on 4 threads"))
 
     def proofs_in_object(self) -> Iterable[Flag]:
-        """Return the "rejected" flags of the built object. A child process reads the object during the first calls."""
+        """Return the "rejected" flags of the built object, which a child process has read during the first calls."""
         if self.is_trusted():
             return ()
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]

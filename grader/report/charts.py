@@ -329,7 +329,7 @@ def reduced(event: Deviated) -> Picture:
     wrong = event.wrong if event.wrong.ndim >= 2 else event.wrong.reshape(1, -1)
     with np.errstate(all="ignore"):
         used = abs(event.actual - event.expected) / np.maximum(event.tolerance, 1e-300)
-        # Infinite expected values give NaN: inf - inf. Right elements get at most 1.
+        # Right elements get at most 1, also where infinity is expected (inf - inf is NaN).
         used = np.where(event.wrong, used, np.minimum(np.nan_to_num(used, nan=0.0), 1.0)).reshape(wrong.shape)
     planes = wrong.reshape(-1, *wrong.shape[-2:])
     counts = planes.sum(axis=(1, 2))

@@ -102,7 +102,7 @@ def results(
 
 
 def body(assignment: Assignment, result: SubmissionResult, score: Score) -> str:
-    """Return the text of the release in Markdown: the result, a table of the parts, and the unit of the scores."""
+    """Return the text of the release in Markdown: the result, a table of the parts, and the factor of the scores."""
     factor = scale(assignment)
     unit = "points" if factor == 1 else f"points times {factor}"
     views = student.views(assignment, result)

@@ -1,13 +1,13 @@
 """`grades.csv`: one row per student, for spreadsheets and for import elsewhere.
 
-`GradesCsv` lists the columns. Each item that people grade (extra credit, write-up) has one, too. Times are in the due
-date's zone. `flags` are flags for review, `pending` are ids of parts and items without points so far, `trouble` is the
-reason for a missing verdict. extension_days and slip_days are left out if no student has such days. An empty cell is a
-missing number (not judged, not given yet), never 0.
+`GradesCsv` lists the columns. Each item that people grade (extra credit, write-up) has a column, too. Times are in the
+due date's zone. `flags` are flags for review, `pending` are ids of parts and items without points so far, `trouble` is
+the reason for a missing verdict. extension_days and slip_days are left out if no student has such days. An empty cell
+is a missing number (not judged, not given yet), never 0.
 
 The encoding is UTF-8 with a byte order mark ("utf-8-sig" in Python). Without the mark, spreadsheets assume a local
-encoding. Text that a spreadsheet would take for a formula gets an apostrophe, even in the middle of a cell: many
-spreadsheets start a new cell at a semicolon. Numbers stay numbers.
+encoding. Text that a spreadsheet would take for a formula gets an apostrophe. This includes text after a semicolon,
+because many spreadsheets start a new cell there. Numbers stay numbers.
 """
 
 from __future__ import annotations

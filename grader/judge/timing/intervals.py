@@ -20,11 +20,11 @@ class Estimate:
 
 
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
-    """Return the largest k for which the k-th smallest and k-th largest of n values enclose the median.
+    """Return k for an interval from the k-th smallest to the k-th largest of n values.
 
-    The two values enclose the median with probability `confidence` or more. They miss it with probability exactly 2
-    P(Bin(n, 1/2) < k). If n is too small for the confidence (n < 7 at 98 %), returns 1: the interval from smallest to
-    largest value, which covers less than requested (see `coverage`).
+    k is the largest rank with which the interval contains the median with probability `confidence` or more. It misses
+    the median with probability exactly 2 P(Bin(n, 1/2) < k). If n is too small for the confidence (n < 7 at 98 %),
+    returns 1. The interval from smallest to largest value then covers less than requested (see `coverage`).
     """
     missed, k = 0, 0
     while k < n:
