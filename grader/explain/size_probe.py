@@ -64,7 +64,7 @@ class Prober:
             self.crashed = end.crashed
 
     def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
-        """Shrink one size of `anchor` after the other while the kernel is wrong; None if it is right at `anchor`."""
+        """Return `anchor` with each size shrunk as far as the kernel stays wrong; None if it is right at `anchor`."""
         found = dict(anchor)
         try:
             if not self.is_wrong(found):

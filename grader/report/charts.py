@@ -427,7 +427,7 @@ def _runs(band: tuple[float, ...]) -> list[tuple[int, int, float]]:
 
 
 def _edges(length: int) -> list[int]:
-    """Return the ends of the cells, at most MOST_CELLS, into which `numpy.array_split` divides `length` elements."""
+    """Return the bounds of the cells, at most MOST_CELLS, into which `numpy.array_split` divides `length` elements."""
     cells = min(MOST_CELLS, length)
     small, more = divmod(length, cells)
     return [k * small + min(k, more) for k in range(cells + 1)]
