@@ -1087,7 +1087,7 @@ def test_no_edit_hides_a_mistake() -> None:
         ("std::vector<float> L(N);\nfor (int i = 0; i < N; i++) {\nconst float *q = p;\nL[i] = exp(L[i] - q[i]);\n}",
          "all of L to -INFINITY | this line in a loop of its own after the loop of line 6"),
         ("float *m = (float *)malloc(4 * N);\nfloat *w = new float[N];\nfor (int i = 0; i < N; i += d) {\n"
-         "float s = 0;\nm[i] += s += *p;\ns += i + d == N;\nw[i] += s;\n}",
+         "float s = 0;\nm[i] += s += *p;\ns += i + d == N;\nw[i] += exp(w[i] - s);\n}",
          "all of m to 0 | all of w to 0 | with the outer s: line 8 declares | i + d >= N in place of i + d == N"),
     ],
 )  # fmt: skip
@@ -1097,7 +1097,9 @@ def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: st
         "void kernel(torch::Tensor X, int N, int d) {\n"
         f"const float *p = X.data_ptr<float>();\nfloat s = 0, t = 0, *o;\n{body}\n}}\n"
     )
-    found = "\n".join(map(repair._words, edits.candidates(source, ["kernel"])))
+    every = edits.candidates(source, ["kernel"])
+    assert not [each for each in every if each.new == "-INFINITY" and "inf" not in each.places[0][2]]
+    found = "\n".join(map(repair._words, every))
     assert not [each for each in words.split(" | ") if each not in found]
 
 

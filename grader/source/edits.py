@@ -359,7 +359,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             edit = Edit(line, "", shown, (place,), words, declared, note, at in stepped)
             yield 0.9 + 0.05 * k, edit
             if is_logarithm:
-                place = (at, at, new.replace(", 0)", ", -__builtin_inff())"))
+                place = (at, at, new.replace(", 0", ", -__builtin_inff()", 1))
                 words = re.sub(r"\b0(?=;|$)", "-INFINITY", words)
                 yield 1.5 + 0.05 * k, replace(edit, new="-INFINITY", places=(place,), words=words)
 
@@ -379,10 +379,9 @@ def _statements(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
                 words = f"without {kind}: this declares a second {name}, which hides the outer one"
                 yield ranked_edit(code, 0.3, at, kind, "", [(at, at + own.start(3), new)], words)
                 inner = [each.end for each in known if each.name == name and at < each.begin <= one.end]
+                is_set = re.compile(rf"{name}\s*[-+*/]?=(?!=)")
                 for use in statements:
-                    if at < use.begin < max(inner, default=at) and re.match(
-                        rf"{name}\s*[-+*/]?=(?!=)", use.text
-                    ):
+                    if at < use.begin < max(inner, default=at) and is_set.match(use.text):
                         outer = f"gpt149_outer_{name}_{use.begin}"
                         other = f"if (@) *{outer}{use.text[len(name) :]}; else "
                         places = [insertion(at, f" auto* {outer} = &{name}; "), insertion(use.begin, other)]
