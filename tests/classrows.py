@@ -168,7 +168,7 @@ def student(k: int, draw: random.Random) -> Row:
 
 
 def absurd_rows() -> list[Row]:
-    """Return a row for each absurd name; together they have every verdict and every kind of absent value."""
+    """Return a row for each absurd name, which together have every verdict, and three rows with absent values."""
     rows = []
     for k, name in enumerate(ABSURD_NAMES):
         parts = tuple(part(*known, VERDICTS[k % len(VERDICTS)], ratio=0.8 + 0.2 * k) for known in PARTS)

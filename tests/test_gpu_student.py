@@ -325,7 +325,7 @@ POINTED = "out = tl.load(t).to(tl.pointer_type(tl.float32))\n    tl.store(out + 
 WITH_T = (("(x, y, x_row", "(x, y, t, x_row"), ("(x, y, *x", "(x, y, torch.tensor([64]), *x"))
 EXCHANGED = with_edits(("    inside =", "    tl.atomic_cas(y + 1400 + row, 0.0, 1.0)\n    inside ="))
 MORE_PROGRAMS = with_edits(("[(x.shape[0], ", "[(x.shape[0] + 1, "), ("tl.load(x", "tl.load(x + 0 * row"))
-#: Kernels and a part of the message, by name. In each, the first store or atomic operation is outside of a tensor.
+#: By name: a kernel with a store or an atomic operation outside of every tensor, and a part of the message.
 OUTSIDE = {
     "no mask": (UNMASKED_STORE, BEYOND),
     "before the beginning": (with_edits((STORE, "tl.store(y - 3 + row")), f"up to 12 {BEFORE}"),
@@ -391,7 +391,7 @@ def gelu(x, y):
     size = triton.next_power_of_2(x.shape[1])
     kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
 """
-#: A kernel that loads an index from outside of a tensor. It gets an integer that makes every result wrong.
+#: A kernel that loads an index from outside of a tensor. It gets the largest integer, so the result is wrong.
 INDICES = with_edits(
     ("def kernel(x, y, ", "def kernel(x, y, indices, "),
     ("    inside =", "    k = tl.load(indices + column)\n    inside ="),

@@ -457,7 +457,7 @@ def test_rounds_become_ratios_and_times_too_short_and_other_parts_are_refused() 
     limit = flops / 1e11
 
     def concluded(nothing: float, expert: float) -> ladder.Yardsticks:
-        """Return times from three equal rounds. Empty calls take `nothing` s, the expert kernel `expert` s more."""
+        """Return ratios from three equal rounds. Empty calls take `nothing` s, the expert kernel `expert` s more."""
         calls = dict.fromkeys(ladder.RUNGS, nothing + 0.1)
         calls |= {"expert": nothing + expert, "nothing": nothing, "peak": 1e11}
         return ladder._conclude([calls] * 3, flops, {**SHAPE, "N": 2000, "d": 32}, 1)

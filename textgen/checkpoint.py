@@ -141,7 +141,7 @@ class Loaded:
 
 
 def load(path: Path = PLAYS, vocabulary: Path | None = None) -> Loaded:
-    """Read a checkpoint with its vocabulary, by default the file of the same name beside it.
+    """Read a checkpoint with its vocabulary, by default a file beside it with the same name, or vocab.json.
 
     Raises:
         UsageError: the file is missing or damaged, contains another kind of model or more than tensors, or the

@@ -98,7 +98,7 @@ def add_options(parse: argparse.ArgumentParser) -> None:
 
 
 def wanted(given: argparse.Namespace) -> bool:
-    """Return True if the command line requests the demo. Else raise UsageError for options that only the demo has."""
+    """Return True if the command line requests the demo. Raises UsageError for the demo's options without the demo."""
     if given.inference or given.test == "compare":
         return True
     for flag in (*(flag for flag, *_ in OPTIONS), "--trust-my-kernel"):

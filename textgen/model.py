@@ -45,7 +45,7 @@ class Config:
 
 
 class Weights(nn.Module):
-    """A weight and an optional bias. Their values are set later, from a file or by `GPT.initialise`: on the device
+    """A weight and an optional bias. A matrix gets its values later, from a file or by `GPT.initialise`: on the device
     "meta", drawing random values here would make torch import modules for a second."""
 
     def __init__(self, *shape: int, bias: bool = False) -> None:

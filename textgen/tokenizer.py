@@ -1,9 +1,9 @@
 """Converts text to token numbers and back, with a vocabulary of the kit, of nanoGPT or of GPT-2.
 
-A vocabulary has byte-pair ranks: the numbers in the order in which pairs were merged. They are stored in the .tiktoken
-format, where each line has a token in base64 and its number. tiktoken encodes, but this module reads the files, because
-`tiktoken.get_encoding` downloads them and `tiktoken.load` may return an old copy. Vocabularies of other models are read
-from JSON, never from a pickle.
+The numbers of byte-pair tokens are ranks: they follow the order in which pairs were merged. Ranks are stored in the
+.tiktoken format, where each line has a token in base64 and its number. tiktoken encodes, but this module reads the
+files, because `tiktoken.get_encoding` downloads them and `tiktoken.load` may return an old copy. Vocabularies of other
+models are read from JSON, never from a pickle.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def share_of_rate(recipe: Training, step: int) -> float:
 
 
 def train(recipe: Training, material: Material, every: int = 100) -> GPT:
-    """Train a model. Every `every` steps print the loss, the corpus's information content, and a sample text."""
+    """Train a model. Every `every` steps and at the end, print the held-out loss, its excess, and a sample text."""
     torch.manual_seed(recipe.seed)
     config = Config(len(material.words), recipe.block_size, recipe.n_layer, recipe.n_head, recipe.n_embd)
     model = GPT(config)

@@ -33,7 +33,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     return {"X": np.ascontiguousarray(x, np.float32)}
 
 
-# ---- logits: every row has different numbers, and at least one finite number
+# ---- logits: rows differ from each other, and each has at least one finite number
 
 
 def _random(draws: Draws, rows: int, columns: int) -> Array:

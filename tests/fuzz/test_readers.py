@@ -408,7 +408,7 @@ def framed(header: object, payload: bytes = b"") -> bytes:
 
 
 def deep(header: dict[str, object]) -> dict[str, object]:
-    """Return the header. Except for "status", each value becomes a list, nested as deep as the JSON reader allows."""
+    """Return the header. Each value except for "status" becomes a list that is 800 levels deep."""
     return {**dict.fromkeys(header, json.loads("[" * 800 + "0" + "]" * 800)), "status": header["status"]}
 
 

@@ -82,7 +82,7 @@ Answers = list[tuple[Mutation, dict[str, Answer]]]
 
 
 def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
-    """Return, for each attention kernel of a group, its outputs by case name, up to the first crash.
+    """Return, for each attention kernel of a group, its outputs by case name, up to the first call that fails.
 
     Only public cases with their own shape are called: others have no incomplete tiles and distinguish fewer mistakes.
     """
