@@ -41,8 +41,8 @@ constexpr float kLowest = -1e38f;
 // Factor from unscaled scores to the argument of weightOf.
 constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
-// Largest accepted difference score - shift (kMostScore), and its weight. With weights up to 2^33, sums and O (for |V|
-// < 1e24) are far from overflow. If weights saturate, a sum above kMostWeight shows that a score was too large.
+// Largest sum of weights (with kSaturates) or score - shift (without) that `trustingBlock` accepts. So weights are at
+// most 2^33, and sums and O (for |V| < 1e24) are far from overflow.
 constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
 
 // `trustingBlock` is used if no maximum of a tile, as an unscaled score, has a larger magnitude. The maxima of random
@@ -91,7 +91,7 @@ GPT149_INLINE void addProducts(Vec (&S)[R][M], const Vec *Q, const float *K, int
     }
 }
 
-// Computes weights with the tile's current shift. Stores their sums and the largest scores in the tile.
+// Computes weights with the tile's current shift. Updates blockSum and, without kSaturates, blockTop.
 template <int M, int R>
 __attribute__((noinline)) void weighKeys(Tile<M> &tile, const float *K, Vec *P, int count, int d) {
     for (; count >= R; count -= R, K += static_cast<std::size_t>(R) * d, P += R * M) {

@@ -133,7 +133,7 @@ GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
 
 // ---- 2^x
 //
-// Scores are multiples of 1 / kUnit. A polynomial of degree 5 approximates 2^r on an interval of length 1 with a
+// Arguments are in units of 1 / kUnit. A polynomial of degree 5 approximates 2^r on an interval of length 1 with a
 // relative error of 7.5e-8 (minimax by Remez exchange). Degree 4 would have 2.6e-6, which is more than float32's own
 // rounding. Degree 6, used where time matters less, has 1.9e-9. The coefficients are read from a table each time: in
 // registers they would displace accumulators of the surrounding loops. `hidden` keeps compilers from loading them into

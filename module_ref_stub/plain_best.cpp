@@ -30,8 +30,8 @@ constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
 
-// Returns e^x for x <= 0. Adding 1.5 * 2^23 to x log2(e) leaves the nearest whole number, the power of two, in the last
-// bits of the sum. The rest is computed from x itself, so that rounding x log2(e) causes no error.
+// Returns e^x for x from -69 to 0, and e^-69 below. Adding 1.5 * 2^23 to x log2(e) leaves the nearest whole number, the
+// power of two, in the last bits of the sum. The rest is computed from x, so that rounding x log2(e) causes no error.
 inline __attribute__((always_inline)) float expOf(float x) {
     x = x > -69.0f ? x : -69.0f;
     const float shifted = x * kLog2e + 12582912.0f;
