@@ -263,6 +263,11 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
     place, cause, rare = (Diagnosis(code, "", wrong_count=count) for code, count in found)
     assert diagnose.most_informative([place, rare, cause, cause], ORACLES["attention"].axes) is cause
     assert diagnose.most_informative([place]) is place
+    # Values are not called close if others are far off.
+    close = Diagnosis("low_precision", "The values are close.", None, 1.0, 1.01)
+    for actual in (1.01, 9.0):
+        other = Diagnosis("shifted", "Shifted.", None, 1.0, actual)
+        assert diagnose.most_informative([close, other, close]) is (other if actual == 9 else close)
     # Zeros are the most informative, unless another diagnosis is about many wrong elements.
     zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
     for count, chosen in ((14, zeros), (900, None)):

@@ -23,7 +23,7 @@ from grader.explain.comparison import Comparison, Expected
 from grader.explain.deviation import Axis, Deviation, usual_axes
 from grader.explain.explanation_errors import attempt
 from grader.explain.oracle import Oracle
-from grader.explain.relations import CLOSE, NOT_STORED, first_found
+from grader.explain.relations import CLOSE, NOT_STORED, ROUNDING, first_found
 from grader.explain.suspect import FEWEST_PARTIAL, Suspect
 from grader.explain.wrong_places import EVERYWHERE, Place, find_place
 
@@ -311,7 +311,13 @@ def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) 
     )
     diagnoses = zeros if not others or largest_zeros > _FAR_SMALLER * largest else others
     # Values that are close on one input but not on another differ for another reason than precision.
-    far = [each for each in diagnoses if each.code != "low_precision" and each.code not in _SAYS_LITTLE]
+    far = [
+        each
+        for each in diagnoses
+        if each.expected is not None and each.actual is not None
+        if each.code not in _SAYS_LITTLE | {"low_precision"}
+        if abs(each.actual - each.expected) > 10 * ROUNDING * abs(each.expected)
+    ]
     diagnoses = [each for each in diagnoses if not far or not each.message.startswith(CLOSE)]
     counts: dict[str, int] = {}
     for diagnosis in diagnoses:

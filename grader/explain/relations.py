@@ -163,7 +163,7 @@ def row_factors(seen: Deviation) -> Found | None:
     if np.quantile(abs(wrong - 1), 0.5, method="lower") < ROUNDING:
         return None
     # A division by a sum never gives a row of zeros.
-    cause = ", as if each was divided by a wrong sum" if wrong.min() > 1e-6 else ""
+    cause = ", as if each was divided by a wrong sum" if wrong.min() > 0 else ""
     return (
         "not_normalised",
         f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times the right ones{cause}.",

@@ -53,6 +53,7 @@ _OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
 #: The beginning of a line that computes a pointer.
 _POINTS = re.compile(r"\*\s*(?:const\s+|__restrict(?:__)?\s+)*\w+\s*=|\.data\(\)|\.begin\(\)")
 _CAST = r"\((?:float|double|int|long|size_t|std::size_t)\)\s*"
+_SIZED = re.compile(rf"(?:{_CAST})?(?:\d[\w.]*|[A-Z]\w?|d)$|.*\($")
 #: The operands, operators and brackets of a value. A call is an operand, but the brackets of exp() and log() can move.
 _TOKEN = re.compile(
     rf"(?:std::)?(?:exp|log|sqrt)f?\(|(?:{_CAST})?\d[\w.]*(?:(?<=e)-\d+f?)?|(?:{_CAST})?[\w.:]+"
@@ -426,7 +427,9 @@ def _rebracketed(text: str) -> Iterator[str]:
         found += [(0, " ".join(rest))] if pairs and lead == "(" else []
         for a in range(len(rest) - 1) if lead == "(" else (first,):
             for b in range(a + 1, len(rest) + 1):
-                if (a, b) != (first, last - 1) and _is_needed(rest, a, b, lead):
+                # A size that leaves the exponent may cancel later, which would hide that it is wrong there.
+                cancels = lead != "(" and b < last - 1 and _SIZED.match("".join(rest[b + 1 : b + 2]))
+                if (a, b) != (first, last - 1) and not cancels and _is_needed(rest, a, b, lead):
                     new = " ".join([*rest[:a], lead, *rest[a:b], ")", *rest[b:]])
                     found.append((abs(a - first) + abs(b - last + 1), new))
     # A divisor of one term that should divide the whole sum.

@@ -202,7 +202,7 @@ FLASH = [
     bug("divided by the root of Bc", "part4", "formula", "wrong_values", "1/sqrt(Bc)",
         ("std::exp(twoDimRead(Sij, i, j, Bc))", "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))"),
         ("float weight = ", "/*!*/ float weight = ")),
-    bug("only PV divided", "part4", "formula", "wrong_values", "brackets around the whole sum before",
+    bug("only PV divided", "part4", "formula", "wrong_values", "with the brackets of `(Li[i] *",
         ("+ twoDimRead(PV, i, k, d);", "+ twoDimRead(PV, i, k, d) / Lnew[i];  /*!*/"), ("value / Lnew[i]", "value")),
     bug("rows and columns of Pij swapped", "part4", "index", "", "index",
         ("twoDimRead(Pij, i, j, Bc) *", "twoDimRead(Pij, j, i, Bc) * /*!*/")),
