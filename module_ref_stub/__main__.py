@@ -17,7 +17,7 @@ from module_ref_stub.library import RECIPES, build_prebuilt, has_sources, librar
 def run(arguments: list[str]) -> int:
     parse = Parser(prog="python -m module_ref_stub", description=(__doc__ or "").splitlines()[0])
     parse.add_argument(
-        "folder", metavar="FOLDER", type=Path, nargs="?", help="build what a handout holds for this platform"
+        "folder", metavar="FOLDER", type=Path, nargs="?", help="where to build a handout's compiled files"
     )
     folder = parse.parse_args(arguments).folder
     if folder is None:

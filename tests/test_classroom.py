@@ -287,7 +287,7 @@ def test_points_by_hand_stay_in_every_later_report(acting: Class, tmp_path: Path
     assert "1 total is LOWER than in the report of" in printed and "ada 7.5 -> 5" in printed
     table.rename(moved)
     for command in (acting.report, lambda: acting.show("ada")):
-        refused(f"came from {table}, which no longer exists", command)
+        refused(f"{table}, the table of points by hand, no longer exists", command)
     assert acting.totals()["ada"] == "5", "a report that was refused has written something"
 
     printed = grader("report", acting.out, "--no-manual").stdout
@@ -333,7 +333,7 @@ def test_submissions_without_a_time_are_counted(acting: Class, due_date: None, t
     shown = acting.show("bob_1")
     assert "1 late day, -5 points" in shown and "total: 25 of 30" in shown
     table.unlink()
-    assert f"times of submission came from {table}" in acting.grade(exit_code=1)
+    assert f"{table}, the table of submission times, no longer exists" in acting.grade(exit_code=1)
 
 
 def test_file_times_count_only_with_the_option(acting: Class, due_date: None) -> None:

@@ -243,7 +243,7 @@ def test_a_malformed_ledger_line_is_reported_with_its_line_number(content: bytes
         book.finish(record("ada"), {})
     with (tmp_path / ledger.LEDGER).open("ab") as file:
         file.write(content + b"\n")
-    assert "remove it" in is_brief(refused(r"ledger\.jsonl:4: ", ledger.read, tmp_path, of=errors.KitError))
+    assert "delete it" in is_brief(refused(r"ledger\.jsonl:4: ", ledger.read, tmp_path, of=errors.KitError))
 
 
 @pytest.mark.timeout(120)

@@ -340,8 +340,8 @@ def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
 
 
 def test_rounds_that_end_without_a_verdict_are_refused() -> None:
-    refused("after 5 rounds", sequential, rounds_of([1.5] * 5), CPU, of=ValueError)
-    refused("without a round", judge, [], CPU, of=ValueError)
+    refused("5 rounds are too few", sequential, rounds_of([1.5] * 5), CPU, of=ValueError)
+    refused("needs at least one round", judge, [], CPU, of=ValueError)
 
 
 PART = ASSIGNMENT.part("part4")

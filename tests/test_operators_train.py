@@ -188,7 +188,7 @@ def test_a_function_that_crashes_or_returns_a_wrong_shape_is_named(train: Train)
 
 
 def test_an_overflow_is_blamed_on_the_rate_or_on_the_function(train: Train) -> None:
-    refused(r"with --rate 1e\+30 .* also PyTorch's", train, "cnn", rate=1e30)
+    refused(r"with --rate 1e\+30 .* in PyTorch, too", train, "cnn", rate=1e30)
     refused("the loss is", train, "mlp", "sgdStep=stepUpwards", of=Stopped, rate=2.0, epochs=40, lockstep=0)
 
 

@@ -312,7 +312,7 @@ TWO_SUBMISSIONS = canvas_with(",,STUDENT0@", ",9001,STUDENT0@").replace("501,900
 #: Exports of Canvas and of Moodle that are refused, and a part of the message.
 NO_CANVAS = {
     "another course": (ANOTHER_COURSE.replace(",5", ",6"), "none of the 25 submissions belongs to one of"),
-    "one id": (canvas_with("9003", "9001"), ":6: two students have the id '9001': .*:4 has it too"),
+    "one id": (canvas_with("9003", "9001"), ":6: another student has the same id '9001': see .*:4"),
     "no column": (canvas_with("SIS Login ID", "Login"), ":1: there is no column 'SIS Login ID'"),
     "a column twice": (canvas_with("Section", "ID"), ":1: the column 'ID' .* twice|no column 'Sec"),
     "closed": (canvas_with(",100,", ",100 (read only),"), ":2: 'Attention .* is the assignment closed"),
@@ -320,7 +320,7 @@ NO_CANVAS = {
     "two such": (canvas_with("Final Score", f"{TITLE} (1)"), ":1: several columns .* with --column"),
     "another maximum": (canvas_with(",100,", ",50,"), ":2: the assignment is out of 50 points in"),
     "no points possible": (canvas_with("Points Possible", "x"), "there is no row 'Points Possible'"),
-    "a short row": (canvas_with("A,,0", "A", 1), ":3: 5 cells, but 7 columns"),
+    "a short row": (canvas_with("A,,0", "A", 1), ":3: 5 cells for 7 columns"),
     "semicolons": (canvas_with(",", ";"), "should be separated by commas"),
     "an open quotation": (canvas_with('"Last3', '"""Last3').replace('First",503', "First,503"), "CSV"),
     "not UTF-8": ("\udcff", "not UTF-8 text"),
@@ -328,7 +328,7 @@ NO_CANVAS = {
 }
 NO_MOODLE = {
     "another course": (OTHER_SHEET.replace(",login", ",x").replace(",90", ",80"), "export of another course"),
-    "one address": (moodle_with("Student4@", "Student5@"), ":7: two students have the id 'Student5@exam"),
+    "one address": (moodle_with("Student4@", "Student5@"), ":7: another student has the same id 'Stud"),
     "no column": (moodle_with("Feedback comments", "x"), ":1: there is no column 'Feedback"),
     "a column too many": (moodle_with("ID number", "My notes"), ":1: Moodle does not know the column 'My n"),
     "a column twice": (moodle_with("ID number", "GROUP,group"), ":1: the column 'Group' occurs twice"),

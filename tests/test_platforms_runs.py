@@ -69,7 +69,7 @@ def test_faults_and_missing_sources_cost_nothing(tmp_path: Path, monkeypatch: Pa
     assert "gpt149.yaml" in capfd.readouterr().err and "gpt149.yaml" not in json.dumps(results_of(root))
     monkeypatch.setattr(container, "run", lambda *_: "stopped")
     assert prairielearn.main(root) == 3 and "stopped" not in json.dumps(results_of(root))
-    refused("with the layout of PrairieLearn's /grade", prairielearn.main, ["absent"])
+    refused("laid out like /grade of PrairieLearn", prairielearn.main, ["absent"])
 
 
 def in_a_workflow(*command: object, folder: Path, **environment: object) -> subprocess.CompletedProcess[str]:
@@ -179,8 +179,8 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
 
 def test_a_broken_roster_is_refused_in_one_line(tmp_path: Path) -> None:
     for rows, why in {
-        f"{COLUMNS}a,ada,1,\nb,ADA,2,\n": ":3: two students have the username 'ADA'",
-        f"{COLUMNS}a,ada,1,\nA,bob,2,\n": ":3: two students have the identifier 'A'",
+        f"{COLUMNS}a,ada,1,\nb,ADA,2,\n": ":3: another student has the same username 'ADA'",
+        f"{COLUMNS}a,ada,1,\nA,bob,2,\n": ":3: another student has the same identifier 'A'",
         "identifier,github_username\na,ada\n": ":1: there is no column 'name'",
         'identifier,github_username,name\n"a,ada\n': ":2: .* never closed",
     }.items():
@@ -203,7 +203,7 @@ def test_a_roster_of_classroom_50_names_a_student_by_the_number_of_the_account(t
     assert known["cs-hw1-12"] == ("Bob", ("bob@x.org",), ("github:bob-new", "github_id:12"))
     assert known["cs-hw1-eve"][2] == () and "cyd@x.org (not joined)" in notes[0] and "cs-hw1-eve" in notes[1]
     (folder / "students.csv").write_text(rows.replace(",12\n", ",11\n"))
-    refused(":3: two students have the github_id '11'", clones.read_roster, folder / "students.csv")
+    refused(":3: another student has the same github_id '11'", clones.read_roster, folder / "students.csv")
 
 
 def test_times_of_commits_are_read_or_reported_missing(tmp_path: Path) -> None:

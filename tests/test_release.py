@@ -267,7 +267,7 @@ def test_an_unproved_release_is_not_written(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_unfit_kit_or_reference_is_not_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused("needs the file with hidden cases", contents.kit, ROOT, ROOT / "configs" / "gpt149.yaml")
+    refused("a release needs the staff.s file", contents.kit, ROOT, ROOT / "configs" / "gpt149.yaml")
     program = "int main() {}\n"
     put(tmp_path, {"starter.cpp": program, "module.cpp": f"// BEGIN SOLUTION\n{program}"})
     masters = {"starter.cpp": "it has no line '// BEGIN SOLUTION'", "nowhere.cpp": "no such file"}

@@ -272,7 +272,7 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
         (f"id,writeup\nada,{HOSTILE}\n", 2, f"not '{SHOWN}'"),
         (f"id,writeup\n{LONG[0]},7\n", 2, f"no submission is called '{LONG[1]}"),
         ("id,writeup\nada,7\nb\0b,7\n", 3, "a NUL character"),
-        ("id,writeup\nada," + "7" * 20_001 + "\n", 2, "a cell of more than 20000 characters"),
+        ("id,writeup\nada," + "7" * 20_001 + "\n", 2, "a cell has more than 20000 characters"),
         ('id,writeup\nada,"' + "7\n" * 100_000, 2, "not a row of CSV"),
         ('id,writeup\n"' * 100_000, 2, "not a row of CSV"),
         *((f"id,{more}\n", 1, "columns; a table may have at most 1000") for more in ("," * 1_999_999, MANY)),

@@ -170,7 +170,7 @@ sweep part2 --tile 2,x: --tile takes a whole number | sweep part2 --tile 2 -N 64
 sweep part2 --tile 2 --br 16: tiles or blocks, not both | sweep part3 --br 16: no Br and Bc
 sweep part2 --macro 2x: macro's name | sweep part2 --module nowhere.cpp: no such file
 sweep part2 --rounds 0: --rounds takes | sweep part2 --writeup nowhere.md: writeup_template.md
-threads part1: for OpenMP parts | memory part3 -N 0: -N takes | study --only part2: no study 'part2'
+threads part1: part with OpenMP | memory part3 -N 0: -N takes | study --only part2: no study 'part2'
 study --quick --nothing: unrecognized | memory --out gpt149.py: --out takes a folder | race part3 -D 1=2: -D takes NAME
 """
 

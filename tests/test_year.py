@@ -235,7 +235,7 @@ def test_a_student_is_found_by_any_part_of_the_id_or_name() -> None:
     for text in ("fay", "DOE", "9005", "Fay_Doe_9005", "fay doe"):
         assert closest(text, known) == "Fay_Doe_9005"
     assert closest("fox", known) == "kim_2"
-    refused("'kim' fits several: kim_1, kim_2; give one id", closest, "kim", known)
+    refused("'kim' fits several submissions: kim_1, kim_2; give one id", closest, "kim", known)
     refused("no submission is called 'kum_1'; did you mean 'kim_1'", closest, "kum_1", known)
     refused("no submission is called ''", closest, "", known)
 

@@ -287,7 +287,7 @@ def _is_mask(name: str) -> bool:
 def _tied(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     output, embedding = tensors.pop("lm_head.weight", None), tensors.get("transformer.wte.weight")
     if output is not None and (embedding is None or not torch.equal(output, embedding)):
-        raise UsageError(f"{path}: its output map differs from its embedding; nanoGPT's models share them")
+        raise UsageError(f"{path}: lm_head.weight and transformer.wte.weight differ; nanoGPT shares them")
     return tensors
 
 

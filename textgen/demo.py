@@ -118,7 +118,7 @@ def read_options(given: argparse.Namespace) -> TextOptions:
     chosen |= {_dest(flag): usual for flag, _, usual, *_ in OPTIONS if chosen[_dest(flag)] is None}
     prompts, samples = chosen.pop("prompt"), chosen.pop("samples")
     if not all(prompts):
-        raise UsageError("--prompt takes at least one character: the kernel needs a row to begin with")
+        raise UsageError("--prompt takes at least one character: the model needs a token to begin with")
     if len(prompts) > 1 and samples not in (None, len(prompts)):
         raise UsageError(
             f"--samples {samples} does not fit {len(prompts)} prompts: give one prompt, or one for each sample"

@@ -232,8 +232,8 @@ class Correctness:
         if stand_in.diagnosis is not None:
             self.diagnosis = Diagnosis(
                 "not_bound",
-                f"{self.part.function} is not exported, so it is judged through {stand_in.part.id}, which is still "
-                f'wrong. Add m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
+                f"{self.part.function} is not exported, so it is judged through {stand_in.part.id}, which is not "
+                f'right yet. To have it judged by itself, add m.def("{self.part.function}", &{self.part.function}).',
             )
 
     def check_case(self, session: Session, step: Step) -> tuple[CaseRun, CaseResult]:

@@ -258,7 +258,7 @@ class PartJudge:
             self.builds.append(bench.made.with_torch())
         if self.builds[-1].object_path is None:
             self.flags.append(
-                Flag("no_torch_build", "the file compiles for the judge, but not with torch", "review")
+                Flag("no_torch_build", "the file compiles without torch, but not with it", "review")
             )
             return
         with self.runners.fresh(threads=threads, with_torch=True) as student:
@@ -323,9 +323,9 @@ class PartJudge:
         if options.second_look and not options.timing:
             # The command `race` knows only timed parts.
             if rule is not None and "races_unseen" not in self.bench.noted:
-                words = "without timing, no part is checked for data races"
+                words = "without timing, no part is checked for data races; to check this one"
                 command = f"{self.bench.command} race {self.part.id}"
-                self.flags.append(Flag("races_unseen", f"{words}: `{command}` checks this one"))
+                self.flags.append(Flag("races_unseen", f"{words}: `{command}`"))
                 self.bench.noted.add("races_unseen")
             return
         found = explanation_errors.attempt(lambda: self.bench.watched(self.part), None)
@@ -333,7 +333,7 @@ class PartJudge:
             return
         if found.races:
             lines = " | ".join(line.strip() for line in found.races.split("\n"))
-            self.flags.append(Flag("data_race", f"right here, but threads race: {lines}", "review"))
+            self.flags.append(Flag("data_race", f"results are right, but threads race: {lines}", "review"))
             if price == "wrong":
                 self.conclude("wrong", Diagnosis("race", found.races))
                 self.time = None

@@ -45,7 +45,7 @@ def named(environment: Mapping[str, str]) -> dict[str, str]:
     found["owner"] = environment.get("OWNER") or environment.get("USERNAME", "")
     missing = [VARIABLES.get(key, "OWNER") for key, value in found.items() if not value]
     if missing:
-        raise UsageError(f"--classroom50: {', '.join(missing)} not set: only Classroom 50's runner sets them")
+        raise UsageError(f"--classroom50: {', '.join(missing)} not set: they come from Classroom 50's runner")
     if not found["submission"].startswith("submit/"):
         raise UsageError("--classroom50: SUBMISSION_TAG should begin with submit/, as in submit/1")
     kind = environment.get("ASSIGNMENT_TYPE", TYPES[0])

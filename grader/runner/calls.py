@@ -244,7 +244,7 @@ def _figure(value: Any) -> float:
         raise TypeError("not a number")
     number = float(value)
     if not abs(number) < LARGEST_FIGURE:
-        raise ValueError(f"{number} is not a figure of a profile")
+        raise ValueError(f"a number in a profile should be below {LARGEST_FIGURE:g}, not {number}")
     return number
 
 

@@ -233,8 +233,8 @@ class Sandbox:
         for place in folder.resolve().parents:
             if not place.stat().st_mode & stat.S_IXOTH:
                 raise KitError(
-                    f"{place} is closed to the user ids that run students' code, and {folder} lies in it: "
-                    "set TMPDIR to a folder that all may enter, such as /tmp"
+                    f"students' code has user ids that may not enter {place}, in which {folder} lies: "
+                    "set TMPDIR to a folder that all users may enter, such as /tmp"
                 )
 
     @contextlib.contextmanager
@@ -398,5 +398,5 @@ def claimed_block() -> Iterator[range]:
             yield range(first, first + BLOCK)
             return
     raise KitError(
-        "too many judges run on this machine (no user id is left for a runner): wait until one ends"
+        "no user id is left for a runner, because too many judges run on this machine: wait until one ends"
     )

@@ -165,7 +165,7 @@ def timed(
     if source == FILE_TIMES:
         if wanted.file_times and not any(item.submitted_at or item.modified_at for item in submissions):
             raise UsageError(
-                f"--file-times: {wanted.submissions} holds no files with times of their own; use --submitted FILE"
+                f"--file-times: no submission in {wanted.submissions} has a file with a time; use --submitted FILE"
             )
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]
     if source == COMMIT_TIMES:

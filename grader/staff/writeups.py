@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         if given.export:
             print(exported(given.read, given.export))
     elif given.export:
-        raise UsageError("--export of several write-ups needs --read FILE, too: --export converts FILE")
+        raise UsageError("--export of several write-ups also needs --read FILE, the file that it converts")
     table = given.sheet or (given.results / "manual.csv" if given.results else None)
     if table:
         remarks = {each.id: (each.name, each.remark) for each in found}
@@ -67,9 +67,9 @@ def _parser() -> Parser:
     parse = writeup.parser("a write-up, several, or a folder or an archive of a class")
     parse.path("--read", "write all answers into this file, question by question")
     parse.path("--sheet", "make or update this table of points (manual.csv)")
-    parse.path("--results", "results folder of the class: add a row for each student in it", "DIR")
+    parse.path("--results", "results folder of a class: the table gets a row for each of its students", "DIR")
     parse.path("--key", "file with the right answers (default: configs/hidden/writeup_key.yaml)")
-    parse.add_argument("--item", metavar="ID", default="writeup", help="column of points (default: writeup)")
+    parse.add_argument("--item", metavar="ID", default="writeup", help="column for points (default: writeup)")
     return parse
 
 

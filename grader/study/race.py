@@ -179,7 +179,7 @@ REGIONS, ALONE = "openmp: regions ", "openmp: alone "
 
 def main(arguments: list[str]) -> int:
     parse = options.parser(arguments, "race", "Find data races in a part that uses OpenMP.")
-    parse.add_argument("part", nargs="?", help="part to search (default: the first timed on several threads)")
+    parse.add_argument("part", nargs="?", help="part to search (default: the first OpenMP part)")
     parse.flag("--repeat", "compare repeated runs, without ThreadSanitizer")
     add_defines(parse)
     given = parse.parse_args(arguments)

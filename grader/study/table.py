@@ -35,7 +35,7 @@ class Table:
     def __post_init__(self) -> None:
         if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
             raise ValueError(
-                f"table {self.name}: {len(self.columns)} columns, but row {wrong[0]} is longer or shorter"
+                f"table {self.name}: {len(self.columns)} columns, but {len(wrong[0])} cells in the row {wrong[0]}"
             )
 
     def cells(self) -> list[list[str]]:

@@ -205,14 +205,12 @@ def main(arguments: list[str]) -> int:
         "Speed-up and efficiency of an OpenMP part for each number of threads, and without OpenMP.",
         lists=("threads",),
     )
-    parse.value("part", "PART", "the OpenMP part (default: the first timed on several threads)", nargs="?")
+    parse.value("part", "PART", "part to time (default: the first OpenMP part)", nargs="?")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
     part = options.openmp_part(settings, given.part)
     if part.time is not None and part.time.threads is not None:
-        raise UsageError(
-            f"{part.id} is judged with {part.time.threads} thread: this study is for OpenMP parts"
-        )
+        raise UsageError(f"{part.id} is timed on one thread: choose a part with OpenMP")
     counts = options.numbers(given.threads or COUNTS, "--threads", 1, settings.assignment.maxima["threads"])
     outcome.prepare(settings, f"threads-{part.id}")
     with set_up(settings) as laboratory:

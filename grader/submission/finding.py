@@ -111,8 +111,8 @@ def find(
         units = students(_root(path), names, _private(scratch), stack)
         if not units:
             raise UsageError(
-                f"{path} holds no submission: name a {source_name}, a folder or an archive that holds one, "
-                "or a folder or an archive of these, one per student"
+                f"{path} holds no submission: name a {source_name}, or a folder or archive that has one; for a class, "
+                "a folder or archive of these, one per student"
             )
         return _taken(units, names, scratch)
 

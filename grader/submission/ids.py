@@ -80,7 +80,7 @@ def closest(wanted: str, known: Mapping[str, str]) -> str:
         return wanted if wanted in known else found[0]
     if found:
         several = shortened(found, MOST_NAMED)
-        raise UsageError(f"'{one_line(wanted[:MAX_CHARS])}' fits several: {several}; give one id")
+        raise UsageError(f"'{one_line(wanted[:MAX_CHARS])}' fits several submissions: {several}; give one id")
     raise UsageError(no_such_submission(wanted, known))
 
 

@@ -202,7 +202,7 @@ def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, in
     peak = middle.pop("peak")
     if not 0.0 < peak <= min(middle.values()):
         raise KitError(
-            "a kernel was timed faster than multiply-adds alone: this machine is too busy; try again, or more --rounds"
+            "a kernel was timed faster than multiply-adds alone: the machine is too busy; try again, with more --rounds"
         )
     return Yardsticks(middle, peak, cores)
 
@@ -347,7 +347,7 @@ def main(arguments: list[str]) -> int:
     assignment = load(given.config)
     parts = {part.id: part for part in assignment.parts if applies(part)}
     if given.part not in parts:
-        raise UsageError(f"'{given.part}' is not a part with a frontier: choose {', '.join(parts)}")
+        raise UsageError(f"'{given.part}' has no ladder of fast kernels: choose {', '.join(parts)}")
     part = parts[given.part]
     rounds = whole_number(given.rounds, "--rounds", 1, MOST_ROUNDS)
     chosen = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)

@@ -226,7 +226,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
     CPU time); "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock).
     """
     if not rounds:
-        raise ValueError("no verdict without a round")
+        raise ValueError("a verdict needs at least one round")
     proved, view = _decide(rounds, policy, early=len(rounds) < MIN_ROUNDS)
     estimate = view.estimate()
     fit = is_fit(view.self_ratios())
@@ -295,7 +295,7 @@ def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
         rounds.append(one)
         if enough(rounds, policy):
             return judge(rounds, policy)
-    raise ValueError(f"the source ended after {len(rounds)} rounds, with no verdict")
+    raise ValueError(f"{len(rounds)} rounds are too few for a verdict")
 
 
 # --- measuring, by calls

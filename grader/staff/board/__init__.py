@@ -63,8 +63,8 @@ def main(arguments: list[str]) -> int:
     for part in board.parts:
         first = part.places[0]
         print(
-            f"{part.id}: {len(part.places)} right without flags; {called[first.student]} leads with "
-            f"{first.ratio:.2f} x the reference's time"
+            f"{part.id}: {len(part.places)} of the students are ranked; {called[first.student]} is first, with "
+            f"{first.ratio:.2f} times the reference's time"
         )
     note = "" if given.names else f"; ids of the pseudonyms: {last / TABLE}"
     print(f"wrote {target}{note}")

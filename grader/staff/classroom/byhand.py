@@ -93,7 +93,7 @@ def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list
     found, notes = {}, []
     for name, (key, value) in compose(data, path).entries("the extensions").items():
         if name not in ids:
-            notes.append(str(key.fail(f"{no_such_submission(name, ids)} (its days stay in the file)")))
+            notes.append(str(key.fail(f"{no_such_submission(name, ids)} (the file keeps this entry)")))
         given = value.mapping(KEYS)
         found[name] = Days(
             given["extension"].whole("extension", 0, MOST_DAYS) if "extension" in given else 0,
@@ -204,7 +204,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             if count > MOST_ROWS:
                 raise UsageError(f"{path}:{start}: more than {MOST_ROWS} rows: this is not a table of points")
             if any(len(cell) > LONGEST_CELL for cell in cells):
-                raise UsageError(f"{path}:{start}: a cell of more than {LONGEST_CELL} characters")
+                raise UsageError(f"{path}:{start}: a cell has more than {LONGEST_CELL} characters")
             yield start, [cell.strip() for cell in cells]
             start = reader.line_num + 1
     except csv.Error as error:
@@ -336,8 +336,8 @@ def _require_there(path: Path) -> None:
         there = False
     if not there:
         raise UsageError(
-            f"points by hand came from {path}, which no longer exists: name their table with --manual FILE, or leave "
-            "them out with --no-manual"
+            f"{path}, the table of points by hand, no longer exists: name a table with --manual FILE, or leave points "
+            "by hand out with --no-manual"
         )
 
 

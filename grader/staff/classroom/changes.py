@@ -139,7 +139,7 @@ def _points_columns(row: Mapping[str, str]) -> list[str]:
     names = list(row)
     if BEFORE_POINTS not in names or AFTER_POINTS not in names:
         raise UsageError(
-            f"this is not a {GRADES} of the kit: a column '{BEFORE_POINTS}' or '{AFTER_POINTS}' is missing"
+            f"a {GRADES} of the kit has the columns '{BEFORE_POINTS}' and '{AFTER_POINTS}': this table lacks one"
         )
     points = names[names.index(BEFORE_POINTS) + 1 : names.index(AFTER_POINTS)]
     return [name for name in points if name not in NOT_POINTS]

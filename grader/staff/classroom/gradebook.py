@@ -283,7 +283,7 @@ def report(
     print(f"wrote {folder / 'grades.csv'} and {folder / 'report.html'}")
     for name, found in filled.items():
         print("\n".join(f"{name}: {note}" for note in found.notes))
-        print(f"wrote {places[name]}: {exports[name] if exports else ''} with the totals in it")
+        print(f"wrote {places[name]}: a copy of {exports[name] if exports else ''} with the totals")
     return 0
 
 
@@ -333,7 +333,7 @@ def extend(
             f"{assignment.path} has no key `late`: no submission counts as late, so no days are needed"
         )
     if extension is None and slip is None:
-        raise UsageError("give --days n, --slip n or both; 0 takes days back")
+        raise UsageError("give --days n, --slip n or both; n = 0 removes the earlier days")
     with ledger.hold(folder):
         name = entry_named(history, submission_id).submission_id
         given = {"extension": extension, "slip": slip, "reason": reason}

@@ -223,7 +223,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
             if len(line) > MOST_LINE_BYTES:
                 raise KitError(
-                    f"{path}:{number + 1}: longer than {size_text(MOST_LINE_BYTES)}: not a line of a ledger; remove it"
+                    f"{path}:{number + 1}: this line is longer than {size_text(MOST_LINE_BYTES)}: delete it"
                 )
     except FileNotFoundError:
         return
@@ -239,7 +239,7 @@ def _items(path: Path) -> Iterator[Run | Record | Reported | Machine | tuple[Ent
             yield _item(line)
     except ValueError as error:
         raise KitError(
-            f"{place}: not a line of a ledger ({error}); remove it to grade that submission again"
+            f"{place}: not a line of a ledger ({error}); delete it (if it held a result, that is graded again)"
         ) from error
 
 
@@ -265,7 +265,7 @@ def _roster(listed: object) -> tuple[Entry, ...]:
         if entry.submitted_at is not None:
             datetime.fromisoformat(entry.submitted_at)
     if len({entry.submission_id for entry in roster}) < len(roster):
-        raise ValueError("it has an id twice")
+        raise ValueError("two submissions have the same id")
     return roster
 
 

@@ -297,7 +297,7 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
     if changes:
         raise UsageError(
             f"{wanted.out} was graded with other options: {' and '.join(changes)} would put its verdicts out of date; "
-            "leave these options out to continue as before, or add --regrade to grade all again"
+            "leave these options out to continue as before, or add --regrade to grade every submission again"
         )
 
 
@@ -310,7 +310,7 @@ def sandbox_for(wanted: RunOptions, history: History) -> Sandbox:
         return sandbox.choose(before, wanted.trust)
     except UsageError as error:
         box = sandbox.choose(None, wanted.trust)
-        print(f"note: sandbox tier {box.tier}, not {before} as before: {error}", flush=True)
+        print(f"note: sandbox tier {box.tier} in place of {before} in the earlier run: {error}", flush=True)
         return box
 
 
@@ -326,7 +326,7 @@ def source_of_times(wanted: RunOptions, history: History) -> str | None:
     before = history.runs[-1].submitted if history.runs and wanted.resume else None
     if before not in (None, FILE_TIMES, COMMIT_TIMES) and not Path(before).is_file():
         raise UsageError(
-            f"times of submission came from {before}, which no longer exists: name the table with --submitted FILE, "
+            f"{before}, the table of submission times, no longer exists: name a table with --submitted FILE, "
             "or use --file-times"
         )
     return before

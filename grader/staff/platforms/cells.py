@@ -115,7 +115,7 @@ def _cell(path: Path, text: str, at: int, line: int) -> Cell:
             raise UsageError(f"{path}:{line}: columns should be separated by commas")
         raise UsageError(f"{path}:{line}: not a row of CSV: '{after}' follows a closing quotation mark")
     if found.end() - at > LONGEST_CELL:
-        raise UsageError(f"{path}:{line}: a cell of more than {LONGEST_CELL} characters")
+        raise UsageError(f"{path}:{line}: a cell has more than {LONGEST_CELL} characters")
     content = found[0][1:-1].replace('""', '"') if quoted else found[0]
     if "\0" in content:
         raise UsageError(f"{path}:{line}: a NUL character: this is not a gradebook")

@@ -100,7 +100,7 @@ def main(container: Container, where: Path | Sequence[str], limit_s: float | Non
         where = _folder(container, where)
     if not where.is_dir():
         raise UsageError(
-            f"there is no folder {where}: name a folder with the layout of {container.title}'s {container.root}"
+            f"there is no folder {where}: name a folder laid out like {container.root} of {container.title}"
         )
     started = time.monotonic()
     limit_s = _limit_s(container) if limit_s is None else limit_s

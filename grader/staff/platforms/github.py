@@ -104,7 +104,7 @@ def read_roster(path: Path) -> list[Enrolled]:
             if value and (kind, value) in seen:
                 first = seen[kind, value].at
                 raise UsageError(
-                    f"{person.at}: two students have the {kind} '{one_line(entry)}': {first} has it too"
+                    f"{person.at}: another student has the same {kind} '{one_line(entry)}': see {first}"
                 )
             seen[kind, value] = person
     return people

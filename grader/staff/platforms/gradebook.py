@@ -176,7 +176,7 @@ def columns(table: Table, required: Sequence[str], what: str, optional: Sequence
 def cell_of(table: Table, row: cells.Row, column: int) -> Cell:
     """Return the row's cell in this column. Raises UsageError if the row has fewer cells."""
     if column >= len(row.cells):
-        raise UsageError(f"{table.at(row)}: {len(row.cells)} cells, but {len(table.rows[0].cells)} columns")
+        raise UsageError(f"{table.at(row)}: {len(row.cells)} cells for {len(table.rows[0].cells)} columns")
     return row.cells[column]
 
 
@@ -200,7 +200,7 @@ def same_maximum(table: Table, row: cells.Row, text: str, asked: Asked, where: s
         maximum = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"
         raise UsageError(
             f"{table.at(row)}: the assignment is {maximum} in this file, but out of {points(asked.max_points)} in the "
-            f"assignment's YAML: correct it {where}, and export again"
+            f"assignment's YAML: correct the points {where}, and export again"
         )
 
 

@@ -113,7 +113,7 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
                 continue  # Folder names made from two different addresses may be equal.
             if identity in seen and seen[identity] is not row:
                 raise UsageError(
-                    f"{row.at}: two students have the id '{_value(identity)}': {seen[identity].at} has it too"
+                    f"{row.at}: another student has the same id '{_value(identity)}': see {seen[identity].at}"
                 )
             seen[identity] = row
 

@@ -125,7 +125,7 @@ def read_moodle(table: Table, asked: Asked) -> list[Target]:
     targets = []
     for row in table.rows[1:]:
         if len(row.cells) != len(header.cells):
-            raise UsageError(f"{table.at(row)}: {len(row.cells)} cells, but {len(header.cells)} columns")
+            raise UsageError(f"{table.at(row)}: {len(row.cells)} cells for {len(header.cells)} columns")
         gradebook.same_maximum(table, row, row.text(places["Maximum Grade"]), asked, "in Moodle")
         changeable = row.text(places["Grade can be changed"]).casefold() == "yes"
         targets.append(

@@ -184,7 +184,7 @@ def kit(
     files = layers.read(config).files
     if len(files) < 2:
         raise UsageError(
-            f"{config}: a release needs the file with hidden cases, which extends the one for students"
+            f"{config}: a release needs the staff's file, which extends the students' file by hidden cases"
         )
     masters = _masters(assignment, master)
     own = assignment.lab_folder / "handout.md"

@@ -51,7 +51,7 @@ def release(
         refuse(contents.handout(kit, {}) | product.in_handout(kit), kit)
         handout = contents.handout(kit, prebuilt(kit, scratch, references, say)) | product.in_handout(kit)
         refuse(handout, kit)
-        say(f"searched {len(handout)} files: no line of the solution or reference and no hidden seed")
+        say(f"searched {len(handout)} files: none has a line of the solution or reference, or a hidden seed")
         made = product.rest(kit, packed(handout))
         bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, scratch / "proofs", say)
         bench.folder.mkdir()
@@ -109,7 +109,7 @@ def given_objects(
         stem = path.name.partition("-")[0]
         if stem not in places or path.suffix != ".o" or "-" not in path.name:
             raise UsageError(
-                f"--reference {path}: name it like the release's own object, with its platform after the hyphen"
+                f"--reference {path}: name it like the release's object, with another platform after the hyphen"
             )
         try:
             data = path.read_bytes()
@@ -132,8 +132,8 @@ def refuse_unnamed(kit: Kit) -> None:
         for name in _BOUND.findall(path.read_text(encoding="utf-8", errors="replace")):
             if name not in named:
                 raise UsageError(
-                    f"nothing was written: {path} exports '{name}' (m.def), but no part of {kit.assignment.path} has "
-                    "this function as its `reference`: remove the m.def, because students get the compiled object"
+                    f"nothing was written, because students could see '{name}' in the compiled object: {path} exports "
+                    f"it (m.def), but no part of {kit.assignment.path} has it as its `reference`. Remove this m.def"
                 )
 
 

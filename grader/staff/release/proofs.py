@@ -140,7 +140,7 @@ def handout(bench: ProofSetup, archive: bytes) -> None:
     """Test the handout: all imports resolve, the starter compiles and earns no points, the solution earns all."""
     folder = unpacked(bench, archive, "handout")
     imports_resolve(folder)
-    bench.say("all imports of the handout's command lines are in the handout")
+    bench.say("the handout contains all modules that its command lines import")
     bench.share_what_every_build_needs()
     bench.put(bench.starters, folder)
     bench.lacking.update(earns_nothing(_judged(bench, folder), "the starter in the handout"))
@@ -222,7 +222,7 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
     """Raise Unproved if .gitignore excludes a file of the handout: students' repositories would lack the file."""
     git = shutil.which("git")
     if git is None:
-        bench.say("NOT CHECKED, because git is missing: if .gitignore excludes a file of the handout")
+        bench.say("NOT CHECKED, because git is missing: .gitignore could exclude files of the handout")
         return
     folder = unpacked(bench, archive, "template")
     asked = ["ls-files", "--others", "--ignored", "--exclude-standard", "-z"]

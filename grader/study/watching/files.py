@@ -201,8 +201,8 @@ def only_one(source: Path) -> Iterator[None]:
         except OSError:
             owner = os.pread(handle, 20, 0).decode(errors="replace").strip()
             raise UsageError(
-                f"another --watch{f' (process {owner})' if owner.isdigit() else ''} has {source} already: "
-                "end it first, because each would disturb the other's times"
+                f"another --watch{f' (process {owner})' if owner.isdigit() else ''} already follows "
+                f"{source}: end that one first, because the two would disturb each other's times"
             ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)

@@ -218,7 +218,7 @@ class Screen(Terminal):
     def __call__(self, event: Event) -> None:
         super().__call__(event)
         if isinstance(event, RoundTimed) and event.rounds == 1:
-            self.say(f"Time so far: {event.ratio:.2f} x the reference, in the first round")
+            self.say(f"Time so far: {event.ratio:.2f} times the reference's, in the first round")
         elif isinstance(event, Timed):
             beside = beside_last_good(self.history.good.get(event.part.id), event.time)
             self.say(f"      {beside}" if beside else "")
@@ -390,7 +390,7 @@ class Loop:
             verdict = summary(alike)
             self.screen.say(
                 f"Only comments or layout changed since #{alike.number} of {alike.clock} ({verdict}). "
-                "The verdict stays if the object is the same."
+                "The verdict stays if the compiled object is the same."
             )
         self._judging, self._object_sha256 = content, ""
         try:
@@ -428,7 +428,7 @@ class Loop:
                 if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
                 if known is not None:
-                    self.screen.say(f"Same source as {known.name}: judged again to make its page.")
+                    self.screen.say(f"Same object as {known.name}: judged again to draw the page's pictures.")
             if task.observe is not None:
                 task.observe(event)
 
@@ -466,8 +466,8 @@ class Loop:
     def _same(self, content: Content, known: Judged) -> None:
         """Print and record the verdict `known` again, because the new object is equal. Nothing is measured again."""
         self.screen.say(
-            f"{self.history.relation(known).capitalize()} {known.name}: the object is equal byte for byte, "
-            "so its results are the same. The time is that of the earlier run."
+            f"{self.history.relation(known).capitalize()} {known.name}: the compiled object is equal byte for byte, "
+            "so the results are the same. The time is that of the earlier run."
         )
         self.screen.again(known)
         sha256 = hashlib.sha256(content.source or b"").hexdigest()

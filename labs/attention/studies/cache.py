@@ -217,9 +217,9 @@ def main(arguments: list[str]) -> int:
     parse.value("kernels", "PART", f"of {', '.join(KERNELS)} (default: part1 part2)", nargs="*", default=[])
     parse.value("--cache", "SIZE,...", "sizes of the cache (default: 4 usual ones and this machine's)")
     parse.value("--ways", "n", "associativity of the cache, 0 for full (default: %(default)s)", default="0")
-    parse.add_argument("--tile", metavar="n", default="16", help="T of part 2 (default: %(default)s)")
-    parse.add_argument("--br", metavar="n", default="256", help="Br of part 4 (default: %(default)s)")
-    parse.add_argument("--bc", metavar="n", default="256", help="Bc of part 4 (default: %(default)s)")
+    parse.value("--tile", "n", "tile size of part 2 (default: %(default)s)", default="16")
+    parse.value("--br", "n", "rows of a tile of Q in part 4 (default: %(default)s)", default="256")
+    parse.value("--bc", "n", "rows of a tile of K and V in part 4 (default: %(default)s)", default="256")
     parse.flag("--whole", "simulate the whole kernel, not only Q * transpose(K)")
     parse.flag(
         "--cachegrind",

@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     rounds = _whole(given.rounds, "--rounds", options.DEFAULT_ROUNDS, 1, options.MOST_ROUNDS)
     images = _whole(given.images, "--images", DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES)
     if given.data is not None and given.images is not None:
-        raise UsageError("--images is the number of digits to draw, but --data reads images: give only one")
+        raise UsageError("--images is for drawn digits, and --data draws none: give only one of them")
     asked = options.numbers(given.threads or "1", "--threads", 1, MOST_THREADS)
     given.rounds, given.seed = str(rounds), None
     settings = options.settings(given)

@@ -315,7 +315,7 @@ def _content(path: Path, file: IO[bytes], magic: int) -> Array:
             f"{path}: its header claims {wanted / (1 << 20):,.0f} MiB; the limit is {MOST_BYTES >> 20} MiB"
         )
     if not wanted:
-        raise UsageError(f"{path}: it is empty: its header says {shape[0]} entries")
+        raise UsageError(f"{path}: it is empty: its header gives the sizes {shape}")
     content = file.read(wanted)
     if len(content) < wanted:
         raise UsageError(f"{path}: cut short: its header says {wanted} bytes, only {len(content)} follow")

@@ -213,8 +213,8 @@ class Trainer:
             return
         if not math.isfinite(torch_loss):
             raise UsageError(
-                f"with --rate {self.wishes.rate:g} the numbers are too large for float32 by step {self.steps}, also "
-                "PyTorch's: give a smaller --rate"
+                f"with --rate {self.wishes.rate:g} the loss is infinite or NaN at step {self.steps}, in PyTorch, too: "
+                "give a smaller --rate"
             )
         raise Stopped(f"step {self.steps}: the loss is {loss}, PyTorch's is {torch_loss:.4g}")
 
