@@ -78,13 +78,13 @@ def _flags_of_object(path: Path) -> tuple[Flag, ...]:
 
 
 def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
-    """Return a flag if torch's operators computed during the profiled call; `rows` is the profiler's table."""
+    """Return a flag if torch operators computed during the profiled call; `rows` is the profiler's table."""
     ran = [
         row.name for row in rows if row.name.startswith("aten::") and not symbols.is_plain_operator(row.name)
     ]
     if not ran:
         return ()
-    return (Flag("torch_operators", f"torch computed during the call: {listed(ran)}", "review"),)
+    return (Flag("torch_operators", f"torch operators computed during the call: {listed(ran)}", "review"),)
 
 
 def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:

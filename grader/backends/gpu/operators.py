@@ -160,7 +160,7 @@ def flags(
         ran, open_ = _ran(checks, host, unplayed, played, allowed)
         of_replay += open_
     if ran:
-        found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
+        found.append(Flag("library_operators", f"torch operators ran in a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
     if launched and (ran or not device.library_operators):
         found.append(

@@ -37,7 +37,7 @@ class TorchBackend(CppCalls):
         kernels = self.lab.reference().for_torch()
         if kernels is None:
             raise KitError(
-                "this copy of the kit has no reference for a process with torch: judge without the profiler's table"
+                "this copy of the kit has no reference that can run with torch: judge without the profiler's table"
             )
         return self.zygote.spawn(*kernels, **how.on_cpu)
 
