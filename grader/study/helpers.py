@@ -125,7 +125,7 @@ def cache_models(
     chosen = tuple(usual) if sizes is None else byte_sizes(sizes, "--cache")
     least = line_bytes * max(count, 2)
     if chosen[0] < least:
-        raise UsageError(f"--cache: a cache of {max(count, 2)} ways has at least {size_text(least)} bytes")
+        raise UsageError(f"--cache: the smallest cache has {max(count, 2)} lines ({size_text(least)} bytes)")
     return tuple(CacheModel(size, count, line_bytes) for size in chosen)
 
 
