@@ -255,7 +255,7 @@ def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
     lines["--model rnn"] = "--model takes mlp, cnn or both, not 'rnn'"
     lines["--writeup none.md"] = "does not exist"
     lines |= {"--images 5": "--images takes a whole number from 120", "--data none": "--data takes a folder"}
-    lines["--data nowhere --images 500"] = "but --data reads images"
+    lines["--data nowhere --images 500"] = "--data draws none"
     lines["--model mlp --images 120 --batch 101"] = "--batch 101 is larger than the training set of 100"
     for arguments, words in lines.items():
         refused(words, run, tmp_path, *arguments.split())

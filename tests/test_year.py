@@ -181,7 +181,7 @@ def test_an_extension_is_in_every_report_and_can_be_taken_back(acting: Class, tm
     path = acting.out / "extensions.yaml"
     path.write_text(path.read_text().replace('"ada"', "adda"))
     said = acting.report()
-    assert "extensions.yaml:2: no submission is called 'adda'; did you mean 'ada'? (its days stay" in said
+    assert "extensions.yaml:2: no submission is called 'adda'; did you mean 'ada'? (the file keeps" in said
     assert acting.totals()["ada"] == "20"
     assert grader("extend", acting.out, "bob", "--slip", 1) and '"adda"' in path.read_text()
     path.write_text("ada: {extensions: 1}")
