@@ -189,8 +189,8 @@ def speak(setup: TextSetup, bench: Bench, part: Part) -> int:
         return EXIT_SUBMISSION
     config = setup.loaded.model.config
     print(
-        f"{part.id}: {part.title}, attention of {setup.loaded.name}: {config.n_layer} layers, {config.n_head} heads, "
-        f"d = {config.head_size}, {setup.options.length} tokens of text, window {setup.window}\n"
+        f"{part.id}: {part.title}. Model {setup.loaded.name}: {config.n_layer} layers, {config.n_head} heads, "
+        f"d = {config.head_size}; {setup.options.length} tokens of text, window {setup.window}\n"
     )
     stream = TextStream(setup.loaded.words)
     _put(setup.options.prompts[0])

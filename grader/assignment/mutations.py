@@ -15,7 +15,7 @@ from grader.assignment.records import Assignment, Part
 
 #: Starter lines are comments in the master. They are removed, so that an edit's text matches only the solution.
 _STARTER = re.compile(r"^ *(//|#) BEGIN STARTER\n.*?\1 END STARTER\n", re.DOTALL | re.MULTILINE)
-#: End of a Python function: the next line that begins in the first column, but not with a closing bracket.
+#: End of a Python function: the next line that begins in the first column, but not with `)`.
 _OUTSIDE = re.compile(r"^[^\s)]", re.MULTILINE)
 
 _BINDINGS = "PYBIND11_MODULE"

@@ -246,6 +246,6 @@ def _how(
 
 
 def _borrowed(built: Build) -> str:
-    """Return a message if the object calls torch's operators (the compiler's first error may not show it); else ""."""
+    """Return a message if an object built with torch calls torch's operators; else ""."""
     called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
     return f"{called[0]}; write their work yourself, with loops over elements" if called else ""

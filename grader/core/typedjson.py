@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def parse(data: bytes) -> Any:
-    """Parse UTF-8 bytes as one JSON value. Raises ValueError for invalid JSON, and above MOST_DEPTH or MOST_DIGITS."""
+    """Parse UTF-8 bytes as one JSON value. Raises ValueError for invalid JSON, deep nesting and long numbers."""
     _refuse_depth(data)
     return json.loads(
         data.decode("utf-8"), parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant

@@ -113,7 +113,7 @@ def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
         path
         for path in sorted(root.iterdir())
         if path.name not in ENVIRONMENT
-        # Leave out a link to an environment elsewhere, too: to hide its target would hide it from all that use it.
+        # Leave out a link to an environment, too: the environment would be hidden with the link.
         and not any(each.is_relative_to(place) for each in environments for place in (path, path.resolve()))
     )
 

@@ -464,7 +464,7 @@ def tensors_of(part: Part, shape: Mapping[str, int]) -> list[Tensor]:
 
 
 class TimedRunner:
-    """A runner that maps an arena's memory, with its session. `failure` is the request to map if it failed, or None."""
+    """A runner that maps an arena's memory. `failure` is the failed call that should have mapped it, or None."""
 
     def __init__(self, session: PipeSession, arena: Arena, request: Mapping[str, Any]) -> None:
         """Make the runner map the memory. `request` comes from `Arena.attach_request`."""

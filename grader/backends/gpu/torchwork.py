@@ -178,7 +178,7 @@ def other_numbers(tensor: Any) -> Any:
 
 @functools.cache
 def _table() -> Any:
-    """Return a replacement for each bfloat16 number, indexed by its 16 bits. Replacements are also float16 numbers."""
+    """Return a random number for each bfloat16 number, indexed by its 16 bits. Float16 and bfloat16 hold it exactly."""
     import torch
 
     drawn = torch.randint(1 << 11, (UNITS,), generator=torch.Generator().manual_seed(1))

@@ -214,7 +214,7 @@ class _Work(Compilers):
         return self.cache / "objects" / f"{self.key}.{path}.so"
 
     def find(self) -> str | None:
-        """Return the path ("light" or "full") whose object is in the cache; None if neither is."""
+        """Return which of PATHS ("light", "full") has an object in the cache; None if neither has."""
         return next((path for path in PATHS if objectcache.touch(self.entry(path))), None)
 
     def compile(self) -> tuple[str, str]:

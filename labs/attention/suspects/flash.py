@@ -289,7 +289,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
         "q_tile_row",
         f"Q is read at the block's number plus the row within the block. {_BEGINS.format('Br')}",
         lambda s: s.truth_all[:, s.rows // s.shape["Br"] + s.rows % s.shape["Br"]],
-        ("Q at the number of the tile",),
+        ("Q read at the block's number",),
     )
 
 
@@ -335,7 +335,7 @@ def _keys_of_tile() -> Iterator[Suspect]:
             code,
             f"{names} read at the block's number plus the row within the block. {_BEGINS.format('Bc')}",
             lambda s, of_k=of_k, of_v=of_v: _other_keys(s, of_k, of_v, 1),
-            (f"{names} at the number of the tile",),
+            (f"{names} read at the block's number",),
         )
 
     for used, meant, words in (
