@@ -42,9 +42,9 @@ def works_itself(
         shared: names of functions that call functions of another part.
         inputs: names of the function's parameters that hold its inputs.
 
-    The function leaves its work to a `shared` function if two conditions hold. First, it calls this function outside of
-    all loops, or with the same arguments in each turn of a loop, and passes all inputs but no function of `own`. Second,
-    no result depends on numbers that its own loops compute from inputs.
+    The function leaves its work to a `shared` function if three conditions hold. It calls that function outside of all
+    loops, or with the same arguments in each turn. It passes all inputs, but no function of `own`. No result depends on
+    numbers that its own loops compute from inputs.
     """
     inlined = _Inlined(name, own)
     body = inlined.body

@@ -112,9 +112,9 @@ class Player:
     def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
         """Do the steps of a trace (packed by `Trace.packed`) on `tensors`: the call's tensors in the trace's order.
 
-        `ablate`: True to overwrite numbers that kernels compute (`torchwork.ablated`), and count no operators. Otherwise
-        an operator is counted unless it is free (`gpu.torchwork`). If the previous play was of this trace, operators with
-        unchanged arguments are free. Raise Unplayable, or any exception of an operator or a kernel.
+        `ablate`: True to overwrite numbers that kernels compute (`torchwork.ablated`) and count no operators. Otherwise
+        an operator is counted unless it is free (`gpu.torchwork`). If the previous play was of this trace, operators
+        with unchanged arguments are free. Raise Unplayable, or any exception of an operator or a kernel.
         """
         import torch
 
