@@ -97,7 +97,7 @@ def children() -> set[int]:
 
 def test_an_ended_runner_leaves_no_process_and_no_open_file(host: NativeHost, probe: Path) -> None:
     before, fds = children(), set(os.listdir("/proc/self/fd"))
-    why = "no native runner could be started: program: No such file"
+    why = "no native runner could be started: there is no file"
     refused(why, host.spawn, probe.with_name("none"), threads=1, of=KitError)
     assert children() <= before
     with host.spawn(probe, threads=4, call_timeout_s=0.3) as session:
