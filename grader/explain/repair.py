@@ -19,6 +19,7 @@ from functools import partial
 
 from grader.assignment.records import Case
 from grader.backends import binding
+from grader.core.arrays import np
 from grader.core.errors import UsageError
 from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBuilds
 from grader.source import dataflow, edited_source, edits
@@ -38,6 +39,7 @@ ABOVE, BELOW = 12, 3
 TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
 #: Limits on the further inputs that found edits are called on: inputs proposed, inputs called, output elements of each.
 MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
+_SUBTRACTS = re.compile(r"[eE]xp\w*\s*\([^;()]*(?:\([^()]*\)[^;()]*)*-")
 
 
 def repairs(
@@ -122,6 +124,12 @@ def _found(
     found, further = dict[int, Edit](), list[Case]()
     is_tiny = _outputs(judged.kernel, cases[0]) <= TINY
     search.work = 0
+    # Inputs on which exp() overflows unless a maximum is subtracted.
+    large = replace(wrong[0], distribution=judged.kernel.oracle.overflowing or wrong[0].distribution)
+    body = judged.kernel.body
+    subtracts = body is not None and any(
+        _SUBTRACTS.search(at.body.all_code()) for at in dataflow.reached(body)
+    )
     for edit in tried:
         if search.work > MOST_WORK or len(found) > MOST_LINES:
             break
@@ -132,13 +140,15 @@ def _found(
             continue
         if search.all_right(cases, number):
             further = further or search.by_rightness(drawn())[:MOST_FURTHER]
-            if search.all_right(further, number):
+            # If the function subtracts a maximum, an edit that makes finite numbers infinite hides the mistake.
+            if search.all_right(further, number) and (
+                not subtracts or search.is_finite(large, number) or not search.is_finite(large, 0)
+            ):
                 found[edit.line] = edit
-    if len(found) > 1 and (overflowing := judged.kernel.oracle.overflowing):
-        # Inputs on which exp() overflows unless a maximum is subtracted: if an edit is right, drop those that are not.
-        case = replace(wrong[0], distribution=overflowing)
+    if len(found) > 1 and judged.kernel.oracle.overflowing:
+        # If an edit is right on these inputs, drop those that are not.
         found = {
-            line: edit for line, edit in found.items() if search.is_right(case, numbers[edit], fresh=True)
+            line: edit for line, edit in found.items() if search.is_right(large, numbers[edit], fresh=True)
         } or found
     return found, len(cases) + len(further)
 
@@ -186,6 +196,12 @@ class _Search:
         if not is_new and status not in ("ok", "timeout", "exception"):
             return self.is_right(case, number, fresh=True, cpu_s=cpu_s)
         return run is not None and status == "ok" and run.is_right
+
+    def is_finite(self, case: Case, number: int) -> bool:
+        """Return True if the function with edit `number` gives only finite numbers on a case."""
+        run = self.built.call(case, number, fresh=True, cpu_s=LIKELY_S)
+        outputs = run.outputs if run is not None else None
+        return outputs is not None and all(np.isfinite(each).all() for each in outputs.values())
 
     def all_right(self, cases: Sequence[Case], number: int) -> bool:
         return all(self.is_right(case, number, fresh=not k, cpu_s=LIKELY_S) for k, case in enumerate(cases))

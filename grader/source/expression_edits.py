@@ -47,6 +47,10 @@ FLOAT = (
     r"-?(?:\b\d+\.\d*(?:[eE][-+]?\d+)?f?|\b\d+[eE][-+]?\d+f?|"
     r"\b(?:FLT_M(?:IN|AX)|INFINITY)\b|std::numeric_limits<float>::\w+\(\))"
 )
+#: A variable or element that is set to exp(a - b), the factor of old sums in a running softmax.
+_RESCALING = re.compile(
+    r"(?<![\w.])([A-Za-z_]\w*(?:\[\w+\])?)\s*=\s*(?:std::)?expf?\s*\([^-;]+-[^-;]+\)\s*[;,]"
+)
 _EXP = re.compile(r"\b(?:std::)?expf?\s*\(")
 #: The last operand of a text: a name or number, with its index or arguments.
 _OPERAND = re.compile(r"(?:[\w.]*(?:\[[^][]*\]|\([^()]*\))|[\w.]+|.)$")
@@ -355,6 +359,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         last = closed(code, call.end() + 1, "()")
         valued.append((call.start(), last - 1 - len(apart(code[call.end() + 1 : last - 1])[-1]), last))
     summed = {one[1] for one in _SUMMED.finditer(code, begin, end)}
+    rescaling = set(_RESCALING.findall(code, begin, end))
     for first, right, last in valued:
         scope = in_scope(known, first)
         # An argument that may be passed by reference must be a variable: the edited value is stored in gpt149_kept.
@@ -379,6 +384,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             old = code[right:at].strip()[-24:]
             for k, (atom, by) in enumerate(product(fitting[:MOST_ATOMS], operators)):
                 neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
+                rank -= 1.3 * (by == "*" and atom in rescaling)
                 places = [*kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *kept[1:]]
                 yield ranked_edit(code, rank + 0.05 * k, at, old, f"{old} {by} {atom}", places)
         # A running softmax multiplies its old sum by exp(old - new maximum) before it adds a term.
