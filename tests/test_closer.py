@@ -1009,6 +1009,8 @@ def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] 
     crash = SimpleNamespace(call=SimpleNamespace(status="crash", has_waited=False), is_right=False)
     search.built.call = lambda case, number, fresh, **how: called(case, number) if fresh else crash
     assert search.is_right(wrong[0], 1) is called(wrong[0], 1).is_right and not search.is_right(wrong[0], 1)
+    search.built.call = lambda case, number, **how: SimpleNamespace(outputs={"": np.array([1.0, number])})
+    assert search.is_finite(wrong[0], 1) and not search.is_finite(wrong[0], cast(int, np.inf))
 
 
 TILED = """torch::Tensor kernel(torch::Tensor Q, int N, int d) {
@@ -1089,6 +1091,10 @@ def test_no_edit_hides_a_mistake() -> None:
         ("float *m = (float *)malloc(4 * N);\nfloat *w = new float[N];\nfor (int i = 0; i < N; i += d) {\n"
          "float s = 0;\nm[i] += s += *p;\ns += i + d == N;\nw[i] += exp(w[i] - s);\n}",
          "all of m to 0 | all of w to 0 | with the outer s: line 8 declares | i + d >= N in place of i + d == N"),
+        ("int n = N;\nfor (int i = 0; i < N; i++) {\nVec m(N, -1e30f);\nint n = d;\nconst float keep = exp(s - t);\n"
+         "for (int j = 0; j < n && j * i < d; j++) o[j] = s + t;\nfor (int k = 0; k < n; k++) t += m[k];\n}",
+         "without this declaration of a second n, which hides that of line 5 | this line before the loop of line 6 | "
+         "s * keep in place of s | with `&& k * i < d`"),
     ],
 )  # fmt: skip
 def test_pointers_hidden_counters_and_conditions_are_edited(body: str, words: str) -> None:

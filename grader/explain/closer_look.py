@@ -821,11 +821,22 @@ class Closer:
         name = self.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         shown = shown or clues.lines(self.body, self.part, clues.USUAL["wrong_values"], self._right_outputs())
+        shown = [*(() if known else self._hiding(self.body)), *shown]
         if not shown and self.kernel.backend.kind.on_card:
             return suspected
         if not shown and self.body.last - self.body.opened <= SHORT:
             shown = [clues.Shown(place, "") for place in self.body.find(r"\w")]
         return [*suspected, clues.in_words(shown, self.body, name)]
+
+    def _hiding(self, body: landmarks.Body) -> list[clues.Shown]:
+        """Return the lines of the function that declare a number that hides an outer one of the same name."""
+        code = "\n".join(body.code)
+        begin, end = (len("\n".join(body.code[: line - 1])) for line in (body.first, body.last + 1))
+        found = scopes.hiding(code, begin, end, list(scopes.declared_names(code)))
+        return [
+            clues.Shown(body.place(scopes.line_of(code, span[0])), f"declares {words}")
+            for _, span, _, words in found
+        ]
 
     def _alike(self, name: str) -> list[str]:
         """Return the other inputs with the dimensions of the input `name`. Similar names come first."""

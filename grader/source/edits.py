@@ -22,6 +22,7 @@ from grader.source.scopes import (
     WORD,
     Name,
     declared_names,
+    hiding,
     in_scope,
     is_whole,
     line_of,
@@ -43,6 +44,12 @@ MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
 #: The beginning of a pragma, of a constant of the compiler, or of the length of an array.
 _FIXED = re.compile(r"#|\bconstexpr\b[^;]*$|\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
+#: The head of a `for` up to the end of its condition, group 1.
+_CONDITION = re.compile(r"\bfor\s*\([^;{}]*;\s*([^;{}]*?)\s*(?=;)")
+#: A declaration with a first value. Groups: type, name, first value.
+_FIRST_VALUE = re.compile(
+    r"([A-Za-z_][\w:]*(?:<[^;<>]*>)?)\s+(\w+)(\s*\([^;{}]*\)|\s*=\s*-?[\w.:<>()]*(?:\d|INF|max|MAX)[\w.:<>()]*)$"
+)
 _LEAVES = re.compile(r"\b(?:continue|break|return(?:\s+\w+)?)\s*;")
 _TWO_INDICES = re.compile(r"\[\s*([A-Za-z_]\w*)\s*\]\s*\[\s*([A-Za-z_]\w*)\s*\]")
 #: A flat index, such as `i * N + j`, or the end of one. Groups: row, row length, column.
@@ -129,6 +136,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
             _missing_conditions,
             _pointers,
             _hidden_counters,
+            _hiding,
             factors,
             values,
         ):
@@ -206,7 +214,10 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
             where = f"in lines {' and '.join(lines)}" if len(lines) > 1 else f"{len(each)} times in this line"
             words = f"{first.new} in place of {first.old}, {where}"
             is_size = _SIZE.fullmatch(first.old) and _SIZE.fullmatch(first.new)
-            yield rank + (-0.5 if is_size else 0.6), replace(first, places=places, words=words)
+            # With another counter in several lines, an array may only be used in a way that hides a mistake.
+            is_weak = first.is_weak or (len(lines) > 1 and "[" in code[places[0][0] - 1 : places[0][1] + 1])
+            edit = replace(first, places=places, words=words, is_weak=is_weak)
+            yield rank + (-0.5 if is_size else 0.6), edit
 
 
 def _converts(code: str, one: Definition) -> bool:
@@ -657,18 +668,23 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
 
 
 def _kept(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that move the declaration of a number out of the loop around it, so that its value is kept."""
+    """Yield edits that move a declaration out of the loop around it, so that its variable keeps its value."""
     loops = list(_outer_loops(code, begin, end))
     for one in simple_statements(code, begin, end):
-        own = re.match(r"(float|double)\s+(\w+)\s*(=)(?!=)\s*(-?[\w.:<>()]+)$", one.text)
+        own = _FIRST_VALUE.match(one.text)
         around = [loop for loop in loops if loop[1] <= one.begin < loop[2]]
-        if own is None or not around or not re.search(r"\d|INF|max|MAX", own[4]):
+        # Leave out first values with a name that the loop declares.
+        if (
+            own is None
+            or not around
+            or set(WORD.findall(own[3])) & set(_LOCAL.findall(code, around[-1][0], one.begin))
+        ):
             continue
-        kept, first = f"gpt149_kept_{own[2]}_{one.begin}", one.begin + own.start(3)
-        new = f"{own[1]} gpt149_new_{own[2]} = {own[4]}; {own[1]}& {own[2]} = @ ? {kept} : gpt149_new_{own[2]}; "
+        (kind, name, value), kept = own.groups(), f"gpt149_kept_{own[2]}_{one.begin}"
         places = [
-            insertion(around[-1][0], f" {own[1]} {kept} = {own[4]}; "),
-            (one.begin, first, f"{new} if (!(@)) {own[2]} "),
+            insertion(around[-1][0], f" {kind} {kept}{value}; "),
+            insertion(one.begin + own.start(2), "gpt149_new_"),
+            insertion(one.end - 1, f"; {kind}& {name} = @ ? {kept} : gpt149_new_{name}"),
         ]
         words = f"this line before the loop of line {line_of(code, around[-1][1])}"
         yield ranked_edit(code, 1.3, one.begin, f"`{one.text};`", "", places, words)
@@ -738,11 +754,16 @@ def _conditions(code: str, begin: int, end: int, known: Sequence[Name]) -> Itera
 def _missing_conditions(
     code: str, begin: int, end: int, known: Sequence[Name]
 ) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that add to the condition of an `if` a term of another `if`, perhaps with other variables."""
+    """Yield edits that add to the condition of an `if` a term of another `if`, perhaps with other variables.
+
+    A loop gets a term of another loop with the same first term, perhaps with another counter.
+    """
     heads = islice(re.compile(r"\bif\s*\(").finditer(code, begin, end), MOST_IFS)
-    spans = [(head.end(), closed(code, head.end(), "()") - 1) for head in heads]
-    for at, last in spans:
-        own = _operands(code[at:last])
+    ifs = [(head.end(), closed(code, head.end(), "()") - 1) for head in heads]
+    shared, done = {at for nest in _collapsed(code, begin, end) for at, _ in nest}, set[tuple[int, str]]()
+    loops = [one.span(1) for one in _CONDITION.finditer(code, begin, end) if one.start() not in shared]
+    for at, last in [*ifs, *loops[:MOST_LOOPS]]:
+        own, spans = _operands(code[at:last]), ifs if (at, last) in ifs else loops[:MOST_LOOPS]
         scope = in_scope(known, at).keys()
         for other in (_operands(code[a:b]) for a, b in spans if a != at):
             if len(other) < 2 or (len(own) > 1 and own[1::2] != other[1 : len(own) : 2]):
@@ -755,12 +776,19 @@ def _missing_conditions(
                 if mine not in other and term not in own and WORD.sub("w", mine) == WORD.sub("w", term)
                 for old, new in zip(WORD.findall(term), WORD.findall(mine), strict=True)
             }
+            if spans is not ifs and sum(old != new for old, new in names.items()) > 1:
+                continue
             for term in other[::2] if names or set(own[::2]) & set(other[::2]) else ():
                 pieces = re.findall(r"\w+|\W+", term)
                 new = "".join(names.get(piece, piece) for piece in pieces)
-                if new in own or not {name for name in WORD.findall(new) if not name.isdigit()} <= scope:
+                if (
+                    new in own
+                    or (at, new) in done
+                    or not {name for name in WORD.findall(new) if not name.isdigit()} <= scope
+                ):
                     continue
                 by = other[1]
+                done.add((at, new))
                 places = [
                     insertion(at, "("),
                     insertion(
@@ -867,3 +895,11 @@ def _hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> 
                 f"with another name for its counter: this {each.name} hides the {each.name} of line {line}"
             )
             yield ranked_edit(code, 0.4, at, each.name, "", places, words)
+
+
+def _hiding(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
+    """Yield edits that use an outer number in place of a second one of its name, which hides the outer one."""
+    for at, span, name, words in hiding(code, begin, end, known):
+        hidden = f"gpt149_hidden_{name}_{at}"
+        places = [insertion(at, f" const auto* {hidden} = &{name}; "), *wrapped(span, f"(@ ? *{hidden} : ")]
+        yield ranked_edit(code, 0.3, span[0], name, "", places, f"without this declaration of {words}")

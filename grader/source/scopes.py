@@ -215,6 +215,25 @@ def loop_bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
     return [(one.end(), closed(code, one.end(), "{}") - 1) for one in opened if one is not None]
 
 
+def hiding(
+    code: str, begin: int, end: int, known: Sequence[Name]
+) -> Iterator[tuple[int, tuple[int, int], str, str]]:
+    """Yield declarations of a number that hide an outer number of the function, and are not set again.
+
+    Each is (begin of the statement, span of the first value, name, words for students).
+    """
+    numbers = [each for each in known if is_whole(each.kind) or each.kind.endswith(("float", "double"))]
+    for one in simple_statements(code, begin, end):
+        for each in [each for each in numbers if one.begin < each.begin < one.end and not one.is_bare]:
+            same = [(x.begin, x.end) for x in numbers if x.name == each.name]
+            outer = [at for at, last in same if begin <= at <= one.begin < each.end < last]
+            value = re.compile(rf"\b{each.name}\s*=(?!=)\s*").search(code, one.begin, each.begin)
+            again = re.compile(rf"\b{each.name}\s*(?:[-+*/]?=(?!=)|\+\+|--)")
+            if outer and value and not again.search(code, one.end, each.end):
+                words = f"a second {each.name}, which hides that of line {line_of(code, outer[-1])}"
+                yield one.begin, (value.end(), each.begin), each.name, words
+
+
 _PARALLEL = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp[ \t]+parallel\b((?:\\\n|[^\n])*)\n", re.MULTILINE)
 _OWN_CLAUSE = re.compile(
     r"\b(?:(?:first|last)?private|linear)\s*\(([^()]*)\)|\breduction\s*\([^:()]*:([^()]*)\)"
