@@ -821,7 +821,7 @@ class Closer:
         name = self.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)), self._right_outputs())
         shown = shown or clues.lines(self.body, self.part, clues.USUAL["wrong_values"], self._right_outputs())
-        shown = [*(() if known else self._hiding(self.body)), *shown]
+        shown = [*(() if known else self._hiding(self.body)[: clues.MOST_PLACES]), *shown]
         if not shown and self.kernel.backend.kind.on_card:
             return suspected
         if not shown and self.body.last - self.body.opened <= SHORT:

@@ -380,9 +380,14 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         exps = _EXP.finditer(code, right, last)
         ends = list(_terms_of(code, right, last - 1))
         places_of = [*((at, "*/") for at in ends), (ends[-1], "+")]
+        # The factor of a running softmax may also be missing in a sum in brackets.
+        opened = [right + one.end() for one in re.finditer(r"(?<![\w\])])\(", code[right:last])]
+        sums = [list(_terms_of(code, one, closed(code, one, "()") - 1)) for one in opened]
+        places_of += [(at, "*") for each in sums if len(each) > 1 for at in each]
         for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
             old = code[right:at].strip()[-24:]
-            for k, (atom, by) in enumerate(product(fitting[:MOST_ATOMS], operators)):
+            atoms_of = [atom for atom in fitting[:MOST_ATOMS] if operators != "*" or atom in rescaling]
+            for k, (atom, by) in enumerate(product(atoms_of, operators)):
                 neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
                 rank -= 1.3 * (by == "*" and atom in rescaling)
                 places = [*kept[:1], insertion(at, f" {by} (@ ? {atom} : {neutral})"), *kept[1:]]
