@@ -321,7 +321,7 @@ def test_mistakes_visible_in_the_source_are_found() -> None:
     found, right = body(MAXIMUM), body(MAXIMUM.replace("j++", "i++").replace("most - old", "old - most"))
     assert numbers(found.bare()) == [6]
     assert numbers(found.maxima_begun()) == [6]
-    assert [(place.line, tested, step) for place, tested, step in found.stuck_loops()] == [(8, "i", "j")]
+    assert [(place.line, why) for place, why in found.stuck_loops()] == [(8, "it tests i, but changes j")]
     assert [(place.line, term) for place, term in found.grown_exponents()] == [(11, "exp(most - old)")]
     assert right.stuck_loops() == [] == right.grown_exponents()
     assert [(place.line, copy) for place, copy in found.lost_copies()] == [(14, "Y")]
@@ -433,6 +433,16 @@ def test_the_line_where_a_sum_begins_is_found() -> None:
         assert [numbers(body(text).begun(["Q"])) for text in texts] == [[line], [line]]
 
 
+MIXED = """\
+Tensor kernel(Tensor Q, Tensor K, Tensor V, Tensor S, int B, int H, int N, int d) {
+    const int n = N, share = n / omp_get_num_threads();
+    for (unsigned i = share; i >= 0; i--) {
+#pragma omp for simd nowait reduction(max : s)
+        for (int k = 0; k < d; k++) s += Q[k] * K[k];
+        e[i] = poly(s), z += e[i];
+        for (int k = 0; k < n % d; k++) O[k] += f(e, [](float Q) { g(Q); }) * K[k]; }
+}
+"""
 HELPED = """\
 static void clear(float *t, int n) { for (int i = 0; i < n; i++) t[i] = 0.0f; }
 static float last(const float *x) { return std::exp(x[0]); }
@@ -460,6 +470,11 @@ def test_the_work_of_helpers_counts_at_their_calls() -> None:
     assert numbers(found.restarts("d")) == [10, 11] and not found.restarts("N")
     assert shown(HELPED, "part2", ["restarts:d"]) == [], "a sum of scores is not one of the output"
     assert [(place.line, name) for place, name in found.never_begun()] == [(12, "lij")]
+    looked_for = ["nowait", "shares", "added", "rest:N,d", "instead:K,V", "input:Q"]
+    where = [[line for line, _ in shown(MIXED, "part1", [clue])] for clue in looked_for]
+    assert where == [[4], [2, 3], [6], [7], [7, 5], [5]]
+    assert [why for _, why in body(MIXED).stuck_loops()] == ["i >= 0 is always true: i is unsigned"]
+    assert [bool(body(MIXED.replace("max", by)).mixed_reductions()) for by in ("max", "*", "-")] == [1, 1, 0]
     for begun in ("clear(lij, 2);", "lij[k] = 0;", "std::fill(lij, lij + 2, 0.0f);"):
         assert not body(HELPED.replace("clear(S, 256), memset(S, 0, N);", begun)).never_begun(), begun
 

@@ -50,7 +50,7 @@ HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
 #: Patterns for facts that `common_facts.condition` returns: a size that is a multiple of a tile, a size above 1, two
 #: sizes that are compared. The groups are the names of the sizes.
 MULTIPLE = re.compile(r"right where (\w+) is a multiple of (\w+)")
-NO_MULTIPLE = re.compile(r"right where \w+ is not a multiple of (\w+)")
+NO_MULTIPLE = re.compile(r"right where (\w+) is not a multiple of (\w+)")
 ABOVE = re.compile(r"right where (\w+) = 1, wrong where \1 > 1")
 RELATED = re.compile(r"right where (\w+) [<>]?= ([A-Za-z]\w*),")
 OF_OUTPUT = re.compile(r"right where the output's \w+ [<>]?= the output's ")
@@ -249,10 +249,7 @@ class Closer:
     def _stuck(self) -> list[str]:
         """Return the loops whose text shows that they cannot end."""
         found = self.body.stuck_loops() if self.body is not None else []
-        return [
-            self._row(place, f"it tests {tested}, but changes {changed or 'no variable'}")
-            for place, tested, changed in found[:MOST_STOPPED]
-        ]
+        return [self._row(place, note) for place, note in found[:MOST_STOPPED]]
 
     def _row(self, place: landmarks.Place, note: str = "") -> str:
         """Return a line of the student's file for a message."""
@@ -346,10 +343,8 @@ class Closer:
         # A race gives random wrong elements: name their indices only if they are the share of one thread.
         seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
         body = self.kernel.body
-        waits_not = body.find(r"#\s*pragma\s+omp\b.*\bnowait\b") if body is not None else ()
-        early = [
-            self._row(each, "nowait: threads go on before the others have finished") for each in waits_not
-        ]
+        early_words, find = clues.KNOWN["nowait"]
+        early = [self._row(each, early_words) for each in (find(body) if body is not None else ())]
         rows, regions = self._with_indices(races), _sentence(self._shared_out, [])
         if NUMBERED_EARLY in "\n".join(regions):
             rows[0] = OWN_PART.sub("Call omp_get_thread_num() inside the parallel region.", rows[0])
@@ -493,7 +488,9 @@ class Closer:
         if self.body is None:
             return diagnosis
         name, words = self.source.name, ""
-        if diagnosis.code in ("not_finite", "overflow"):
+        if mixed := [one for at in dataflow.reached(self.body) for one in at.body.mixed_reductions()]:
+            words = f"{name}:{mixed[0][0].line} has `{mixed[0][0].text}`, {mixed[0][1]}"
+        elif diagnosis.code in ("not_finite", "overflow"):
             for place, term in self.body.grown_exponents()[:1]:
                 diagnosis = _without_questions(diagnosis)
                 words = (
@@ -700,7 +697,11 @@ class Closer:
         # Use at most two of the named lines: the access, and the call of the function that contains it.
         made_of = [made for line in named if (made := dataflow.indices(body, line))][:2]
         indices = {place.line: place for made in reversed(made_of) for place in made}
-        made = [place for line, place in indices.items() if line not in named][: clues.MOST_PLACES]
+        # The index of a std::vector does not depend on where a pointer begins.
+        is_vector = 0 < places.count("std::vector is out of range") == places.count(", on '")
+        left_out = r"\*\s*\w+\s*=" if is_vector else "^$"
+        made = [at for n, at in indices.items() if n not in named and not re.search(left_out, at.text)]
+        made = sorted(made, key=lambda place: not re.search(clues.SMALL, place.text))[: clues.MOST_PLACES]
         if any("omp_get_thread_num" in place.text for place in made):
             made += body.find(r"\bnum_threads\s*\(|\bomp_set_num_threads\s*\(")
         lines = [
@@ -791,9 +792,9 @@ class Closer:
         `facts_found` is the sentence of `common_facts` about the sizes at which calls are right or wrong.
         """
         if several := MULTIPLE.search(facts_found):
-            return [f"cut:{several[1]}", *([] if several[2].isdigit() else [f"until:{several[2]}"])]
+            return [f"cut:{several[1]}", *(["shares"] if several[2].isdigit() else [f"until:{several[2]}"])]
         if several := NO_MULTIPLE.search(facts_found):
-            return [f"tests:{several[1]}"]
+            return [f"rest:{several[1]},{several[2]}", f"tests:{several[2]}"]
         if above := ABOVE.search(facts_found):
             return [f"unlooped:{above[1]}"]
         if OF_OUTPUT.search(facts_found):
@@ -809,6 +810,8 @@ class Closer:
         oracle, wanted = self.kernel.oracle, [*bounds, *(dissected.clues if dissected else ())]
         if checked is not None and checked.right_if_zeroed:
             wanted += ["static", "bare", "fresh"]
+        if instead := re.search(r"\b([A-Z]) is used in the place of ([A-Z])\b", found.diagnosis.message):
+            wanted.append(f"instead:{instead[1]},{instead[2]}")
         for name in found.unread[:1]:
             wanted += [f"input:{name}", *(f"input:{other}" for other in self._alike(name))]
         wanted += () if known else ("small",)

@@ -90,20 +90,26 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
             r"\b_mm\w*_(?:extract|hadd|movehl|shuffle|permute|cast\w*128)|\b(\w+)\s*\[0\]\s*\+\s*\1\s*\[\d\]"
         ),
     ),
+    "nowait": ("threads go on before the others have finished", lambda body: body.find(r"\bnowait\b")),
+    "shares": ("of work / threads, rounded down: is the remainder left out?", Body.shares),
+    "added": (
+        "this value is added up",
+        lambda body: body.values(re.findall(r"\+=\s*(\w+)", " ".join(at.text for at in body.row_sums()))),
+    ),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
 #: Clues for the codes of `grader.explain.diagnose` and `grader.explain.relations`.
 USUAL: dict[str, tuple[str, ...]] = {
     "remainder_tile": ("loops", "steps"),
-    "partly_not_written": ("leaves", "loops", "store", "steps"),
+    "partly_not_written": ("leaves", "shares", "loops", "store", "steps"),
     "not_written": ("own_copies", "casts", "store", "loops"),
     "wrong_layout": ("store",),
     "shifted": ("store", "loops"),
     "constant_factor": ("divide", "store"),
     "low_precision": ("casts", "skips"),
     "not_finite": ("bytes", "bare", "fresh", "divide", "skips"),
-    "unsteady": ("bytes", "static", "bare", "fresh"),
-    "race": ("parallel",),
+    "unsteady": ("nowait", "bytes", "static", "bare", "fresh"),
+    "race": ("nowait", "parallel"),
     "wrong_values": ("bytes", "skips", "loops", "store", "index"),
 }
 #: Clues for codes that consist of the name of an axis and one of these texts, such as "row_range".
@@ -170,6 +176,17 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         return words, find(body)
     if kind == "input":
         return f"{what} is used", body.reads(_given(at, part, what))
+    if kind == "instead":
+        at_used, at_missing = map([*part.arguments].index, what.split(","))
+        places = dict.fromkeys([*body.pointers(names := _given(at, part, what[0])), *body.reads(names)])
+        some = [(body.enclosing(each.line)[-1:] or [each], each) for each in [*places][: 4 * MOST_PLACES]]
+        # If the missing input comes later, the wrong line is in a later product. Lines of one loop keep their order.
+        some.sort(key=lambda one: (one[0][0].line * (at_used - at_missing), one[1].line))
+        return f"{what[0]} is used", [place for _, place in some[:MOST_PLACES]]
+    if kind == "rest":
+        of, by = ("|".join(body.made_of(_given(at, part, name))[0]) for name in what.split(","))
+        rest = rf"^(?!.*%\s*\w+[\s)]*(?:[=!]=|[?>])).*\b(?:{of})[\s)]*%\s*\(?\s*(?:{by})\b"
+        return f"0 where {what.replace(',', ' is a multiple of ')}?", body.find(rest) if of and by else []
     if kind == "times":
         return f"used together with {what}", body.times(_given(at, part, what))
     if kind == "pointer":

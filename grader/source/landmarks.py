@@ -43,6 +43,7 @@ _DIVISION = re.compile(r"([\w.]+|[\])])\s*/=?\s*(?!/)([\w.]+|\()")
 #: A quotient of whole numbers, rounded up: `(n + T - 1) / T`.
 _ROUNDED_UP = re.compile(r"\(\s*\w+\s*\+\s*(\w+)\s*-\s*1\s*\)\s*/\s*\1\b")
 _NUMBER = re.compile(r"\d+[uUlL]*$")
+_LEFT = r"\b(?:break|return|goto|throw)\b"
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 #: The array in `name[...] =`. A lookahead finds it, so that arrays inside its brackets can be found, too.
 _ELEMENT_SET = re.compile(r"\b(?=([A-Za-z_]\w*)\s*\[[^;]*\]\s*[-+*/]?=(?!=))")
@@ -82,6 +83,14 @@ _LAMBDA_LINES = 8
 _CHANGED = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\[[^\[\]]{0,80}\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
+#: A loop's reduction clause (groups: operator, variables), and an update of the variable {0}.
+_REDUCTION = re.compile(r"\breduction\s*\(\s*([-+*]|max|min)\s*:([^()]*)\)")
+_UPDATE = r"(?<![\w.>]){0}\s*(?:\[[^]]*\]\s*)?(?:([-+*])=|=\s*(?:std::)?f?(max|min)f?\([^;]*\b{0}\b|(=)(?!=))"
+#: An unsigned type, and a name for one: `using sz = std::size_t;`.
+_UNSIGNED = r"(?:unsigned\b[\w ]*|(?:std::)?(?:size_t|uint\d+_t))"
+_UNSIGNED_NAME = rf"\b(?:using|typedef\s+{_UNSIGNED})\s+(\w+)\s*(?:=\s*{_UNSIGNED}\s*)?;"
+#: The parameters of a lambda expression.
+_LAMBDA = re.compile(r"\[[^][]{0,80}\]\s*\(([^()]{0,200})\)\s*(?:->[^{}]{0,80})?\{")
 _CEILING = re.compile(r"[-+]\s*1\b|[cC][eE][iI][lL]|[dD]iv\s*\(|\?|%")
 _INT = re.compile(r"\b(?:int|long|short|size_t|unsigned|u?int\d+_t)\s*&?\s*(\w+)")
 #: A whole number divided by a name: `1 / N`, `1 / (int) N`.
@@ -259,8 +268,36 @@ class Body:
 
     def reads(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that use one of these variables or a copy of it, without the lines that make a copy."""
-        known, made = self.made_of(names)
-        return [self.place(n) for n in self.lines() if n not in made and self._uses(n, known)]
+        known, made = self.made_of(own := {*names})
+        copies, found = [*reversed(self._copies)], list[Place]()
+        for n in self.lines():
+            while copies and copies[-1][0] == n:  # The name may have been that of another array before.
+                _, name, source = copies.pop()
+                (known.add if source in known or name in own else known.discard)(name)
+            found += [self.place(n)] if n not in made and self._uses(n, known) else []
+        return found
+
+    def shares(self) -> list[Place]:
+        """Return the lines that divide by the number of threads and round down, and those that use the quotient."""
+        of = r"omp_get_(?:num|max)_threads|hardware_concurrency", "omp_get_thread_num"
+        set_to, code = r"\b(\w+)\s*=(?!=)", self.all_code()
+        found = (re.findall(rf"{set_to}[^;]{{0,200}}\b(?:{one})\b", code) for one in of)
+        counts, own = ("|".join([one, *names]) for one, names in zip(of, found, strict=True))
+        whole = rf"(?![^;]{{0,200}}\b(?:{own})\b)[^-+=;]{{0,200}}/[\s(]*(?:std::thread::)?(?:{counts})\b"
+        return self._where(set(re.findall(rf"{set_to}{whole}(?![^;]{{0,200}}\+)", code)), _WORD)
+
+    def mixed_reductions(self) -> list[tuple[Place, str]]:
+        """Return (pragma, words) for reductions by a wrong operator. `-` counts as `+`: OpenMP adds for both."""
+        found = list[tuple[Place, str]]()
+        for n in self.lines()[:-1]:
+            for operator, names in _REDUCTION.findall(self.code[n - 1]):
+                text = "\n".join(self.code[n : self._ended(n + 1)])
+                for name in _WORD.findall(re.sub(r"\[[^]]*\]", "", names)):
+                    by = {"".join(one).replace("-", "+") for one in re.findall(_UPDATE.format(name), text)}
+                    if len(by) == 1 and not by & {"=", operator.replace("-", "+")}:
+                        words = f"but the loop changes {name} by {{0}}: write reduction({{0}} : {name})."
+                        found.append((self.place(n), words.format(*by)))
+        return found
 
     def pointers(self, names: Iterable[str]) -> list[Place]:
         """Return the lines that make a pointer with an offset into one of these arrays."""
@@ -494,21 +531,23 @@ class Body:
                     found.append((self.place(n), row[start.start() : end].strip()))
         return found
 
-    def stuck_loops(self) -> list[tuple[Place, str, str]]:
-        """Find loops that never change the variable that they test.
-
-        Return (line, tested variable, variables that the step changes instead or "") for each.
-        """
-        found = list[tuple[Place, str, str]]()
+    def stuck_loops(self) -> list[tuple[Place, str]]:
+        """Return (line, reason) for loops that never change what they test, or test `i >= 0` for an unsigned i."""
+        found = list[tuple[Place, str]]()
+        names = [_UNSIGNED, *re.findall(_UNSIGNED_NAME, "\n".join(self.code))]
+        counted = re.compile(rf"\s*(?:{'|'.join(names)})\s+(\w+)\s*=[^;,]*;\s*(\1\s*>=\s*0)\s*;")
         for n in self.lines():
             for control in self._controls(n):
                 _, test, step = control.split(";")
                 found += self._stuck(n, test, step)
+                endless = counted.match(control)
+                if endless and not re.search(_LEFT, "\n".join(self.code[n - 1 : self._ended(n)])):
+                    found.append((self.place(n), f"{endless[2]} is always true: {endless[1]} is unsigned"))
             if loop := re.search(r"^\s*while\s*\(([^()]*)\)\s*(?!;)", self.code[n - 1]):
                 found += self._stuck(n, loop[1], "")
         return found
 
-    def _stuck(self, line: int, test: str, step: str) -> list[tuple[Place, str, str]]:
+    def _stuck(self, line: int, test: str, step: str) -> list[tuple[Place, str]]:
         tested = re.match(r"\s*([A-Za-z_]\w*)\s*(?:[<>]=?|!=)[^&|]*$", test)
         names = set(_WORD.findall(test))
         if tested is None or names & _changed(step):
@@ -516,11 +555,10 @@ class Body:
         rows = [self.code[n - 1] for n in range(line, self._ended(line) + 1)]
         rows[0] = rows[0].partition(f"{step})")[2]
         text = "\n".join(rows)
-        if names & _changed(text) or re.search(
-            rf"\b(?:break|return|goto|throw)\b|[&(,]\s*{tested[1]}\s*[,)]|>>", text
-        ):
+        if names & _changed(text) or re.search(rf"{_LEFT}|[&(,]\s*{tested[1]}\s*[,)]|>>", text):
             return []
-        return [(self.place(line), tested[1], ", ".join(sorted(_changed(step))))]
+        changed = ", ".join(sorted(_changed(step))) or "no variable"
+        return [(self.place(line), f"it tests {tested[1]}, but changes {changed}")]
 
     def changes(self, loops: Iterable[Place]) -> list[Place]:
         """Return the lines of these `while` loops that change a variable in the loop's own condition."""
@@ -831,7 +869,9 @@ class Body:
         ]
 
     def _uses(self, line: int, names: set[str]) -> bool:
-        return not names.isdisjoint(re.findall(r"[A-Za-z_]\w*", self.code[line - 1]))
+        row = self.code[line - 1]
+        own = {word for given in _LAMBDA.findall(row) for word in re.findall(r"(\w+)\s*(?:,|$)", given)}
+        return not names.isdisjoint(set(_WORD.findall(row)) - own)
 
     def place(self, line: int) -> Place:
         return Place(line, harmless(self.rows[line - 1].strip())[:160])

@@ -402,8 +402,8 @@ def _scores(made: Array, wanted: Array, sizes: Mapping[str, int], sum_error: flo
     off = abs(made - wanted).max()
     if off < 0.1 and sum_error < max(3 * off, CLOSE):
         return Dissected(
-            f"The scores are off by up to {off:.2g}: exp() or its argument is inexact",
-            ("casts", "call:exp"),
+            f"The weights are wrong as if scores were off by up to {off:.2g}: exp() or its argument is inexact",
+            ("casts", "call:exp", "added"),
         )
     return None
 
