@@ -91,7 +91,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
         ),
     ),
     "nowait": ("threads go on before the others have finished", lambda body: body.find(r"\bnowait\b")),
-    "shares": ("of work / threads, rounded down: is the remainder left out?", Body.shares),
+    "shares": ("work / threads is rounded down: is the remainder left out?", Body.shares),
     "added": (
         "this value is added up",
         lambda body: body.values(re.findall(r"\+=\s*(\w+)", " ".join(at.text for at in body.row_sums()))),
