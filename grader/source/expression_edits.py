@@ -386,6 +386,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         places_of += [(at, "*") for each in sums if len(each) > 1 for at in each]
         for at, operators in (*places_of, *((closed(code, each.end(), "()") - 1, "-") for each in exps)):
             old = code[right:at].strip()[-24:]
+            old = old.lstrip("( ") if old.count("(") > old.count(")") else old
             atoms_of = [atom for atom in fitting[:MOST_ATOMS] if operators != "*" or atom in rescaling]
             for k, (atom, by) in enumerate(product(atoms_of, operators)):
                 neutral, rank = ("0.0f", 1.3) if by in "+-" else ("1.0f", 2.2)
