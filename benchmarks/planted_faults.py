@@ -264,8 +264,8 @@ class Copy:
         # Python uses stored bytecode if the source's size and time (in whole seconds) are unchanged. So each edit sets
         # a different time.
         self.stamps = itertools.count(int(time.time()))
-        self.left_out: list[str] = []
-        """Ids of tests that fail without a fault."""
+        self.left_out = ["tests/test_without_torch.py::test_faults_to_plant_are_still_in_the_code"]
+        """Ids of tests that fail without a fault, and of the test that fails for any fault, because it reads FAULTS."""
         asked = "import grader; print(grader.__file__)"
         for place in (root, root.parent):
             run = [sys.executable, "-c", asked]
