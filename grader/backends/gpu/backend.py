@@ -84,7 +84,7 @@ class GpuBackend(Backend):
         form = properties(part).autograd
         if form is None or not devicecall.as_autograd(part, functions):
             return None
-        # An autograd.Function gets only these tensors and allocates all others itself.
+        # Only these tensors are passed to an autograd.Function, which allocates its outputs itself.
         return {*form.arguments, *([form.gradient] if form.gradient else [])}
 
     def forward_of(self, part: Part, parts: Iterable[Part]) -> Part | None:
@@ -250,7 +250,7 @@ def call_fault(broken: Broken, packages: Sequence[str] = ()) -> Faulty:
 
 
 def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build) -> Diagnosis:
-    """Return the diagnosis with the lines that read outside of all tensors, which may be the cause."""
+    """Return the diagnosis with a note on source lines that loaded from outside of every tensor, a possible cause."""
     places = [place_of(line, build) for line in lines]
     which = "Line" if len(lines) == 1 else "Lines"
     note = (
@@ -261,7 +261,10 @@ def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build)
 
 
 def place_of(line: int, build: Build) -> str:
-    """Return a line's number, and its file if there are several. `line` encodes both (see `FILE_BITS`)."""
+    """Return "FILE:LINE" for a hand-in of several files, else "LINE".
+
+    The number `line` holds the file's index above its low FILE_BITS bits, which hold the line number.
+    """
     file, number = divmod(line, 1 << kernelfiles.FILE_BITS)
     files = build.files if isinstance(build, PythonBuild) else ()
     return f"{files[file]}:{number}" if file < len(files) else str(number)

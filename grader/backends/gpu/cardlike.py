@@ -41,7 +41,7 @@ def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
 
 
 def host_driver() -> Any:
-    """Return a stand-in for Triton's driver of a GPU: properties, the tensors' device, a clock for autotuners."""
+    """Return a stand-in for Triton's GPU driver. It reports an A100, and gives autotuners a clock that does not run."""
     torch: Any = importlib.import_module("torch")
     made = types.SimpleNamespace(
         get_device_properties=lambda device=None: dict(PROPERTIES),
@@ -63,7 +63,7 @@ def host_driver() -> Any:
 
 
 class WarmedUp:
-    """Result of `kernel.warmup(...)` in the interpreter: resource use of a typical small kernel. It can be launched."""
+    """Result of `kernel.warmup(...)` in the interpreter: a kernel with the resource use of a typical small kernel."""
 
     n_regs, n_spills = USUAL_REGISTERS, 0
 
@@ -80,7 +80,7 @@ class WarmedUp:
         return self.function[grid]
 
 
-#: {name of a function of libdevice: its name in torch}, for functions whose two names differ.
+#: Functions of libdevice that have another name in torch: the name in torch, by the name in libdevice.
 LIBDEVICE = {
     "fast_tanhf": "tanh",
     "fast_expf": "exp",
@@ -124,7 +124,7 @@ ones ones_like rand rand_like randint randint_like randn randn_like randperm sca
 triu_indices zeros zeros_like Generator
 """
 METHODS = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros to"
-#: Functions of `torch.cuda` that are replaced, and their return values (None if none is given).
+#: Return values of the functions of `torch.cuda` that are replaced, by name.
 ANSWERS: dict[str, Any] = {
     **dict.fromkeys(
         ("synchronize", "empty_cache", "set_device", "init", "ipc_collect", "manual_seed", "manual_seed_all")
@@ -158,7 +158,7 @@ def on_the_cpu(value: Any) -> Any:
 
 
 def with_devices(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that it accepts CUDA devices and `pin_memory` as arguments."""
+    """Wrap a function so that a CUDA device as argument means the CPU, and `pin_memory` is ignored."""
 
     @functools.wraps(function, updated=())
     def call(*arguments: Any, **named: Any) -> Any:
@@ -302,9 +302,9 @@ def hold_bfloat16(semantic: Any, core: Any) -> None:
 
 
 def compute_by_methods(core: Any, math: Any) -> None:
-    """Make tensors' methods such as `x.exp()` work, which correspond to functions of `tl.math`.
+    """Replace the methods of tensors that functions of `tl.math` implement, such as `x.exp()`, by these functions.
 
-    The interpreter handles only functions that Triton marks as built in, and such methods lack the mark.
+    The interpreter handles only functions that Triton marks as built in, and these methods lack the mark.
     """
     for name, function in vars(math).items():
         method = vars(core.tensor).get(name)
@@ -338,9 +338,9 @@ def keep_closures(interpreter: Any) -> None:
 
 
 def combine_in_steps(interpreter: Any) -> None:
-    """Speed up reductions and scans with a student's function: call the function log2(n) times, on whole arrays.
+    """Speed up reductions and scans of n numbers by a student's function: call it about log2(n) times, on whole arrays.
 
-    The interpreter itself would call the function once for each number.
+    The interpreter itself calls the function once for each number, which is still done if the function has branches.
     """
     np: Any = importlib.import_module("numpy")
 
@@ -380,7 +380,7 @@ def combine_in_steps(interpreter: Any) -> None:
         types, arrays = along(given, self.axis)
         step = 1
         while step < len(arrays[0]):
-            # All arrays have one length, a power of two. Combine each number with the one `step` places before it.
+            # All arrays have the same length, a power of two. Combine each number with the number `step` places before.
             before = [np.concatenate((x[:step], x[:-step])) for x in arrays]
             made = combined(self, types, before, arrays)
             arrays = [np.concatenate((x[:step], new[step:])) for new, x in zip(made, arrays, strict=True)]
@@ -413,7 +413,7 @@ def sort_by_numpy(interpreter: Any, core: Any) -> None:
 
 
 def prepare() -> None:
-    """Make torch and Triton report a GPU, in the process that forks runners. Import modules that calls would import."""
+    """Install the stand-in, in the process that forks runners. Import modules that calls would otherwise import."""
     answer_as_card()
     for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
         with contextlib.suppress(ImportError):

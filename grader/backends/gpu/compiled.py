@@ -31,7 +31,7 @@ class Caches:
         return f"{self._inside}/{name}"
 
     def lend(self, name: str, uid: int | None) -> None:
-        """Let the build's user id write to a folder."""
+        """Let the user id `uid`, under which kernels are compiled, write to a folder. None changes nothing."""
         if uid is not None:
             os.chown(self._root / name, uid, uid)
 

@@ -1,8 +1,8 @@
 """Builds of files with GPU kernels: a check of Python files, and the compilation of CUDA files.
 
-The kernels of a Python file are compiled by Triton when they are first called (`grader.backends.gpu.host`). The build
-compiles nothing: it checks that the file is valid Python and lists the names that the file uses. A child process does
-this, because untrusted text may crash a parser. nvcc compiles a CUDA file to a library with a C ABI, without torch.
+Triton compiles the kernels of a Python file later, when they are first called (`grader.backends.gpu.host`). The build
+only checks that the file is valid Python, and lists the names that the file uses. A child process does this, because
+untrusted text may crash a parser. nvcc compiles a CUDA file to a library with a C ABI, without torch.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ BROKEN_NVCC = (
     "nvcc cannot compile on this machine, not even an empty program: nothing is judged, and no points are lost. Its "
     "first error: {error}. Judge again when `nvcc` compiles an empty file."
 )
-#: Environment variable that names nvcc's host compiler; without it, nvcc calls HOST_COMPILER.
+#: Environment variable that names the C++ compiler that nvcc calls; without the variable, nvcc calls HOST_COMPILER.
 HOST_COMPILER_VARIABLE, HOST_COMPILER = "NVCC_CCBIN", "gcc"
-#: Architecture for which a machine without a GPU compiles, to check if a file compiles. Older GPUs are not supported.
+#: Architecture for which a machine without a GPU compiles, only to find errors. Older GPUs are not supported.
 USUAL_ARCHITECTURE = "sm_80"
 MOST_ERRORS = 8
 CHECK_MEMORY_BYTES = 2 << 30
@@ -67,7 +67,7 @@ MOST_CALLS = 1000
 class PythonBuild(Build):
     """Result of checking a Python file, with names that the code of judged functions uses (`gpu.readpython`).
 
-    Each entry is (judged function, name with its line), such as ("attention", "torch.matmul (line 7)").
+    Entries of `calls` and `reaches` are (judged function, name with its line): ("attention", "torch.matmul (line 7)").
     """
 
     calls: tuple[tuple[str, str], ...] = ()
@@ -91,7 +91,7 @@ def nvcc() -> str:
 
 
 def _made(started: float, message: str, path: Path | None, key: str, **more: Any) -> Build:
-    """Return a failed Build if there is an error `message`, else a successful one. `more` are further fields."""
+    """Return a failed Build if there is an error `message`, else a successful Build. `more` are further fields."""
     wall_s, found = time.monotonic() - started, None if message else path
     return Build(ok=not message, object_path=found, diagnostics=message, wall_s=wall_s, key=key, **more)
 
@@ -154,7 +154,7 @@ def python(source: Path, entries: Iterable[str] = (), **options: Any) -> Build:
 
 
 def _kept(text: bytes, place: Path, entry: Path) -> Path:
-    """Write a hand-in of several files to the cache as one bundle. Return its path."""
+    """Write the bundle `text` of a hand-in of several files to the cache, unless it is there. Return its path."""
     if not objectcache.touch(entry):
         held = place / "made"
         held.mkdir(mode=0o755)
@@ -167,7 +167,8 @@ def _kept(text: bytes, place: Path, entry: Path) -> Path:
 def cuda(source: Path, architecture: str = "", **options: Any) -> Build:
     """Compile a CUDA source to a library, or find it in the cache.
 
-    `architecture` is a GPU's ("sm_90"), `options` are fields of BuildOptions. Raises UsageError for an unreadable file.
+    `architecture` is the architecture of the GPU ("sm_90"), or "" for USUAL_ARCHITECTURE. `options` are fields of
+    BuildOptions. Raises UsageError if the source cannot be read.
     """
     started, wanted = time.monotonic(), BuildOptions(**options)
     text, program = read_source(source), nvcc()
@@ -217,7 +218,7 @@ def cuda(source: Path, architecture: str = "", **options: Any) -> Build:
 
 
 def _compiled(command: list[str], text: bytes, room: compiling.Room, wanted: BuildOptions) -> Finished:
-    """Run nvcc on a text in the sandbox. nvcc can read its own files, the system's and those of its host compiler."""
+    """Run nvcc on a text in the sandbox. It sees the system's files, the files of CUDA and of nvcc's host compiler."""
     room.put("kernels.cu", text)
     named = (*ENVIRONMENT, HOST_COMPILER_VARIABLE)
     host = shutil.which(os.environ.get(HOST_COMPILER_VARIABLE) or HOST_COMPILER)
@@ -246,7 +247,10 @@ def _fault_of_nvcc(command: list[str], place: Path, wanted: BuildOptions) -> str
 
 
 def errors_of(output: bytes, name: str) -> str:
-    """Return the first errors in nvcc's output with the student's file name; without errors, the last lines."""
+    """Return the first errors in nvcc's output, with the student's file name `name` in place of kernels.cu.
+
+    If the output has no errors, return its last lines.
+    """
     lines = harmless(output.decode(errors="replace")).splitlines()
     errors = [line for line in lines if re.search(r"\berror\b|undefined reference|fatal", line)]
     kept = [re.sub(r"^kernels\.cu\((\d+)\):", rf"{name}:\1:", line) for line in errors[:MOST_ERRORS]]

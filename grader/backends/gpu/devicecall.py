@@ -11,7 +11,7 @@ from grader.core import precision
 from grader.core.results import Diagnosis
 from grader.runner.calls import Request
 
-#: Name that a runner reports if the file has a subclass of torch.autograd.Function (`gpu.devicerunner`).
+#: Entry in a runner's list of functions if the file has a subclass of torch.autograd.Function (`gpu.kernelfiles`).
 AUTOGRAD = "apply"
 
 
@@ -22,7 +22,7 @@ def properties(part: Part) -> DeviceCall:
 
 
 def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
-    """Return a diagnosis if the file lacks the part's function; else None. Its parameters are unknown here."""
+    """Return a diagnosis if the file lacks the part's function; else None. Parameters are not checked."""
     form = properties(part).autograd
     as_autograd = form is not None and AUTOGRAD in functions
     if part.function in functions or as_autograd:
@@ -38,7 +38,7 @@ def mismatch(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
 
 
 def as_autograd(part: Part, functions: Mapping[str, str]) -> bool:
-    """Return True if a file with these functions is called through its subclass of autograd.Function."""
+    """Return True if a part is called through an autograd.Function, because `functions` lacks the part's function."""
     return properties(part).autograd is not None and part.function not in functions
 
 
@@ -50,10 +50,10 @@ def dtype_of(part: Part, name: str, shape: Mapping[str, int]) -> str:
 
 
 def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields that only requests for GPU parts have.
+    """Return the fields of a request that describe a call of a GPU part.
 
-    The fields are the names of all tensors, the arguments, the outputs, the indices of returned outputs, and how to
-    call an autograd.Function.
+    The fields are the names of all tensors, the arguments, the names of outputs and the indices of returned outputs.
+    Another field describes the call of an autograd.Function.
     """
     device = properties(part)
     outputs, form = list(part.outputs), device.autograd

@@ -4,15 +4,16 @@ A loaded file (`Kernels`) has the attribute `functions`, which `runner.runner` e
 
     call     make one call; its tensors arrive and return as bytes
     offers   check that the file has a function of this name
-    warm     call the function once on the runner's own numbers, to compile it, without waiting for the GPU
+    warm     call the function once on random numbers, so that its kernels are compiled; do not wait for the GPU
     settle   wait until the GPU is idle
-    attach   map the judge's device memory, and place sets of inputs and outputs in it
-    go       call the function once for each set, and reply without a payload when the GPU has finished
+    attach   map GPU memory of the judge that holds sets of inputs and outputs (`card.arena`)
+    go       call the function once for each set, and reply without tensors when the GPU has finished
 
-For `call`, tensors are put on the GPU if there is one, else on the CPU for Triton's interpreter, with the strides of
-the request. Returned values are copied into the outputs. A call's operators and launches are recorded (its "trace"), so
-that another runner can repeat them on other inputs ("replay"). Runners are forked from the "zygote", which has imported
-torch. This file imports nothing of the kit, like all files beside untrusted code, and the judge does not trust it.
+For `call`, tensors are put on the GPU if there is one, else on the CPU for Triton's interpreter. The request chooses
+their strides. Returned values are copied into the outputs. A call's operators and kernel launches are recorded as its
+"trace", so that another runner can repeat ("replay") them on other inputs. Runners are forked from the "zygote", which
+has imported torch. This file runs beside untrusted code, so it imports nothing of the kit and the judge does not trust
+it.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ KIND_VOID = 0
 ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
 GAP_ELEMENTS = 8
 LONGEST_NAME = 56
-#: Most threads in which a builder (the process that builds kernels) compiles an autotuner's configurations.
+#: Most threads in which a builder (a runner that compiles kernels, see `gpu.host`) compiles autotuners' configurations.
 MOST_COMPILERS = 8
 #: Compute capabilities of GPUs, as Triton writes them.
 ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
-#: Other modules of `grader.backends.gpu`, set by the forkserver.
+#: Other modules of `grader.backends.gpu`. The zygote (`torch.forkserver`) loads them and sets these variables.
 kernelfiles: Any = None
 tensormemory: Any = None
 tracing: Any = None
 replay: Any = None
 cardlike: Any = None
-#: A `tensormemory.Memory` if Triton's interpreter runs the kernels.
+#: The `tensormemory.Memory` of Triton's interpreter; None on a GPU, or if this Triton has another interpreter.
 memory: Any = None
-#: A `tracing.Trace`, made in the zygote.
+#: The `tracing.Trace` that records calls. It is made in the zygote.
 trace: Any = None
 kept: list[Any] = []
 """Objects that replace torch's kernels. They are kept here, because they must live as long as the process."""
 tunes_itself = False
-"""True in timed calls, when nothing else uses the GPU, and in `tuning_anew`: autotuners ignore the builder's choice."""
+"""True if autotuners ignore the builder's choices: in `tuning_anew`, and in timed calls, when the GPU is idle."""
 asked: list[tuple[Any, Any]] = []
 """(autotuner, key) for each choice of a configuration so far."""
 tuned: dict[str, int] = {}
@@ -66,13 +67,13 @@ given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 builds = False
 """True in a builder: autotuners compile all configurations in parallel before they measure them."""
 blind = False
-"""True if this Triton has another structure, so that launches of its kernels cannot be observed."""
+"""True if kernel launches cannot be observed, because this Triton has an unexpected structure."""
 
 
 def prepare() -> None:
     """Prepare the zygote on a machine with a GPU.
 
-    Results of the programs that Triton starts are cached, because a runner must not start programs. From here on,
+    A runner must not start programs, so the results of programs that Triton starts are cached here. From here on,
     launches of kernels are traced.
     """
     global trace, blind
@@ -171,7 +172,8 @@ def compile_ahead(
     # An exception means that this Triton cannot compile in threads. The mode is set in a copy of the context only.
     with contextlib.suppress(Exception), ThreadPoolExecutor(compilers()) as pool:
         copy_context().run(compile_all, importlib.import_module("triton").AsyncCompileMode, pool)
-    # Now autotuning reads compiled kernels from the disk, and compiles the others again to get their errors.
+    # Forget the kernels in memory. Autotuning then reads compiled kernels from the disk, and compiles kernels that
+    # failed here again, so that it gets their errors.
     with contextlib.suppress(AttributeError):
         while not hasattr(kernel, "device_caches"):
             kernel = kernel.fn
@@ -185,10 +187,10 @@ def compilers() -> int:
 
 @contextlib.contextmanager
 def tuning_anew() -> Iterator[None]:
-    """Context in which the build calls a function and autotuners measure again, as in the first timed call.
+    """Let autotuners measure again in the `with` block, as they do in the first timed call.
 
-    An autotuner's key often lacks a parameter on which the compiled kernel depends. If the build reused an earlier
-    choice, it would not compile kernels that the timed call needs.
+    A builder uses this for the shape of timed calls. An autotuner's key often lacks a parameter on which the compiled
+    kernel depends. If the builder reused an earlier choice, kernels that timed calls need would not be compiled.
     """
     global tunes_itself
     forget_tuned()
@@ -201,7 +203,7 @@ def tuning_anew() -> Iterator[None]:
 
 
 def forget_tuned() -> None:
-    """Remove the configurations that autotuning chose since the last call of this function."""
+    """Make autotuners forget the configurations that they chose since the last call of this function."""
     for tuner, key in asked:
         tuner.cache.pop(key, None)
     asked.clear()
@@ -209,7 +211,7 @@ def forget_tuned() -> None:
 
 
 def prepare_interpreter() -> None:
-    """Prepare the zygote on a machine without a GPU: install a stand-in for the GPU, and a guard of tensors' memory."""
+    """Prepare the zygote on a machine without a GPU: install a stand-in for the GPU, and checks of memory accesses."""
     global memory, trace, blind
     kernelfiles.remember_code()
     cardlike.prepare()
@@ -257,9 +259,10 @@ def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
 
 
 def put_changed(tensor: Any, before: Any, after: Any) -> None:
-    """Copy the elements that a call has changed from a float32 copy to the bfloat16 `tensor`.
+    """Write the elements that a call has changed to the bfloat16 `tensor`.
 
-    The copy was `before` and is now `after`. Unchanged elements stay, because rounding would change the bits of NaN.
+    The call worked on a float32 copy of `tensor`, which was `before` and is now `after`. Unchanged elements are not
+    written, because rounding would change the bits of NaN.
     """
     import torch
 
@@ -275,7 +278,10 @@ def limit_card(most_bytes: int) -> None:
 
 
 def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> None:
-    """Replay the trace `packed` on `tensors`. `ablate`: True to replace kernels' numbers by NaN. May raise Failed."""
+    """Replay the trace `packed` on `tensors`. Raises Failed if that fails.
+
+    `ablate`: True to replace the numbers that kernels compute by NaN.
+    """
     try:
         player.play(packed, tensors, ablate=ablate)
     except BaseException as error:
@@ -283,7 +289,7 @@ def played(player: Any, packed: str, tensors: list[Any], *, ablate: bool) -> Non
 
 
 def rows(counts: Mapping[str, int]) -> list[list[Any]]:
-    """Convert counts by name to rows of a profile."""
+    """Convert counts by name to rows in the form of `ProfileRow`, with 0 for times and memory."""
     return [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
 
 
@@ -298,9 +304,10 @@ TEMPORARY = "/tmp"
 
 
 def settle(scratch: str, roots: Iterable[str], *, is_locked: bool) -> None:
-    """Set the folders and the user's name that Python files expect. Called before the lock, which may hide `roots`.
+    """Set the folders and the user's name that Python files expect, before the process locks itself.
 
-    `roots`: folders with Python's modules. `is_locked`: True if the process will be able to write in `scratch` only.
+    `roots`: folders with Python's modules, which the lock may hide. `is_locked`: True if the lock will allow writing in
+    `scratch` only.
     """
     os.environ.update(HOME=scratch, USER=USER, LOGNAME=USER)
     os.environ.setdefault("TRITON_CACHE_DIR", os.path.join(scratch, "triton"))
@@ -328,7 +335,10 @@ def name_user(home: str) -> None:
 
 
 def write_in(scratch: str) -> None:
-    """Redirect paths below /tmp to `scratch`, except paths in the judge's folder, which also contains `scratch`."""
+    """Let `open` and `os.mkdir` use `scratch` in place of /tmp.
+
+    Paths in the judge's own folder below /tmp do not change: `scratch` lies there.
+    """
     plain_open, plain_mkdir = io.open, os.mkdir
     judges = "/".join(scratch.split("/")[:3])
 
@@ -355,7 +365,7 @@ def write_in(scratch: str) -> None:
 
 
 def keep_open(roots: Iterable[str]) -> None:
-    """Open the folders `roots` and import through them, which works even if their parent folders cannot be entered."""
+    """Open the folders `roots` and import through their descriptors, which works even if parent folders are hidden."""
     ways = {}
     for root in roots:
         if os.path.isdir(root):
@@ -380,10 +390,11 @@ Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
 
 
 def raising_failed(operation: Operation, *, has_card: bool) -> Operation:
-    """Return the operation with every exception turned into Failed. `has_card`: True if the machine has a GPU.
+    """Wrap an operation so that every exception becomes Failed. `has_card`: True if the machine has a GPU.
 
-    Student code also runs when a function is looked up or a result's type is read. An uncaught exception would end the
-    runner without a message. sys.exit() and KeyboardInterrupt are caught, too: the judge ends a runner by a signal.
+    An uncaught exception would end the runner without a message. All operations need this, because student code also
+    runs when a function is looked up or a result's type is read. sys.exit() and KeyboardInterrupt are caught, too: the
+    judge ends a runner by a signal.
     """
 
     def served(request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
@@ -449,7 +460,7 @@ class Kernels:
         return {**ANSWERED, **seen, "outside": outside}
 
     def refuse_kernels(self) -> None:
-        """Raise NotWritten if the last call launched a kernel: then the called class is not written in PyTorch."""
+        """Raise NotWritten if the last call, of a class that must be in PyTorch, launched a Triton kernel."""
         names = [name.removeprefix(tracing.LAUNCH) for name in trace.seen if name.startswith(tracing.LAUNCH)]
         if names:
             raise kernelfiles.NotWritten(
@@ -475,7 +486,7 @@ class Kernels:
     def prepared(
         self, request: dict[str, Any], placed: dict[str, Any], written: list[str]
     ) -> Callable[[], None]:
-        """Return a function that makes one call with these tensors, or replays a trace with them."""
+        """Return a function that makes one call on the tensors `placed`, or replays the request's trace on them."""
         if self.device != "cpu" and "most_bytes" in request:
             limit_card(request["most_bytes"])
         if isinstance(self.loaded, replay.Player):
@@ -523,7 +534,7 @@ class Kernels:
 
         global tunes_itself
         tunes_itself = True
-        with contextlib.suppress(ValueError):  # the text is empty or was cut off
+        with contextlib.suppress(ValueError):  # "tuned" is empty at first, or was cut off
             tuned.update(json.loads(request["tuned"]))
         if self._memory is None:
             assert self.shared_fd is not None
@@ -547,7 +558,10 @@ class Kernels:
         return ANSWERED
 
     def go(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        """Call the function on the first `sets` sets of tensors (0: no call). Reply with the choices of autotuners."""
+        """Call the function on the first `sets` sets of tensors (0: no call).
+
+        The reply's message holds the choices of autotuners, for later runners.
+        """
 
         def work() -> None:
             for call in self.sets[: request["sets"]]:
@@ -576,7 +590,7 @@ class _Access(ctypes.Structure):
 
 
 def mapped_memory(fd: int, size: int) -> Any:
-    """Return a tensor of bytes in device memory that the judge shares by the descriptor `fd`."""
+    """Return the `size` bytes of GPU memory that the judge shares by the descriptor `fd`, as a tensor of uint8."""
     import torch
 
     torch.zeros(1, device="cuda")

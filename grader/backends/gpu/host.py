@@ -1,8 +1,8 @@
 """Host of GPU runners: it starts them on the machine's GPU, or with Triton's interpreter on a machine without one.
 
-Triton compiles kernels when they are called. On a GPU this is done before judging, in runners that are locked as
-compilers ("builders"). They call each part once in every shape that is judged or timed, and leave a cache of compiled
-kernels. Then the judge takes over the cache. Judged runners read it and start no programs.
+Triton compiles kernels when they are called. On a GPU this happens before judging, in runners with the permissions of a
+compiler ("builders"). They call each part once in every shape that is judged or timed, and leave a cache of compiled
+kernels. Then the judge makes the cache read-only. Judged runners load kernels from it and start no programs.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from grader.sandbox import GIB, Limits, Sandbox
 if TYPE_CHECKING:
     from grader.backends.gpu.card.arena import Card
 
-#: Modules that the zygote (the process from which runners are forked) imports. Observed backward passes, and operators
-#: that a file defines, import torch._dynamo. In a runner this would take seconds, or fail because files are hidden.
+#: Modules that the zygote (the process from which runners are forked) imports. torch._dynamo is needed by backward
+#: passes that are recorded, and by operators that a student's file defines. In a runner, the import would take seconds,
+#: or fail because files are hidden.
 MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 PLAYER_CPU, PLAYER_WALL = 4, 32
@@ -92,8 +93,10 @@ class Parent(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """The process from which GPU runners of one sandbox are forked (zygote), and the GPU. `interprets`: True if runners
-    use Triton's interpreter; `card` is then None."""
+    """The zygote, from which GPU runners of one sandbox are forked, and the judge's context on the GPU (`card`).
+
+    `interprets`: True if runners use Triton's interpreter. Then `card` is None.
+    """
 
     zygote: Parent
     card: Card | None
@@ -185,12 +188,15 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
 
     @functools.cached_property
     def place(self) -> Place:
-        """The process that forks GPU runners, and the GPU. Raises KitError if the sandbox's runners cannot use it."""
+        """The Place of the sandbox. Raises KitError if the sandbox's runners cannot use the GPU."""
         return place(self.sandbox, self.start)
 
     @functools.cached_property
     def cache(self) -> str:
-        """Name of the cache with the compiled kernels of the student's file; "" if nothing is compiled."""
+        """Name of the folder with the compiled kernels of the student's file; "" if nothing is compiled.
+
+        The first use compiles them.
+        """
         made = self.builds.get("triton")
         if made is None or not made.ok or self.place.interprets:
             return ""
@@ -226,10 +232,10 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
 
     @contextlib.contextmanager
     def player(self, part: Part, *, call_s: float) -> Iterator[PipeSession]:
-        """Yield a runner that repeats recorded operators and launches (traces) with the part's kernels.
+        """Yield a runner that replays traces (recorded operators and kernel launches) with the part's kernels.
 
-        In the interpreter its limits are multiples of `call_s`. On a GPU it has a compiler's limits: it compiles the
-        kernels itself, because kernels that were compiled beside student code are not trusted.
+        In the interpreter, the limits of this runner are multiples of `call_s`. On a GPU it has a compiler's limits,
+        because it compiles the kernels itself: kernels that were compiled beside student code are not trusted.
         """
         path, found = self.build_of(part).object_path, self.place
         assert path is not None
@@ -287,7 +293,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
     # ---- compiling
 
     def _compiled_once(self, path: Path, jobs: Sequence[Mapping[str, Any]]) -> str:
-        """Return the name of a folder with a kit file's compiled kernels. A copy is kept in the cache on disk."""
+        """Return the name of a folder with the compiled kernels of a file of the kit, copied from or to the cache."""
         root, caches = cache_root(), self.place.zygote.caches
         versions = [sys.version, *(metadata.version(name) for name in ("torch", "triton")), architecture()]
         key = digest(path.read_bytes(), repr([*versions, *jobs]).encode())
@@ -304,11 +310,11 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
     def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> tuple[str, bool]:
         """Compile the kernels of a Python file by making the calls `jobs`, in several builders at once.
 
-        `is_kits`: True for a file of the kit. Return (cache with the kernels, True if every call succeeded, at once or
-        when repeated). Results of the calls are not checked here.
+        `is_kits`: True for a file of the kit. Return (name of the folder with the kernels, True if every call
+        succeeded, at once or when repeated). Results of the calls are not checked here.
         """
         zygote = self.place.zygote
-        # In a class, OMP_NUM_THREADS is this judge's share of the cores.
+        # When a whole class is judged, OMP_NUM_THREADS is this judge's share of the cores.
         cores = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 2)
         workers = max(1, min(len(jobs), MOST_BUILDERS, cores // 2))
         caches = [zygote.caches.new() for _ in range(workers)]
@@ -329,8 +335,8 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
             missed = [*pool.map(lambda session, own: _call_all(session, own, limit_s), sessions, shares)]
         for session in sessions:
             session.close()
-        # Repeat calls that failed. Each call that crashed its builder, or was left over by the crash, gets a new one.
-        # Calls that raised may have lacked memory beside other builders: one new builder repeats them all.
+        # Repeat calls that failed. Each call that crashed its builder, or was not made because of the crash, gets a new
+        # builder. Calls that raised may have lacked memory beside other builders: one new builder repeats all of them.
         raised = [job for _, jobs_raised in missed for job in jobs_raised]
         is_whole = all(session.load_error is None for session in sessions)
         for again in [*([job] for ended, _ in missed for job in ended), *([raised] if raised else [])]:
@@ -344,7 +350,7 @@ class DeviceHost(contextlib.AbstractContextManager["DeviceHost"]):
         return caches[0], is_whole
 
     def jobs_of(self, part: Part) -> list[dict[str, Any]]:
-        """Return the calls ("jobs") that compile all kernels which the judged and timed calls of a part launch."""
+        """Return requests for calls ("jobs") with all shapes of a part's judged and timed calls, to compile kernels."""
         shapes = [{**self.shape, **case.shape} for case in part.cases]
         jobs = [warming(part, shape, is_reference=False) for shape in shapes]
         if part.id in self.timed:
@@ -357,7 +363,7 @@ Jobs = list[Mapping[str, Any]]
 
 
 def _call_all(session: PipeSession, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> tuple[Jobs, Jobs]:
-    """Make these calls. Return (calls without a result because the builder ended, calls that raised).
+    """Make the calls `jobs`. Return (calls without a result because the builder ended, calls that raised).
 
     After each call, wait at most `settle_s` seconds until the GPU is idle.
     """
@@ -375,7 +381,10 @@ def _call_all(session: PipeSession, jobs: Sequence[Mapping[str, Any]], settle_s:
 
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
-    """Return the request for a call on random numbers to compile kernels (`is_reference`: True for the reference's)."""
+    """Return the request for a call on random numbers, which compiles kernels.
+
+    `is_reference`: True to call the reference's function.
+    """
     request = devicecall.device_call(part, shape)
     tensors = {
         name: [

@@ -31,9 +31,9 @@ FILE_BITS = 20
 """A place in a hand-in is one number: its FILE_BITS low bits are the line, the higher bits the file's number."""
 OWN = {MODULE: 0}
 """{name of a student's module: its file's number << FILE_BITS}."""
-#: `grader.core.filebundle`, set by the forkserver.
+#: The module `grader.core.filebundle`. The zygote (`torch.forkserver`) loads it and sets this variable.
 filebundle: Any = None
-#: Words in the exceptions of a file that needs a GPU, on a machine without one.
+#: Words in exceptions that a file raises because it needs a GPU and the machine has none.
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
 #: Modules whose exceptions may mean that a GPU is missing.
 OF_CARD = ("torch.cuda", "triton.runtime.driver", "triton.backends")
@@ -48,7 +48,7 @@ NO_CARD = " (this machine has no GPU, and Triton's interpreter cannot do this)"
 
 
 class Failed(Exception):
-    """Raised if a function is missing, raises an exception or returns no usable result. The text is for the student."""
+    """Raised if a function is missing, raises or returns no usable result. The message is for the student."""
 
     is_missing = False
     """True if the function is not written yet."""
@@ -62,7 +62,10 @@ class NotWritten(Failed):
 
 
 def flattened(value: Any) -> Any:
-    """Return a tensor with the axes before its last two joined to one: CS336's autograd.Function takes 3-D tensors."""
+    """Return a tensor as 3-D: all axes before the last two become one axis. CS336's autograd.Function needs that.
+
+    Tensors of at most 3 dimensions and other values are returned unchanged.
+    """
     import torch
 
     if isinstance(value, torch.Tensor) and value.dim() > 3:
@@ -71,7 +74,7 @@ def flattened(value: Any) -> Any:
 
 
 def copied(value: Any, output: Any, name: str) -> None:
-    """Copy a returned value into the output `name`. Raises Failed if its type or shape does not fit."""
+    """Copy a returned value into `output`, which messages call `name`. Raises Failed if type or shape does not fit."""
     import torch
 
     if value is output:
@@ -181,7 +184,10 @@ class PythonFile:
         return self.judged(fitting[-1], len(fitting))
 
     def judged(self, cls: Any, fitting: int = 1) -> Any:
-        """Record the name of the called class `cls`, if several fit or the hand-in has several files. Return `cls`."""
+        """Record the name of the class that is called, if several classes fit or the hand-in has several files.
+
+        `fitting` is the number of classes that fit. Return `cls`.
+        """
         several = f" of {fitting}" if fitting > 1 else ""
         name = getattr(cls, "__name__", "?")
         self.judged_class = f"{name}{several}" if several or self.bundle is not None else ""
@@ -189,7 +195,10 @@ class PythonFile:
         return cls
 
     def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
-        """Return a function that calls the student's function with `values` and copies its results to `outputs`."""
+        """Return a function that makes the requested call with the arguments `values`.
+
+        It calls the student's function or autograd.Function and copies returned tensors to `outputs`.
+        """
         names, form = request["outputs"], request.get("autograd")
         known = callable(getattr(self.module, request["function"], None))
         has_class = ["apply", "autograd"] in self.functions
@@ -253,7 +262,8 @@ class PythonFile:
                 for k, output, name in zip(tensors, outputs, names, strict=False):
                     copied(taken[k].grad, output, name)
                 return
-            # Read saved tensors before any copy: a copy may change them, and then torch does not return them.
+            # Read the saved tensors before outputs are copied: an output may share memory with a saved tensor, and
+            # torch refuses to return saved tensors that were changed.
             saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
             copied(first, outputs[0], names[0])
             for output, name in zip(outputs[1:], names[1:], strict=False):
@@ -320,11 +330,11 @@ class Finder:
 
 
 def remember_text(path: str, content: bytes) -> None:
-    """Keep a file's lines: Triton reads a kernel's source by `inspect`, when the file can no longer be opened."""
+    """Keep a file's lines in `linecache`: Triton reads them by `inspect` when the file can no longer be opened."""
     try:
         text = importlib.util.decode_source(content)
     except (SyntaxError, UnicodeDecodeError):
-        return  # the import will raise an error with its place
+        return  # the import will raise this error, with its line
     # An entry without modification time is never reloaded.
     linecache.cache[path] = (len(content), None, text.splitlines(keepends=True), path)
 
@@ -340,7 +350,7 @@ def autograd_classes(modules: list[Any], base: type) -> list[Any]:
 
 
 def takes(cls: Any, count: int) -> bool:
-    """Return True if `apply` of this class takes `count` arguments, or if this is unknown."""
+    """Return True if `apply` of this autograd.Function takes `count` arguments, or if its signature is unknown."""
     try:
         parameters = inspect.signature(cls.forward)
     except (TypeError, ValueError):
@@ -434,10 +444,10 @@ def _cell(value: Any) -> Any:
 
 
 def attempted(work: Callable[[], None]) -> None:
-    """Run a student's function. Ignore a NotImplementedError raised by the file itself, as in an unfinished starter.
+    """Run a student's function. Ignore a NotImplementedError that the file itself raises, as unfinished starters do.
 
-    The judge then reports that the output was not written. Other exceptions, also NotImplementedError by torch or
-    Triton, are handled in `gpu.devicerunner.raising_failed`.
+    The judge then finds that the output was not written. All other exceptions, including NotImplementedError from torch
+    or Triton, pass through to `gpu.devicerunner.raising_failed`.
     """
     try:
         work()
@@ -447,7 +457,7 @@ def attempted(work: Callable[[], None]) -> None:
 
 
 def _is_students(error: BaseException) -> bool:
-    """Return True if a `raise` in the student's file raised the exception, not a function that the file called."""
+    """Return True if a `raise` statement in the student's file raised the exception, and no called library did."""
     links = _links(error)
     if not links or error.__cause__ is not None or _module(links[-1]) not in OWN:
         return False
@@ -473,7 +483,7 @@ def _raises(link: types.TracebackType) -> bool:
 
 
 def described(error: BaseException, *, has_card: bool = True) -> str:
-    """Return text with the exception and the innermost line of the student's file.
+    """Return a text that describes an exception and names the innermost line of the student's file in its traceback.
 
     If the machine has no GPU (`has_card` is False) and this caused the exception, the text ends with a note. Works even
     if the student's exception class raises an error when it is converted to text.
@@ -483,7 +493,8 @@ def described(error: BaseException, *, has_card: bool = True) -> str:
         root = _root(error)
         if not has_card and ((ASKS_FOR_CARD.search(text) and _is_of_card(root)) or _is_unsupported(root)):
             return text + NO_CARD
-        # For the judge, a text that ends in NO_CARD means a missing GPU: no other exception's text may end so.
+        # The judge takes a text that ends in NO_CARD as proof of a missing GPU, so a student's text must not end with
+        # it.
         return f"{text}." if text.endswith(NO_CARD) else text
     except BaseException:
         return "it raised an exception whose text cannot be read"
@@ -508,7 +519,7 @@ def _is_known(link: types.TracebackType) -> bool:
 
 
 def _is_of_card(error: BaseException) -> bool:
-    """Return True if code of torch or Triton that needs a GPU raised this exception, and not the file itself."""
+    """Return True if this exception came from code of torch or Triton that needs a GPU, not from the student's file."""
     links = _links(error)
     own = [k for k, link in enumerate(links) if _module(link) in OWN]
     for link in links[own[-1] + 1 if own else 0 :]:
@@ -543,7 +554,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _described(error: BaseException) -> str:
-    """Return a message on an exception, with the place in the student's files where it was raised."""
+    """Return a message about an exception, with the place in the student's files where it was raised."""
     root = _root(error)
     places = []
     for link in (*_links(error), *_links(root)):

@@ -1,7 +1,7 @@
-"""Finder of a student's Python function with the kernels and helpers that it uses, to search for lines in them.
+"""Finder of a student's Python function with the kernels and helpers that it uses. Diagnoses quote lines from them.
 
-grader/source/landmarks.py does the same for C++. The text is untrusted and could crash Python's parser, so it is read
-by regular expressions, in linear time.
+grader/source/landmarks.py does the same for C++ and defines the result, a `Body`. The text is untrusted and could crash
+Python's parser, so it is read by regular expressions, in linear time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LAUNCH = re.compile(r"\w\s{0,9}\[[^\n]{0,200}\]\s{0,9}\(")
 
 
 def function(source: str, name: str) -> Body | None:
-    """Return a Body with the function `name` and all functions of the file that it uses, directly or not.
+    """Return a Body with the function `name` and all functions of the file that it uses, directly or indirectly.
 
-    Other lines of the Body are empty. Returns None if the source has no such function.
+    All other lines of the Body's code are empty. Returns None if the source has no function `name`.
     """
     text = _Text(source)
     found = [span for span in text.spans if span.kind == "def" and span.name == name and span.indent == 0]
@@ -28,10 +28,10 @@ def function(source: str, name: str) -> Body | None:
 
 
 def method(source: str, name: str, class_name: str, launches: bool | None) -> Body | None:
-    """Return a Body with the method `name` of a class and all functions that it uses; None unless exactly one fits.
+    """Return a Body with the method `name` of a class and all functions that it uses.
 
-    The class is `class_name`. Without a class name, `launches` says which classes with this method fit: those that
-    launch kernels (True), the others (False), or all (None).
+    If `class_name` is "", `launches` selects the class among those that have the method: a class that launches kernels
+    (True), a class that does not (False), or any class (None). Returns None unless exactly one class fits.
     """
     text = _Text(source)
     classes = [span for span in text.spans if span.kind == "class" and class_name in ("", span.name)]
@@ -62,7 +62,7 @@ class _Text:
         return Body(start.name, start.first + 1, 0, len(rows), (), rows, code, files=self.files)
 
     def _reached(self, start: PythonSpan) -> list[PythonSpan]:
-        """Return this definition and the module-level functions that it uses, directly or not."""
+        """Return the definition `start` and the module-level functions that it uses, directly or indirectly."""
         outer = {span.name: span for span in self.spans if span.indent == 0 and span.kind == "def"}
         reached = [start]
         for span in reached:  # `reached` grows during the loop

@@ -64,7 +64,7 @@ _LIBRARY = re.compile(
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 _SIZE = rf"(\d+(?:\.\d+)?) ({'|'.join(_UNITS)})"
 ROOM = re.compile(rf"Tried to allocate {_SIZE}\b.{{1,200}}? of which {_SIZE} is free")
-#: `library_operators` of a part in which torch may compute everything except attention itself.
+#: Value of a part's `library_operators` if torch may compute everything except attention as a whole.
 ANY = ("any",)
 ATTENTION = re.compile(r"attention", re.IGNORECASE)
 #: Arithmetic operators that may be called, but fewer than MOST_ARITHMETIC times in a call.
@@ -72,7 +72,7 @@ _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum min
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
 WEIGHTS = {"sum": 4}
-"""Further operators that torch may call in a replay. Each number that they compute is counted so many times."""
+"""Further operators that torch may call in a replay, with a weight: the times that each computed number is counted."""
 MOST_COMPUTED = 1
 """Limit on the numbers that plain operators compute, as a multiple of the numbers in the call's inputs and outputs."""
 LEAST_GIVEN = 64
@@ -104,17 +104,17 @@ class Replay:
     """Sizes of the tensor that the part must not make (`avoids_tensor`): for one matrix, for the whole batch."""
 
     def given(self) -> int:
-        """Return the count of numbers in the call's inputs and outputs."""
+        """Return the total number of elements in the call's inputs and outputs."""
         return sum(each.size for each in self.request.inputs)
 
     def holds_avoided(self) -> bool:
-        """Return True if torch makes a matrix, or a batch of them, over half as large as its size in `avoided`."""
+        """Return True if torch makes a matrix, or a batch of matrices, with over half of the elements in `avoided`."""
         rows = {row.name: row.calls for row in self.rows}
         sizes = (rows.get("largest", 0), rows.get("most", 0))
         return any(2 * size > avoided for size, avoided in zip(sizes, self.avoided, strict=True))
 
     def numbers(self, allowed: Collection[str]) -> dict[str, int]:
-        """Return the count of numbers that each operator outside of `allowed` has computed."""
+        """Return {operator: count of numbers that it computed} for the operators of torch that are not in `allowed`."""
         counted = {
             row.name.removeprefix("numbers "): row for row in self.rows if row.name.startswith("numbers ")
         }
@@ -126,7 +126,7 @@ def flags(
 ) -> tuple[Flag, ...]:
     """Return flags for forbidden work of libraries, and for right calls whose outputs no kernel computed.
 
-    `play`: False replays no traces, so that only the evidence from the judged calls is used.
+    `play`: True to replay traces. If it is False, only observations of the judged calls and the source are used.
     """
     part = checks.part
     device, built = properties(part), host.build_of(part)
@@ -146,13 +146,14 @@ def flags(
     if play and not host.place.zygote.blind:
         played, of_replay = play_again(checks, host, [(case, trace) for case, _, trace in right.values()])
         if not all(is_right for _, is_right, _, _ in calls):
-            # A kernel that is wrong in one case may be right in another by chance, so a wrong replay proves less here.
+            # Some case is wrong, so the kernel has an error and may be right in other cases by chance. Then a wrong
+            # replay does not prove that the call obtained its numbers in another way.
             of_replay = [
                 replace(each, level="note") if OTHER_WAY in each.message else each for each in of_replay
             ]
         rows += [row for each in played for row in each.rows]
     if allows_all:
-        # `rows` includes names from replays, which a student's code cannot falsify.
+        # `rows` includes the operators of replays, whose names a student's code cannot falsify.
         ran = [name for name in _of("op ", rows) if ATTENTION.search(name)]
     else:
         replayed = {each.case for each in played}
@@ -181,9 +182,9 @@ def _ran(
     played: Sequence[Replay],
     allowed: Collection[str],
 ) -> tuple[list[str], list[Flag]]:
-    """Return (texts on forbidden work of torch, notes on replays that the machine could not finish).
+    """Return (texts about forbidden work of torch, notes about replays that the machine could not finish).
 
-    For calls without a replay (`unplayed`) only the names of operators are known.
+    `unplayed` are the profiles of calls without a replay: only the names of their operators are known.
     """
     device = properties(checks.part)
     names = [name for each in unplayed for name in _of("op ", each)]
@@ -200,7 +201,7 @@ def _ran(
 
 
 def _often(rows: Iterable[ProfileRow], allowed: Collection[str]) -> list[str]:
-    """Return the arithmetic operators that are called too often and that the part does not allow."""
+    """Return texts about arithmetic operators outside of `allowed` that are called MOST_ARITHMETIC times or more."""
     often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
     return [f"{name} (many times)" for name in often if name in _ARITHMETIC and name not in allowed]
 
@@ -248,10 +249,10 @@ def _player(checks: Checks, host: DeviceHost, patience: int = 1) -> AbstractCont
 
 
 def _played(checks: Checks, session: Session, case: Case, trace: str) -> tuple[Replay | None, Call]:
-    """Replay a trace on other inputs and count torch's work. Return (the replay, its call).
+    """Replay a case's trace on other inputs and count torch's work. Return (the replay, its call).
 
-    If torch's work is more than allowed, replay the trace again on a third set of inputs. The replay is None if the
-    distribution has only one set of inputs.
+    If torch does more work than allowed, replay the trace once more on new inputs. The replay is None if the case's
+    distribution always gives the same inputs.
     """
     part = checks.part
     first, replay, call = checks.inputs_of(case), None, Call("ok")
@@ -293,7 +294,10 @@ def left_open(call: Call) -> Flag | None:
 
 
 def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
-    """Return why a replay shows that the file did not do the work; else "". Raises KitError if the GPU lacks memory."""
+    """Return a text with the evidence from a replay that the file did not do the work; "" without evidence.
+
+    Raises KitError if the GPU lacks memory for the replay.
+    """
     part = checks.part
     if call.status == "timeout":
         return f"a replay takes more than {call.cpu_s or call.wall_s:.0f} s of CPU time; the call itself took less"
@@ -319,7 +323,7 @@ def fault(checks: Checks, host: DeviceHost, replay: Replay, call: Call) -> str:
 
 
 def _exceeds_its_limit(said: str) -> bool:
-    """Return True if an allocation failed because of the replay's own limit, although the GPU had enough memory."""
+    """Return True if, by torch's message, an allocation exceeded the replay's limit while the GPU had enough memory."""
     found = ROOM.search(said)
     return found is not None and _bytes(*found.groups()[:2]) <= _bytes(*found.groups()[2:])
 
@@ -329,8 +333,10 @@ def _bytes(count: str, unit: str) -> float:
 
 
 def _avoided(part: Part, shape: Mapping[str, int]) -> tuple[int, int]:
-    """Return how many numbers the tensor has that the part must not make (`avoids_tensor`): (for one matrix, for as
-    many matrices as the output with most matrices has)."""
+    """Return the number of elements of the tensor that the part must not make (`avoids_tensor`).
+
+    The result is (elements of one matrix, elements of a batch). The batch has as many matrices as the largest output.
+    """
     one = math.prod(evaluate_int(dim, shape) for dim in part.avoids_tensor)
     outputs = [[evaluate_int(dim, shape) for dim in binding.dims_of(part, name)] for name in part.outputs]
     return one, one * max((math.prod(dims[:-2]) for dims in outputs), default=1)
@@ -345,10 +351,10 @@ def _written(part: Part, inputs: Mapping[str, Any], call: Call) -> dict[str, Any
 def _without_kernels(
     checks: Checks, host: DeviceHost, played: Sequence[Replay]
 ) -> tuple[list[str], list[Flag]]:
-    """Return (texts on outputs that torch computed and kernels only moved, notes on unfinished replays).
+    """Return (texts about outputs that torch computed and kernels only moved, notes about unfinished replays).
 
-    Such an output stays right if every number that a kernel computes is replaced by NaN. Calls with little work by
-    torch are not replayed for this.
+    Such an output stays right if NaN replaces every number that a kernel computes. Calls are replayed in this way only
+    if torch did enough work in them.
     """
     part = checks.part
     work = [sum(each.numbers(properties(part).library_operators).values()) for each in played]
@@ -378,12 +384,12 @@ def _without_kernels(
 
 
 def _counts(output: Any) -> Any:
-    """Return a bool mask of an output's numbers that count as evidence: all but 0 and NaN."""
+    """Return a bool mask of an output's elements that count as evidence: all except 0 and NaN."""
     return (output != 0) & (output == output)
 
 
 def _holds_avoided(played: Sequence[Replay]) -> bool:
-    """Return True if torch makes over half of the avoided tensor in every call, and the calls have several sizes.
+    """Return True if torch makes a tensor over half as large as the avoided tensor in every call, with several sizes.
 
     If all calls had the same size, a tile of fixed size could be as large as the avoided tensor.
     """
@@ -391,20 +397,26 @@ def _holds_avoided(played: Sequence[Replay]) -> bool:
 
 
 def _other_seed(part: Part, case: Case, turn: int) -> int:
-    """Return a seed for other inputs of a case. It depends on the hidden cases' seeds, so a student cannot know it."""
+    """Return a seed for other inputs of a case, different for each `turn`.
+
+    Students cannot know this seed, because it depends on the seeds of hidden cases.
+    """
     known = repr([each.seed for each in part.cases] + [case.name] + [turn] * turn).encode()
     return (case.seed + OTHER_SEED + zlib.crc32(known)) % (1 << 31)
 
 
 def _computing(played: Replay, allowed: Collection[str]) -> list[str]:
-    """Return the operators that are not plain, if they compute more than LEAST_GIVEN numbers; else []."""
+    """Return the operators that are neither plain nor allowed; [] if they compute at most LEAST_GIVEN numbers."""
     numbers = played.numbers(allowed)
     found = {name: count for name, count in numbers.items() if name not in WEIGHTS and not _is_plain(name)}
     return list(found) if sum(found.values()) > LEAST_GIVEN else []
 
 
 def _much(played: Replay, allowed: Collection[str]) -> list[str]:
-    """Return [text] if plain operators compute more than MOST_COMPUTED times the numbers in the call's tensors."""
+    """Return [text] if plain operators compute too many numbers; else [].
+
+    The limit is MOST_COMPUTED times the number of elements in the call's tensors.
+    """
     numbers, given = played.numbers(allowed), played.given()
     total = sum(
         count * WEIGHTS.get(name, 1)
@@ -417,7 +429,10 @@ def _much(played: Replay, allowed: Collection[str]) -> list[str]:
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
-    """Return names in a function's source that no kernel needs; if `with_calls`, also torch's forbidden functions."""
+    """Return names in the source of the judged function `function` that no kernel needs, each with its line.
+
+    `with_calls`: True to also return functions of torch that compute and are not in `allowed`.
+    """
     if not isinstance(built, PythonBuild):
         return []
     named = [name for entry, name in built.reaches if entry == function]
@@ -426,7 +441,10 @@ def _in_source(built: Build, function: str, allowed: Collection[str], *, with_ca
 
 
 def _chosen(row: ProfileRow, built: Build) -> str:
-    """Return the message that names the judged class. `row.calls` is 1 + the index of its file in `built.files`."""
+    """Return the message that names the judged class, from the profile's row "class NAME".
+
+    `row.calls` is 1 + the index of the class's file in `built.files`.
+    """
     files = built.files if isinstance(built, PythonBuild) else ()
     file = f" in {files[row.calls - 1]}" if 0 < row.calls <= len(files) else ""
     name, _, several = row.name.removeprefix("class ").partition(" of ")
@@ -436,7 +454,7 @@ def _chosen(row: ProfileRow, built: Build) -> str:
 
 
 def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:
-    """Return the names of the rows that begin with `kind`, without this beginning, each once."""
+    """Return the names of the rows that begin with the prefix `kind`, without this prefix and without repetitions."""
     return list(dict.fromkeys(row.name.removeprefix(kind) for row in rows if row.name.startswith(kind)))
 
 

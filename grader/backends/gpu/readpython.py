@@ -30,7 +30,7 @@ matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh s
 """
 COMPUTING = frozenset(_COMPUTING.split())
 """Methods that only tensors have. `add`, `sum` and `mean` are left out, because sets and tables have them, too."""
-#: Modules other than torch that have functions with names in COMPUTING.
+#: Modules other than torch that have functions with names in COMPUTING. Calls of these functions are not reported.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
 _NO_WORK = """
 torch.cuda. torch.autograd. torch.backends. torch.amp. torch.autocast torch.inference_mode
@@ -123,7 +123,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Reader:
-    """One file: its module-level definitions, and the meanings of its names."""
+    """Reader of one file: its module-level definitions, and the full names that its names stand for."""
 
     def __init__(self, tree: ast.Module, file: str, files: Files) -> None:
         self.tree, self.file, self.files = tree, file, files
@@ -180,7 +180,10 @@ class Reader:
         return ".".join([*around[: len(around) - node.level + 1], *([node.module] if node.module else [])])
 
     def learn(self, node: ast.AST) -> None:
-        """Record the meanings of names that a node binds: an import, or an assignment of a module or torch function."""
+        """Record the full names of names that a node binds by an import, or by assigning a module or its function.
+
+        Also record names that `global` and `nonlocal` statements rebind.
+        """
         if isinstance(node, ast.Import):
             for name in node.names:
                 first = name.name.split(".")[0]
@@ -223,7 +226,7 @@ class Reader:
                 owner.rebound.add(rest.split(".")[0])
 
     def expect(self, node: ast.AST) -> None:
-        """Add the node's entries to `expected`, `wrapped` and `numbered`, which `__init__` describes."""
+        """Extend the sets `expected`, `wrapped` and `numbered` by this node. `__init__` describes the sets."""
         if isinstance(node, ast.Attribute):
             if not self.is_namespace(node.value) or node.attr in ("get", "keys", "values", "items"):
                 self.expected.add(id(node.value))
@@ -256,11 +259,11 @@ class Reader:
         return name.startswith("triton.") and name.rpartition(".")[2] in MAKING
 
     def dotted(self, node: ast.AST) -> str:
-        """Return a node's full name by the imports of all files ("torch.nn.Linear"); ".sum" for a value's method."""
+        """Return a node's full name ("torch.nn.Linear"), resolved by all files; ".sum" for a method of a value."""
         return self.files.followed(self.spelt(node))[-1]
 
     def spelt(self, node: ast.AST) -> str:
-        """Return a node's full name, resolved by the imports and assignments of this file only."""
+        """Return a node's full name like `dotted`, but resolved by the imports and assignments of this file only."""
         parts: list[str] = []
         while True:
             if isinstance(node, ast.Attribute):
@@ -278,13 +281,13 @@ class Reader:
         return f".{parts[0]}" if parts else ""
 
     def is_kernel(self, node: ast.FunctionDef) -> bool:
-        """Return True for a function that is decorated by Triton's jit (or similar) or passed to it."""
+        """Return True for a function that Triton's jit (or a similar function) decorates or gets as argument."""
         names = [self.dotted(d) for d in decorators_of(node)]
         jits = (name.startswith("triton.") and name.rpartition(".")[2] in JIT for name in names)
         return node.name in self.wrapped or any(jits)
 
     def is_trusted(self, node: ast.AST, around: list[Names]) -> bool:
-        """Return True for a kernel that only Triton's decorators wrap: other decorators could replace the function."""
+        """Return True for a kernel with no decorators but Triton's: other decorators could replace the function."""
         if not isinstance(node, ast.FunctionDef) or not self.is_kernel(node):
             return False
         decorators = decorators_of(node)
@@ -352,7 +355,10 @@ class Reader:
     def read_call(
         self, node: ast.Call, own: set[str], passed: set[str], note: Callable[[str, ast.AST], None]
     ) -> None:
-        """Note a call in a kernel if a kernel may not make it."""
+        """Call `note` with the name of the called function and the node, unless a kernel may make this call.
+
+        `own` are the kernel's local names, and `passed` those that are its constexpr arguments.
+        """
         used = node.func
         if isinstance(used, ast.Name):
             if used.id in own - passed:
@@ -369,12 +375,12 @@ class Reader:
             note(f".{used.attr}", node)
 
     def names_module(self, node: ast.AST, own: set[str]) -> bool:
-        """Return True for a name such as `tl.load` whose first part is in `meant` and not one of the kernel's `own`."""
+        """Return True for a dotted name such as `tl.load` whose first part is imported, not a local name (`own`)."""
         root = root_of(node)
         return isinstance(root, ast.Name) and root.id not in own and root.id in self.meant
 
     def is_known(self, name: str, around: list[Names]) -> bool:
-        """Return True if a name from outside of a kernel means a kernel, a part of Triton, a builtin or a constant."""
+        """Return True if a kernel may use this global name: a kernel, a part of Triton, a builtin or a constant."""
         if name in self.rebound:
             return False
         while around and name not in around[-1]:
@@ -394,7 +400,7 @@ class Reader:
         return self.known[key][0]
 
     def is_module(self, name: str, around: list[Names]) -> bool:
-        """Return True unless the name is rebound, or a scope sets it to a value other than an import or a module."""
+        """Return True if the name always stands for a module: it is not rebound, and each of its values is a module."""
         scopes = [scope for scope in (self.scope, *around) if name in scope]
         return name not in self.rebound and all(
             isinstance(each, ast.alias)
@@ -404,9 +410,10 @@ class Reader:
         )
 
     def is_constant(self, node: ast.AST | None, around: list[Names]) -> bool:
-        """Return True for a value that a kernel may name: a kernel, an import from Triton, or an unchanging expression.
+        """Return True for a value that a kernel may use: a kernel, an import from Triton, or a constant expression.
 
-        At module level (`around` is empty), int(…) or len(…) of any value is a constant, because no input exists yet.
+        At module level (`around` is empty), int(…) or len(…) of any value counts as constant, because a call's inputs
+        do not exist yet.
         """
 
         def all_constant(nodes: Iterable[ast.AST | None]) -> bool:
@@ -457,7 +464,7 @@ class Reader:
         return False
 
     def look(self, node: ast.AST, around: list[Names], found: Found, *, is_kernel: bool) -> None:
-        """Record in `found` the calls and forbidden uses of a node. `around` are the scopes of the functions around it.
+        """Record in `found` the "calls" and "reaches" of one node. `around` are the scopes of its enclosing functions.
 
         `is_kernel`: True in a kernel, where a method such as .softmax is Triton's and not reported.
         """
@@ -514,7 +521,10 @@ class Reader:
             self.note(self.dotted(node), node.lineno, found, is_called=False, is_kernel=is_kernel)
 
     def forbidden_call(self, node: ast.Call) -> str:
-        """Return the name of a call that changes a module, opens a descriptor or computes a name; "" for any other."""
+        """Return a text about a call that changes a module, opens a descriptor or uses a computed attribute name.
+
+        Return "" for any other call.
+        """
         name = self.dotted(node.func)
         first = node.args[0] if node.args else None
         root = self.dotted(first).split(".")[0] if first is not None else ""
@@ -533,7 +543,8 @@ class Reader:
             return "open of a number" if is_number else ""
         if last in ("getattr", "attrgetter", "methodcaller") and not root.startswith("torch"):
             asked = node.args[1:2] if name == "getattr" else node.args
-            # If a variable holds the name, getattr may read any attribute: harmless only for the file's own objects.
+            # If a variable holds the attribute's name, getattr may read any attribute. Only objects of the file's own
+            # classes have none that matter.
             names = [ast.Name] if name == "getattr" and root not in OWN_OBJECTS else []
             if any(isinstance(each, (ast.BinOp, ast.JoinedStr, ast.Call, *names)) for each in asked):
                 return f"{last} of a computed name"
@@ -590,14 +601,20 @@ class Files:
         return module if file.endswith("__init__.py") else module.rpartition(".")[0]
 
     def place(self, module: str) -> str | None:
-        """Return the file of a hand-in's module, or the folder of a package without `__init__.py`; None for others."""
+        """Return the file of a module of the hand-in, or the folder of a package without `__init__.py`.
+
+        Return None for a module outside of the hand-in.
+        """
         found = self.bundle.place(module) if self.bundle is not None else ""
         if module == MODULE and not (found and self.bundle.module_of(self.first)):
             return self.first
         return found or None
 
     def owner(self, name: str) -> tuple[Reader | None, str]:
-        """Return (file whose module a dotted name begins with, rest of the name); (None, name) for other modules."""
+        """Split a dotted name after the module of the hand-in with which it begins.
+
+        Return (reader of this module, rest of the name), or (None, name) for names of other modules.
+        """
         parts = name.split(".", MOST_PARTS) if name[:1] != "." else []
         for count in range(min(len(parts), MOST_PARTS), 0, -1):
             place = self.place(".".join(parts[:count]))
@@ -610,7 +627,10 @@ class Files:
         return bool(name) and self.place(name) is not None
 
     def followed(self, name: str) -> list[str]:
-        """Return the chain of names to which imports resolve a dotted name; the last one names the definition."""
+        """Return `name` and the names to which imports of the hand-in's files resolve it, step by step.
+
+        The last name is the full name of the definition.
+        """
         names = [name]
         while len(names) < MOST_PARTS:
             owner, rest = self.owner(names[-1])
@@ -621,7 +641,7 @@ class Files:
         return names
 
     def defined(self, reader: Reader, node: ast.AST) -> Iterator[Definition]:
-        """Yield the module-level statements of all files that define the target of a name, string or attribute."""
+        """Yield the module-level statements, in any file, that define a name, a name in a string, or an attribute."""
         name = getattr(node, "id", "") or getattr(node, "value", "")
         if isinstance(node, (ast.Name, ast.Constant)) and isinstance(name, str):
             yield from ((reader, each) for each in reader.bound.get(name, ()))
@@ -634,9 +654,9 @@ class Files:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))
 
     def newly(self, reader: Reader, node: ast.AST, led: set[tuple[str, str, str]]) -> Iterator[Definition]:
-        """Yield the results of `defined`, but only for names not in `led`, and add these names to `led`.
+        """Yield the results of `defined` for a name that is not in the set `led`, and add the name to `led`.
 
-        A file may use a name very often, and following it each time would take too long.
+        A file may use a name very often, and looking it up each time would take too long.
         """
         name = getattr(node, "id", "") or getattr(node, "value", "")
         key = reader.file, name if isinstance(name, str) else "", reader.spelt(node)
@@ -645,7 +665,10 @@ class Files:
             yield from self.defined(reader, node)
 
     def found(self, entry: str, chosen: str = "any", reached: str = "both") -> Places:
-        """Return the names that are to be reported for an entry, in the order of their first places."""
+        """Return the names to report for an entry, sorted by file and line.
+
+        `chosen` and `reached` are the command line's CLASS and REACHED.
+        """
         statements = [(reader, each) for reader in self.readers.values() for each in reader.statements]
         found = self.walk([*statements, *self.start(entry, chosen, reached)], reached)
         # Import-time code computes no results, but could detect the recording of calls: add its "reaches".
@@ -656,9 +679,10 @@ class Files:
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
     def walk(self, pending: list[Definition], reached: str = "both") -> Places:
-        """Return the names to be reported in these nodes, and in all definitions that they refer to.
+        """Return the names to report in these nodes, and in all definitions that they refer to.
 
-        If `reached` is "forward", a class's method `backward` is read only if a node names it: no forward pass runs it.
+        If `reached` is "forward", methods `backward` are read only if a node names "backward": a forward pass alone
+        does not run them.
         """
         found: dict[str, Found] = {file: {} for file in self.readers}
         done: set[int] = set()
@@ -692,7 +716,7 @@ class Files:
     def start(self, entry: str, chosen: str, reached: str) -> list[Definition]:
         """Return the definition of the function `entry`.
 
-        A file without this function has a subclass of autograd.Function: return the subclass that a runner would choose
+        For a file without this function, return the subclass of autograd.Function that a runner would choose
         (`gpu.kernelfiles`), without its backward pass if `reached` is "forward".
         """
         if entry in self.main.bound:
@@ -709,7 +733,7 @@ class Files:
         return [(r, each) for r, c in found for each in c.body if not is_backward(each)]
 
     def adapted(self, language: str) -> list[tuple[Reader, ast.ClassDef]]:
-        """Return the classes named in the file's adapter: CS336's function that returns the class to judge."""
+        """Return the autograd.Function classes named in CS336's adapter function, which returns the class to judge."""
         name = f"get_flashattention_autograd_function_{language}"
         adapters = self.readers.get(self.bundle.adapters()) if self.bundle is not None else None
         for reader in dict.fromkeys(r for r in (adapters, self.main) if r is not None and name in r.bound):
@@ -745,7 +769,7 @@ def is_function(reader: Reader, cls: ast.ClassDef) -> bool:
 
 
 def nodes(statement: ast.AST, reader: Reader) -> Iterator[tuple[ast.AST, list[Names], bool]]:
-    """Yield (node, scopes of the functions around it, True if it is in a kernel's body) for all nodes of a statement.
+    """Yield (node, scopes of its enclosing functions, True if it is in a kernel's body) for each node of a statement.
 
     Decorators, defaults and annotations of a kernel run as Python, so they do not belong to its body.
     """
@@ -773,7 +797,7 @@ def body_nodes(kernel: ast.FunctionDef) -> Iterator[ast.AST]:
 
 
 def bindings(scope: ast.AST) -> Names:
-    """Return the values of each name of a module or a function, without names bound in inner functions or classes."""
+    """Return the values of each name that a module or function binds, but not in its inner functions and classes."""
     found: Names = {}
     pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
     while pending:
@@ -793,20 +817,20 @@ def bindings(scope: ast.AST) -> Names:
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             found.setdefault(node.id, []).append(None)
         elif isinstance(bound := getattr(node, "arg", None) or getattr(node, "name", None), str):
-            # For an argument, a caught exception or a part of a pattern, no expression gives the value.
+            # An argument, a caught exception or a name in a pattern: no expression gives its value.
             found.setdefault(bound, []).append(None)
         pending += ast.iter_child_nodes(node)
     return found
 
 
 def assigned(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[tuple[str, ast.AST | None]]:
-    """Return (name, assigned expression, None if unknown) for each name that an assignment binds."""
+    """Return (name, assigned expression, or None if unknown) for each name that an assignment binds."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return [pair for target in targets for pair in pairs(target, node.value)]
 
 
 def pairs(target: ast.AST, value: ast.AST | None) -> list[tuple[str, ast.AST | None]]:
-    """Return (name, assigned expression or None) for each name in a `target`, such as `a, b`, that gets `value`."""
+    """Return (name, assigned expression or None) for each name in an assignment's `target`, such as `a, b`."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
     if isinstance(target, (ast.Tuple, ast.List)):
@@ -829,7 +853,7 @@ def root_of(node: ast.AST) -> ast.AST:
 
 
 def shortened(name: str) -> str:
-    """Return a dotted name of at most MOST_PARTS parts: repeated assignments `a = a.b` would make it ever longer."""
+    """Return a dotted name cut to MOST_PARTS parts: repeated assignments `a = a.b` would make it ever longer."""
     *first, last = name.split(".")
     return ".".join([*first[: MOST_PARTS - 1], last])
 
@@ -864,7 +888,10 @@ def printable(text: str) -> str:
 
 
 def evaluated(statement: ast.AST) -> list[ast.AST]:
-    """Return the parts of a module-level statement that run at import, without function bodies and `if` statements."""
+    """Return the parts of a module-level statement that run at import.
+
+    Function bodies are left out, and so are whole `if` statements.
+    """
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return [*statement.decorator_list, statement.args]
     if isinstance(statement, ast.ClassDef):

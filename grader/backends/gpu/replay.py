@@ -28,7 +28,7 @@ from typing import Any
 
 filebundle: Any = None
 torchwork: Any = None
-"""`grader.core.filebundle` and `grader.backends.gpu.torchwork`, set by the loader of this file."""
+"""The modules `grader.core.filebundle` and `grader.backends.gpu.torchwork`. The zygote loads them and sets these."""
 MOST_TEXT, MOST_STEPS = 256 << 20, 50_000
 LANGUAGE = "triton.language"
 POISON = 0xFF
@@ -51,7 +51,7 @@ Store Sub Subscript Tuple UAdd USub UnaryOp While arg arguments comprehension ke
 NODES = tuple(getattr(ast, name) for name in _NODES.split())
 #: Public attributes of the interpreter's values that give access to objects outside of Triton's language.
 HIDDEN = frozenset(("handle", "data", "base", "fn", "run"))
-#: Prefixes that fields of a tuple must not have: attributes of frames, generators and code objects begin with them.
+#: Prefixes that field names of named tuples must not have: attributes of frames, generators and code begin with them.
 OF_FRAMES = ("f_", "gi_", "cr_", "ag_", "tb_", "co_")
 #: Classes of Triton's language that kernels may call. Other classes may only occur in `isinstance`.
 CLASSES = frozenset(("constexpr", "range", "static_range", "tuple", "dtype", "pointer_type", "block_type"))
@@ -104,17 +104,18 @@ class Player:
         """Digests of the arguments of each operator so far."""
         self.digests: list[list[bytes]] = []
         self.earlier: list[list[bytes]] = []
-        """Digests like `now`, of the last trace played, and of this trace's last play, which had other inputs."""
+        """`digests` is like `now`, for the previous play. `earlier` is equal to `digests` if the previous play was of
+        the same trace (on other inputs), else []."""
         self.made_as: dict[int, tuple[int, int]] = {}
         """Maps a storage to (area, number of elements) of the tensor with which it was allocated."""
         self.largest = self.most = 0
 
     def play(self, packed: str, tensors: list[Any], *, ablate: bool = False) -> None:
-        """Do the steps of a trace (packed by `Trace.packed`) on `tensors`: the call's tensors in the trace's order.
+        """Do the steps of the trace `packed` (by `Trace.packed`) on `tensors`, the call's inputs and outputs in order.
 
-        `ablate`: True to overwrite numbers that kernels compute (`torchwork.ablated`) and count no operators. Otherwise
-        an operator is counted unless it is free (`gpu.torchwork`). If the previous play was of this trace, operators
-        with unchanged arguments are free. Raise Unplayable, or any exception of an operator or a kernel.
+        Operators are counted in `seen` unless they are free (`gpu.torchwork`). Operators with unchanged arguments are
+        also free if the previous play was of this trace, too. `ablate`: True to overwrite numbers that kernels compute
+        (`torchwork.ablated`) and to count no operators. Raise Unplayable, or any exception of an operator or a kernel.
         """
         import torch
 
@@ -146,7 +147,10 @@ class Player:
     def operator(
         self, name: str, overload: str, given: list[Any], named: dict[str, Any], made: list[Any]
     ) -> None:
-        """Call one of torch's operators."""
+        """Do one step of a trace: call an operator of torch, keep the storages that it makes, and count its work.
+
+        `made` are pairs (index among the resulting tensors, number of the new storage).
+        """
         import torch
 
         function = operator_named(name, overload)
@@ -165,7 +169,7 @@ class Player:
             self.count(name, function._schema, arguments, results)
 
     def count(self, name: str, schema: Any, arguments: dict[str, Any], results: list[Any]) -> None:
-        """Count an operator that was called with `arguments` (by name) and returned the tensors `results`."""
+        """Count an operator in `seen`. It was called with `arguments` (by name) and returned the tensors `results`."""
         if torchwork.ATTENTION in name:
             # Count torch's attention as library work even if its arguments are constants.
             self.seen[f"op {name}"] += 1
@@ -181,12 +185,12 @@ class Player:
             name, schema, tensors, results, lambda: given == [*map(torchwork.digest, tensors)]
         )
         if not name.startswith(("new_", "empty")) and not name.endswith("_like"):
-            # The excluded operators only allocate a tensor: they read no numbers of their arguments.
+            # The operators excluded here only allocate a tensor: they read no numbers of their arguments.
             changed = [each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write]
             written = torchwork.tensors_in([arguments.get(each) for each in changed])
             held = [self.made_as.get(torchwork.storage_of(each), (0, 0)) for each in (*results, *written)]
             self.largest = max([self.largest, *map(torchwork.area, results), *(wide for wide, _ in held)])
-            # An operator that only moves numbers may use tensors of any size, such as joined inputs (`cat`).
+            # An operator that only moves numbers may return a tensor of any size, such as the joined inputs of `cat`.
             held = [] if free and not changed else held
             self.most = max([self.most, *(count for _, count in held)])
         if free:
@@ -226,7 +230,7 @@ class Player:
     # ---- values
 
     def value(self, recorded: Any) -> Any:
-        """Return the value that a trace recorded, with tensors, types and functions in place of their records."""
+        """Convert a recorded value (`Trace.value`) back: records of tensors, types and functions become objects."""
         import torch
 
         if isinstance(recorded, list):
@@ -276,7 +280,7 @@ class Player:
     # ---- kernels
 
     def kernel(self, number: int, kind: str = "") -> Any:
-        """Return a kernel of the trace, compiled from the text of the file."""
+        """Return the kernel with this number in the trace, made from the text of the file at the first call."""
         if number not in self.made:
             self.made[number] = None
             file, name, line, names, constants = self.kernels[number]
@@ -292,9 +296,12 @@ class Player:
     def compiled(
         self, node: ast.FunctionDef, space: dict[str, Any], place: str, make: Callable[[Any], Any]
     ) -> Any:
-        """Turn a function into a kernel by `make` (`triton.jit`). Raise Unplayable if it leaves Triton's language."""
+        """Turn a function into a kernel by `make` (`triton.jit`, say). `space` are its global names.
+
+        Raise Unplayable if the function uses anything outside of Triton's language.
+        """
         text = ast.unparse(node) + "\n"
-        # Check the tree that is compiled: the tree of this text, not `node`.
+        # Check the tree of this text and not `node`, because the text is what is compiled.
         tree: Any = ast.parse(text)
         own = check(tree.body[0], space, methods() | self.fields)
         linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
@@ -329,7 +336,7 @@ class Player:
         return self.value(recorded)
 
     def found(self, file: str, name: str, line: int) -> ast.FunctionDef:
-        """Return the function `name` whose decorators or `def` are at `line`. Raise Unplayable if none is."""
+        """Return the function `name` whose decorators or `def` are at `line`. Raise Unplayable without one."""
         for node in ast.walk(self.trees.get(file, self.other)):
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
@@ -339,10 +346,10 @@ class Player:
 
 
 def operator_named(name: str, overload: str) -> Any:
-    """Return one of torch's operators on tensors.
+    """Return the operator of torch with this name and overload.
 
-    Raise Unplayable for an operator that might read or write files: torch has no kernel for it, or it has a string
-    argument that is not in TEXTS.
+    Raise Unplayable for an operator that might do more than compute on tensors, such as read a file: torch has no
+    kernel for it, or it has a string argument that is not in TEXTS.
     """
     import torch
 
@@ -355,7 +362,7 @@ def operator_named(name: str, overload: str) -> Any:
 
 @contextlib.contextmanager
 def watched() -> Iterator[set[str]]:
-    """Yield a set. Until the context ends, it collects the names of torch's operators that are called."""
+    """Yield a set that collects the names of the torch operators that are called in the `with` block."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     used: set[str] = set()
@@ -395,7 +402,7 @@ def fields_in(recorded: Any) -> Iterator[str]:
 
 
 def refuse_tensors(recorded: Any, *, is_constant: bool) -> None:
-    """Raise Unplayable for a tensor in a list, or, if `is_constant`, for any tensor in this value.
+    """Raise Unplayable if a kernel's recorded argument holds a tensor in a list, or, if `is_constant`, anywhere.
 
     A compiled kernel cannot get a tensor in these places. The interpreter would pass a torch.Tensor with all methods.
     """
@@ -430,9 +437,9 @@ def methods() -> frozenset[str]:
 
 
 def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> set[str]:
-    """Return the names that a kernel assigns. Raise Unplayable, with the line, for anything but Triton's language.
+    """Raise Unplayable, with the line, if a kernel uses anything outside of Triton's language.
 
-    `space` are the kernel's global names, and `methods` the attributes of values that it may use.
+    Return the kernel's local names. `space` are its global names, and `methods` the attributes that it may use.
     """
     assert isinstance(node, ast.FunctionDef)
     inner = list(ast.walk(node))
@@ -475,7 +482,8 @@ def check(node: ast.AST, space: Mapping[str, Any], methods: Collection[str]) -> 
             and each.attr not in methods
         ):
             raise Unplayable(f"{place} .{each.attr}")
-    # Use Python's symbol table: `own` also has the names in comprehensions, which outside of them may be global names.
+    # Use Python's symbol table here. `own` also has the variables of comprehensions, and outside of the comprehension
+    # such a name may be global.
     outside = globals_of(node)
     for name in sorted((outside - {*space, *BUILTINS.split(), node.name}) | (bound & space.keys())):
         raise Unplayable(f"launches {node.name}, which uses {name} from outside of itself")
@@ -524,9 +532,10 @@ def attribute(value: Any, name: str) -> Any:
 def resolve(
     node: ast.Attribute, own: set[str], space: Mapping[str, Any], place: str, *, asks: bool = False
 ) -> list[Any]:
-    """Return [value] of a chain of attributes that begins at a module; [] for a chain that begins elsewhere.
+    """Return [value] of a chain of attributes that begins at a module, such as tl.float32; [] for any other chain.
 
-    Raise Unplayable if it leaves Triton's language. `asks`: True if any class is allowed, as in `isinstance`.
+    Raise Unplayable if the value is outside of Triton's language. `asks`: True if all its classes are allowed, as in
+    `isinstance`.
     """
     base: Any = None
     if isinstance(node.value, ast.Name) and node.value.id not in own:
@@ -548,7 +557,10 @@ def resolve(
 
 
 def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bool:
-    """Return True for a public function, type or constant of Triton's language; if `asks`, for all its classes too."""
+    """Return True for a public function, type or constant of Triton's language, and for the classes in CLASSES.
+
+    `asks`: True to accept all its classes.
+    """
     core: Any = importlib.import_module(f"{LANGUAGE}.core")
     if module == "triton":
         return name in OF_TRITON
@@ -566,7 +578,7 @@ def is_language(found: Any, module: str, name: str, *, asks: bool = False) -> bo
 
 
 def enumerated(found: Any) -> Mapping[str, Any]:
-    """Return the members by name if `found` is one of Triton's enumerations; {} for anything else."""
+    """Return the members, by name, of `found` if it is an enumeration of Triton; else {}."""
     is_tritons = isinstance(found, type) and found.__module__.startswith((LANGUAGE, "triton._C."))
     return dict(getattr(found, "__members__", {})) if is_tritons else {}
 
@@ -582,7 +594,7 @@ def from_triton(module: str, name: str, member: str = "") -> Any:
     found = public(from_module(module), name)
     if member in enumerated(found):
         return enumerated(found)[member]
-    # Accept any class (`asks`) here. Where a kernel uses it, `check` allows only CLASSES, except in `isinstance`.
+    # Accept any class (`asks`) here: `check` allows kernels only the classes in CLASSES, and others in `isinstance`.
     if isinstance(found, types.ModuleType) or not is_language(found, module, name, asks=True):
         raise Unplayable(f"uses {module}.{name}")
     return found
@@ -615,7 +627,8 @@ class Getattr(ast.NodeTransformer):
 def bare(node: ast.FunctionDef, constants: Collection[str]) -> ast.FunctionDef:
     """Return a copy of a function without decorators, defaults and docstrings.
 
-    The arguments named in `constants` are annotated as constexpr, and no others.
+    Only the arguments named in `constants` are annotated, as constexpr. `getattr` with a fixed name becomes an
+    attribute.
     """
     copied: ast.FunctionDef = copy.deepcopy(node)
     copied.decorator_list, copied.returns = [], None

@@ -1,9 +1,9 @@
 """Restricts loads, stores and atomic operations of Triton's interpreter to the memory of tensors.
 
 The interpreter itself accesses any address. Outside of tensors the bytes differ from run to run, so a kernel that lacks
-a mask would get a different verdict each time. Here each storage that is passed to a kernel gets artificial addresses,
-far from all other addresses, artificial and real. So an access beyond the storage's end is always noticed. Just before
-an access, artificial addresses are converted to real ones.
+a mask would get a different verdict each time. Here each storage (memory of tensors) that is passed to a kernel gets
+artificial addresses. They are far from all real addresses and from those of other storages. So an access beyond the
+storage's end is always noticed. Just before an access, artificial addresses are converted to real addresses.
 
     a store outside         raises IndexError, and nothing is written
     a load outside          gives NaN, or the largest signed integer of its size: results that depend on the load are
@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-#: Artificial addresses begin at FIRST. Each storage has a range of 2^44 of them, and begins in the middle of its range.
+#: Artificial addresses begin at FIRST. Each storage has a range of 2^SPAN_BITS addresses, and lies in its middle.
 FIRST, SPAN_BITS = 1 << 62, 44
 PAGE = 4096
 MOST_STORAGES = 10_000
@@ -50,7 +50,8 @@ class Region:
 class Memory:
     """The memory functions that the interpreter calls, and all storages that were passed to kernels.
 
-    `native` and `builder` belong to the interpreter. `students` maps the student's modules to shifted file numbers.
+    `native` is the interpreter's object with these functions, and `builder` knows which program of the grid runs.
+    `students` maps a module of the student to its file's number << FILE_BITS (`gpu.kernelfiles`).
     """
 
     def __init__(self, native: Any, builder: Any, students: Mapping[str, int]) -> None:
@@ -100,8 +101,8 @@ class Memory:
         return int(tensor.data_ptr()) + region.away
 
     def named(self, name: str, argument: Any) -> None:
-        """Remember the name of an argument of the kernel, for messages."""
-        base = getattr(argument, "base", None)  # of a descriptor, or of a tensor with another type
+        """Remember the name of a kernel's argument with its storage, for messages."""
+        base = getattr(argument, "base", None)  # the tensor behind a descriptor or a view of another type
         tensor = argument if hasattr(argument, "untyped_storage") else base
         if hasattr(tensor, "untyped_storage"):
             region = self.region_of(tensor)
@@ -109,13 +110,13 @@ class Memory:
             region.named = self.launches
 
     def at(self, address: int) -> Region | None:
-        """Return the storage whose range includes this artificial address; None if this launch may not access it."""
+        """Return the storage in whose range an artificial address lies; None if this launch may not access it."""
         number = (address - FIRST) >> SPAN_BITS
         if not 0 <= number < len(self.regions):
             return None
         region = self.regions[number]
         if region.launch != self.launches:
-            # An earlier launch stored this pointer. Its storage may have been freed since then.
+            # An earlier launch stored this pointer in memory. Since then, the storage may have been freed.
             starts, ends = self.living()
             k = bisect_right(starts, region.start) - 1
             if k < 0 or region.start + region.size > ends[k]:
@@ -129,9 +130,9 @@ class Memory:
         return self.alive
 
     def distance(self, low: int, high: int, size: int) -> int | None:
-        """Return the difference between artificial and real addresses, for accesses from `low` to `high`.
+        """Return the difference between artificial and real addresses for accesses of `size` bytes at `low` to `high`.
 
-        Returns None if these accesses of `size` bytes do not all lie in one storage.
+        The difference is 0 for real addresses. Returns None if the accesses do not all lie in one storage.
         """
         if low >= FIRST:
             region = self.at(low)
@@ -144,7 +145,11 @@ class Memory:
         return 0 if k >= 0 and high + size <= ends[k] else None
 
     def reached(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """Return (real addresses, mask of the active lanes that lie outside of every tensor: None if none does)."""
+        """Convert the addresses of one access, an array with an element for each lane, to real addresses.
+
+        `mask` is True for active lanes. Return (real addresses, mask of the active lanes that lie outside of every
+        tensor). The second value is None if all active lanes lie in tensors.
+        """
         away = self.distance(int(addresses.min()), int(addresses.max()), size)
         if away is None:
             active = addresses[mask]
@@ -156,7 +161,7 @@ class Memory:
         return self.reached_apart(addresses, mask, size)
 
     def reached_apart(self, addresses: Any, mask: Any, size: int) -> tuple[Any, Any]:
-        """Do the work of `reached` for lanes that lie in several storages or outside of all storages."""
+        """Do the work of `reached` if the lanes lie in several storages, or some lie outside of all storages."""
         np = self.np
         real, outside = addresses.copy(), mask.copy()
         own = addresses >= np.uint64(FIRST)
@@ -171,7 +176,7 @@ class Memory:
             starts, ends = (np.array(each, dtype=np.uint64) for each in self.living())
             k = np.searchsorted(starts, addresses, "right")
             behind = np.concatenate([np.zeros(1, np.uint64), ends])[k]
-            # `behind` is the end of the last storage that starts at or before the address, or 0.
+            # `behind` is, for each address, the end of the last storage that starts at or before it, or 0.
             outside &= own | (addresses > behind) | (behind - addresses < np.uint64(size))
         return real, outside if outside.any() else None
 
@@ -213,7 +218,7 @@ class Memory:
         return addresses, mask
 
     def junk(self, kind: Any) -> Any:
-        """Return a value that makes results wrong: NaN, the largest signed integer of this size, or True."""
+        """Return the result of a load from outside: NaN, the largest signed integer of this size, or True."""
         if kind.kind == "f":
             return float("nan")
         return True if kind.kind == "b" else (1 << (8 * kind.itemsize - 1)) - 1
@@ -245,15 +250,16 @@ class Memory:
             self.lines.add(self.students[frame.f_globals["__name__"]] + frame.f_lineno)
 
     def lines_outside(self) -> list[int]:
-        """Return the sorted `lines` since the last call of this method."""
+        """Return `lines`, sorted, and start a new set: the lines that loaded from outside since the last call."""
         lines, self.lines = sorted(self.lines), set()
         return lines
 
 
 class ByName:
-    """Context that replaces Triton's functions among a kernel's global names by the interpreter's versions.
+    """Context in which Triton's functions among a kernel's global names can be replaced by the interpreter's versions.
 
     The interpreter itself replaces them in Triton's modules, but not where a file imported them (`from … import load`).
+    `patch` replaces them, and the end of the context restores them.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -283,7 +289,10 @@ class ByName:
 
 
 def storages() -> tuple[list[int], list[int]]:
-    """Return (begins, ends) of the storages of all living CPU tensors, sorted. Overlapping storages count as one."""
+    """Return (start addresses, end addresses) of the storages of all living CPU tensors, sorted.
+
+    Overlapping storages count as one.
+    """
     import torch
 
     found = set()
@@ -306,10 +315,10 @@ def storages() -> tuple[list[int], list[int]]:
 
 
 def guard(students: Mapping[str, int]) -> Memory | None:
-    """Make Triton's interpreter in this process use a `Memory`, and return it.
+    """Make Triton's interpreter in this process use a `Memory`, and return it. `Memory` describes `students`.
 
-    `students` maps the student's modules to shifted file numbers. If this version of Triton has a different
-    interpreter, change nothing and return None."""
+    If this version of Triton has a different interpreter, change nothing and return None.
+    """
     import torch
 
     with contextlib.suppress(ImportError, AttributeError):
@@ -341,8 +350,8 @@ def guard(students: Mapping[str, int]) -> Memory | None:
             )
 
             def last(given: Any) -> tuple[int, ...]:
-                """Return the grid, then patch names: after the file's `grid` function only the kernel itself runs."""
-                # The file's `grid` function gets a new dict, so that it cannot change the arguments of the kernel.
+                """Return the grid. Patch the kernel's global names only after the student's `grid` function has run."""
+                # The `grid` function gets a new dict, so that it cannot change the arguments of the kernel.
                 raw = {**given, **dict(zip(self.arg_names, arguments, strict=False)), **named}
                 chosen = tuple(map(int, grid(raw) if callable(grid) else grid))
                 names.patch()

@@ -83,10 +83,10 @@ _known_sets: dict[tuple[Any, ...], int] = {}
 
 
 def measured(timed: TimedPart, host: DeviceHost) -> Timing:
-    """Return the timing of a part from paired rounds on the GPU. Its times are for one set.
+    """Time a part in rounds of student and reference on the GPU. The times in the result are for one set.
 
-    Raise Faulty if the student's kernel fails, returns wrong results, changes its inputs or cannot be timed here. Raise
-    KitError if the reference fails in this way, or if the tensors do not fit on the GPU.
+    Raise Faulty if the student's kernel fails, returns wrong results, changes its inputs or cannot be timed on this
+    machine. Raise KitError if the reference is faulty in one of these ways, or if the tensors do not fit on the GPU.
     """
 
     def compared(most_sets: int | None = None, *, shortens: bool = True) -> Timing:
@@ -103,7 +103,7 @@ def measured(timed: TimedPart, host: DeviceHost) -> Timing:
 
 
 class Outlasting(Exception):
-    """Raised if a student's call on all sets of inputs and outputs takes too long. `sets`: the number for a new try."""
+    """Raised if a student's call on all sets takes too long. `sets` is the number of sets for a new measurement."""
 
     def __init__(self, sets: int) -> None:
         super().__init__(sets)
@@ -112,7 +112,7 @@ class Outlasting(Exception):
 
 @dataclass
 class Side:
-    """Student or reference (`is_reference`) in a round: the runner, and the seed of the inputs of the last call."""
+    """Student or reference (`is_reference`) in one round: its runner, number of calls, and seed of the last call."""
 
     runner: TimedRunner
     is_reference: bool
@@ -180,7 +180,7 @@ class DeviceRounds:
         return made
 
     def sets(self) -> int:
-        """Return the number of sets in a call. It follows from a trial of the reference and the free memory."""
+        """Return the number of sets in a call of the reference, from its time in a trial and the free GPU memory."""
         part, allowed_gib = self.part, self.checks.assignment.limits.memory_gib
         free_bytes = judges_bytes(self.card.driver.memory()[0], int(allowed_gib * GIB))
         key = (self.path, part.id, *sorted(self.shape.items()))
@@ -192,7 +192,7 @@ class DeviceRounds:
         return min(_known_sets[key], sets_for(self.tensors, 0.0, free_bytes))
 
     def shared_trial_s(self, key: tuple[Any, ...], free_bytes: int) -> float:
-        """Return the seconds for one set, from a trial that any worker of this class has made, else from a new trial.
+        """Return the reference's seconds for one set. When a class is judged, all its workers share one trial.
 
         These seconds only decide how many sets a call has. Every timing measures the reference anew in its rounds.
         """
@@ -229,8 +229,10 @@ class DeviceRounds:
     ) -> TimedRunner:
         """Return a warmed-up runner that has mapped the arena. `as_autograd`: True to call an autograd.Function.
 
-        `is_reference`: True for the reference's runner. Then the overhead of a call is also measured. Raises Faulty or
-        KitError if the warm-up fails, Outlasting if a student's call takes too long.
+        `is_reference`: True for the reference's runner. In this case, the overhead of a call is also measured.
+
+        Raises KitError if the reference's warm-up fails, Faulty if the student's does, and Outlasting if the student's
+        warm-up takes too long.
         """
         assert isinstance(session, PipeSession), "as `GpuBackend.open` starts it"
         part = self.part
@@ -260,7 +262,7 @@ class DeviceRounds:
         return runner
 
     def taken_off(self, runner: TimedRunner, laid: int | None = None) -> float:
-        """Return the overhead of timed calls in seconds, measured with `laid` sets by `TimedRunner.calibrate`."""
+        """Return the overhead in seconds of a timed call with `laid` sets (None: all), as the reference measures it."""
         found = runner.calibrate(derive(self.seed, "warm-up", self.round), laid)
         if isinstance(found, Call):
             self.checks.refuse_failed_reference(found)
@@ -278,7 +280,7 @@ class DeviceRounds:
         self.checks.refuse_broken(call, session, "timed call")
 
     def play(self) -> Iterator[Round]:
-        """Yield rounds without end, except those during which the clock was unsteady.
+        """Make and yield rounds without end. Rounds during which the GPU's clock was unsteady are not yielded.
 
         Raise Faulty after MOST_UNSTEADY unsteady rounds in a row, and as `measured` does.
         """
@@ -286,7 +288,7 @@ class DeviceRounds:
         while True:
             self.seen_clocks = {True: [], False: []}
             one = self.one_round()
-            # Compare the clocks of each side separately: a kernel that draws more power runs at a slower clock.
+            # Check the clock for each side separately: a kernel that draws more power runs at a slower clock.
             if all(map(finding.is_steady, self.seen_clocks.values())):
                 in_a_row = 0
                 self.readings += [*self.seen_clocks[True], *self.seen_clocks[False]]
@@ -314,7 +316,7 @@ class DeviceRounds:
 
     @functools.cached_property
     def their_runner(self) -> TimedRunner:
-        """The reference's runner, warmed up. Raises Faulty as `refuse_other_form` does."""
+        """The reference's runner, warmed up. Raises Faulty if the reference lacks the form (`refuse_other_form`)."""
         form, free_bytes = self.other_form(), self.card.driver.memory()[0]
         session = self.stack.enter_context(self.reference(self.theirs))
         self.refuse_other_form(form, session)
@@ -340,9 +342,10 @@ class DeviceRounds:
             runner = self.attached(own, self.mine, is_reference=False)
             runner.base_s = base_s
             if self.mine.sets < self.theirs.sets:
-                # The overhead for fewer sets includes one set that the reference computes: subtract that set's time.
+                # The overhead was measured in calls that compute one set of the reference: take off the set's time, so
+                # that the student's time is divided by all of its few sets.
                 runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
-            # Both numbers include the memory of an idle runner, which is equal on both sides: it is not subtracted.
+            # Both numbers include the memory of an idle runner. It is equal on both sides, so it is not subtracted.
             self.device.peaks[part.id] = (max(0, free_bytes - driver.memory()[0]), self.their_bytes)
             mine = Side(runner, False)
             student = self.sample(mine, theirs), self.sample(mine, theirs)
@@ -390,7 +393,7 @@ class DeviceRounds:
         if changed := runner.arena.inputs_changed(side.seed):
             self.refuse_changed(changed, side)
         if self.round == 1 and side.calls == 1:
-            # In later calls the outputs are compared with the reference's only.
+            # The outputs of later calls are only compared with the reference's outputs, not with the oracle.
             for name, tolerance in self.check_rows(side).items():
                 self.tolerances[name] = max(tolerance, self.tolerances.get(name, 0.0))
         if other is not None and other.seed == side.seed:
@@ -404,10 +407,11 @@ class DeviceRounds:
         raise faults.Faulty("wrong", self.checks.changed_inputs(names, inputs))
 
     def check_rows(self, side: Side) -> dict[str, float]:
-        """Compare rows of one set with the oracle. Return for each output the allowed difference from the reference.
+        """Compare rows of one set's outputs with the oracle. Return {output: allowed difference from the reference}.
 
-        Both sides have equal inputs and share one random choice of set and rows, because the oracle may take seconds.
-        The student's process does not learn which rows were drawn. Raise Faulty and KitError as `measured` does.
+        Student and reference have equal inputs and share one random choice of set and rows, because the oracle may take
+        seconds. The student's process does not learn which rows were drawn. Raise Faulty if the student's rows are
+        wrong, KitError if the reference's are.
         """
         if side.is_reference:
             self.sampled_set = secrets.randbelow(self.mine.sets)
@@ -464,7 +468,7 @@ def tensors_of(part: Part, shape: Mapping[str, int]) -> list[Tensor]:
 
 
 class TimedRunner:
-    """A runner that maps an arena's memory. `failure` is the failed call that should have mapped it, or None."""
+    """A runner that has mapped an arena's memory. `failure` is the failed call if it could not map the memory."""
 
     def __init__(self, session: PipeSession, arena: Arena, request: Mapping[str, Any]) -> None:
         """Make the runner map the memory. `request` comes from `Arena.attach_request`."""
@@ -488,7 +492,10 @@ class TimedRunner:
         return None
 
     def calibrate(self, seed: int, laid: int | None = None) -> float | Call:
-        """Return the overhead in s of calls that fill and copy `laid` sets (None: all). If a call fails, return it."""
+        """Return the median overhead in seconds of calls that fill and copy `laid` sets (None: all).
+
+        If a call fails, return the failed Call.
+        """
         times = []
         for k in range(BASE_CALLS):
             call = self.raw(seed + 100 + k, self.base_sets, laid)
@@ -498,7 +505,10 @@ class TimedRunner:
         return median(times)
 
     def raw(self, seed: int, sets: int, laid: int | None = None) -> Call:
-        """Make one call on `sets` sets, timed with its overhead. Fill and copy `laid` sets (None: all sets)."""
+        """Make one call on `sets` sets. Its time includes overhead, also for filling and copying `laid` sets.
+
+        `laid` is None for all sets.
+        """
         header = {"op": "go", "inputs": [], "sets": sets}
         self.arena.warm_up(WARM_UP_S)
         self.arena.poison()
@@ -517,11 +527,14 @@ def _failed(call: Call) -> Call | None:
 
 
 def sets_for(tensors: Sequence[Tensor], set_s: float, free_bytes: int) -> int:
-    """Return the number of sets for a call of GO_S, if one takes `set_s`: as memory allows, and at most MOST_SETS."""
+    """Return the number of sets for a call of at least GO_S seconds, if one set takes `set_s` seconds.
+
+    The number is limited by `free_bytes` of GPU memory and by MOST_SETS.
+    """
     most = int(MEMORY_SHARE * free_bytes / Arena.bytes_for(tensors))
     return max(1, min(MOST_SETS, most, -int(-GO_S // max(set_s, 1e-7))))
 
 
 def judges_bytes(free_bytes: int, kernel_bytes: int) -> int:
-    """Return the bytes of GPU memory that the judge may take: all that a kernel does not need, at least half."""
+    """Return the bytes of GPU memory that the judge may take: all but `kernel_bytes`, and at least half."""
     return max(free_bytes // 2, free_bytes - kernel_bytes)

@@ -1,10 +1,15 @@
 """Measures how much torch's operators compute in a replay, and finds outputs that are right without any kernel's work.
 
-Counting operators. A recorded call (trace) is played on two sets of inputs in turn. An operator is free (not counted)
-in three cases: all its arguments hold the same bytes in both plays, so they contain nothing about the second inputs;
-its result is a view of its input; or it is one of `MOVES` and does not change numbers. Any other operator adds the size
-of its largest argument or result to the count (see `numbers`). Arguments are included because a reduction reads more
-numbers than it writes. When a trace is played first, the first case applies only to operators without tensors.
+Counting operators. A recorded call (trace) is replayed on one or two other sets of inputs. An operator is free (not
+counted) in three cases:
+
+- All its arguments hold the same bytes in both replays, so they do not depend on the inputs. In a trace's first replay,
+  this applies only to operators without tensor arguments.
+- Its result is a view of its input.
+- It is one of `MOVES` and does not change numbers.
+
+Any other operator adds the size of its largest argument or result to the count (see `numbers`). Arguments are included
+because a reduction reads more numbers than it writes.
 
 Replaying without the kernels' computation ("ablate"). Each launch is made twice, the second time with every
 floating-point number x of its tensors replaced by `other_numbers(x)`. If the kernel only moved a number, the second
@@ -51,8 +56,8 @@ def is_free(
 ) -> bool:
     """Return True if an operator only moves numbers, casts them (see `keeps_values`), or returns a view of them.
 
-    `is_unchanged` returns True if the arguments still have their values: some operators change arguments although
-    their schema does not declare this.
+    `tensors` are the operator's tensor arguments. `is_unchanged` returns True if they still have the values from before
+    the call: some operators change arguments although their schema does not declare this.
     """
     held = set(map(storage_of, tensors))
     shows = not schema.is_mutable and all(each.alias_info is not None for each in schema.returns)
@@ -77,7 +82,10 @@ def keeps_values(source: Any, target: Any) -> bool:
 
 
 def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any]) -> int:
-    """Return the `width` of an operator's largest argument or result. A list counts as one, an indexed tensor as 0."""
+    """Return the size (see `width`) of an operator's largest argument or result, for the count of its work.
+
+    The sizes of tensors in a list are added. A tensor in which an operator of INDEXED looks up numbers is not counted.
+    """
     groups = [tensors_in(each) for each in arguments.values()]
     groups += [results] if len(schema.returns) == 1 else [[each] for each in results]
     held = [each for group in groups for each in group]
@@ -88,7 +96,10 @@ def numbers(name: str, schema: Any, arguments: dict[str, Any], results: list[Any
 
 
 def width(tensor: Any) -> int:
-    """Return a tensor's size in units of 32 bits, at least 1 for each number, and twice as many for complex numbers."""
+    """Return a tensor's size in units of 32 bits: 1 for each number of at most 32 bits, 2 for float64, for example.
+
+    A complex number counts twice as much as its bits.
+    """
     each = max(1, tensor.element_size() // 4) * (2 if tensor.is_complex() else 1)
     return int(tensor.numel() * each)
 
@@ -106,12 +117,12 @@ def digest(tensor: Any) -> bytes:
     storage = tensor.untyped_storage()
     is_wide = tensor.numel() * tensor.element_size() > storage.nbytes()
     row = flat(storage, "uint8") if is_wide else tensor.contiguous().reshape(-1).view(torch.uint8)
-    # Use a clone: NumPy's view would keep the tensor's own storage from being resized.
+    # Use a clone: torch refuses to resize a storage of which NumPy has a view.
     return hashlib.blake2b(row.clone().cpu().numpy(), digest_size=16).digest()
 
 
 def area(tensor: Any) -> int:
-    """Return the product of a tensor's two longest axes."""
+    """Return the product of the lengths of a tensor's two longest axes."""
     return math.prod(sorted(tensor.shape)[-2:])
 
 
@@ -124,7 +135,7 @@ def storage_of(tensor: Any) -> int:
 
 
 def tensors_of(argument: Any) -> Iterator[tuple[int, str]]:
-    """Yield (number of the storage, type) of each tensor in a launch's arguments, floating-point tensors last."""
+    """Yield (number of the storage, type) of each tensor in a launch's recorded arguments, floating types last."""
     found = list(_tensors_of(argument))
     yield from sorted(found, key=lambda pair: "float" in pair[1])
 
@@ -147,7 +158,10 @@ def flat(storage: Any, kind: str) -> Any:
 
 
 def ablated(run: Any, views: list[Any]) -> None:
-    """Launch a kernel by `run`. In its tensors `views`, set computed floats to NaN, integers made from floats to 0."""
+    """Launch a kernel by `run`. Then overwrite all numbers that it computed from floats in its tensors `views`.
+
+    Floats become NaN, and integers 0. Numbers that the kernel only moved or left alone stay.
+    """
     import torch
 
     before = [view.clone() for view in views]
@@ -163,9 +177,9 @@ def ablated(run: Any, views: list[Any]) -> None:
 
 
 def other_numbers(tensor: Any) -> Any:
-    """Return a tensor with each number replaced by another one, which depends only on its value rounded to bfloat16.
+    """Return a tensor with each number replaced by a random number that depends only on its value in bfloat16.
 
-    Infinities, NaN, 0 and tensors of whole or of 8-bit numbers do not change.
+    Infinities, NaN and 0 do not change, nor do tensors of integers or of 8-bit floats.
     """
     import torch
 
@@ -178,7 +192,10 @@ def other_numbers(tensor: Any) -> Any:
 
 @functools.cache
 def _table() -> Any:
-    """Return a random number for each bfloat16 number, indexed by its 16 bits. Float16 and bfloat16 hold it exactly."""
+    """Return a table of random numbers, one for each bfloat16 number, indexed by the 16 bits of that number.
+
+    Float16 and bfloat16 hold these random numbers exactly.
+    """
     import torch
 
     drawn = torch.randint(1 << 11, (UNITS,), generator=torch.Generator().manual_seed(1))

@@ -91,7 +91,7 @@ class Trace:
         return [number, kind, list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """Return the JSON description of an argument. Raise NoTrace if it cannot be described."""
+        """Return the JSON description of an operator's or kernel's argument. Raise NoTrace if it has none."""
         import torch
 
         kind = type(value)
@@ -132,7 +132,10 @@ class Trace:
         return recorded
 
     def of_triton(self, value: Any, inner: Callable[[Any], Any]) -> Any:
-        """Return the JSON description of a value of Triton; None for any other value."""
+        """Return the JSON description of an object of Triton, such as a constexpr; None for any other value.
+
+        `inner` describes the values in the object.
+        """
         core = sys.modules.get(f"{LANGUAGE}.core")
         if core is None:
             return None
@@ -172,7 +175,10 @@ class Trace:
         return None
 
     def kernel(self, function: types.FunctionType, depth: int = DEEPEST) -> int:
-        """Record a kernel with its place in the file and the meanings of its names. Return its number."""
+        """Record a kernel: its place in the file and the values of the global names that it uses. Return its number.
+
+        `depth` limits how far kernels that call other kernels are followed.
+        """
         names, code = {}, function.__code__
         if depth > 0:
             for name in sorted(global_names(code)):
@@ -191,7 +197,7 @@ class Trace:
         return self.kernels.setdefault(entry, len(self.kernels))
 
     def module(self, module: types.ModuleType, code: types.CodeType, depth: int) -> dict[str, Any]:
-        """Return the JSON description of a module. For a student's module, it has the names that `code` uses."""
+        """Return the JSON description of a module. For a student's module, it has the values of names in `code`."""
         if module.__name__.partition(".")[0] in ("triton", "math"):
             return {"module": module.__name__}
         own = {}
@@ -202,7 +208,7 @@ class Trace:
         return {"namespace": own}
 
     def meaning(self, value: Any, depth: int, name: str) -> Any:
-        """Return the JSON description of a value that a kernel names."""
+        """Return the JSON description of the value of `name`, a global name that a kernel uses."""
         recorded = self.callable(value, depth, name)
         return self.value(value) if recorded is None else recorded
 
@@ -224,7 +230,7 @@ class Trace:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Context for recording. An error in it does not reach the student's code, but makes the trace unusable."""
+        """Context for code that records. Its exceptions do not reach the student's code, but the trace is lost."""
         import torch
         from torch.utils._python_dispatch import _disable_current_modes
 
@@ -241,7 +247,7 @@ class Trace:
     def run(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call an operator, record it if it makes or changes a storage, and return its result."""
         if self.depth:
-            # During a launch the interpreter calls operators, which are not steps of the trace.
+            # The interpreter calls operators during a launch. They are parts of the launch, not steps of the trace.
             return function(*arguments, **keywords)
         space, _, name = function._schema.name.partition("::")
         if space != "aten":
@@ -267,12 +273,12 @@ class Trace:
                 if self.number_of(storage) is None:
                     made.append([place, self.add(storage)])
             if made or function._schema.is_mutable:
-                # Store a string: Python's garbage collector would repeatedly visit a list's many small objects.
+                # Store the step as a string: lists would keep the garbage collector busy with many small objects.
                 self.append(json.dumps(["operator", name, function._overloadname, *recorded, made]))
         return result
 
     def run_own(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call an operator that the student's file defines. Record the launches and operators inside."""
+        """Call an operator that the student's file defines. Record the launches and operators that it calls."""
         import torch
 
         held = tensors_in([*arguments, *keywords.values()])
@@ -280,16 +286,16 @@ class Trace:
         place = next((tensor.untyped_storage().device.type for tensor in held), "cpu")
         below = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, place.upper()))
         with self.mode():
-            # Redispatch below this mode: an ordinary call would call this method again.
+            # Redispatch below this dispatch mode: an ordinary call would call this method again.
             return function.redispatch(below, *arguments, **keywords)
 
     @contextlib.contextmanager
     def launch(
         self, function: types.FunctionType, arguments: Sequence[Any], named: dict[str, Any]
     ) -> Iterator[Any]:
-        """Record one launch of a kernel. Yield a function that the caller has to call with the grid.
+        """Record one launch of a kernel, which the `with` block makes. Yield a function to call with the grid.
 
-        Operators in this context are not recorded, because the interpreter calls them.
+        Operators that are called in the block are not recorded, because they come from the interpreter.
         """
         grid: list[int] = []
         place = len(self.steps)
@@ -374,17 +380,18 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def global_names(code: types.CodeType) -> frozenset[str]:
-    """Return the global names that a function and the functions in it use."""
+    """Return the global names that a function and its inner functions use."""
     own = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     inner = [global_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return frozenset(own).union(*inner)
 
 
 def watch_attention(trace: Trace) -> list[Any]:
-    """Count calls of torch's attention functions in `trace`, in every thread and in backward passes.
+    """From now on, count calls of torch's attention functions in `trace`, in every thread and in backward passes.
 
-    torch splits composite operators before a dispatch mode sees them, so their kernels are replaced in torch's
-    dispatcher. Attention functions in Python are replaced in their modules. Return objects that must be kept alive.
+    A dispatch mode does not see composite operators, because torch splits them first. So their kernels are replaced in
+    torch's dispatcher. Attention functions in Python are replaced in their modules. Return objects that must stay
+    alive.
     """
     import torch
 
@@ -417,7 +424,7 @@ def watch_attention(trace: Trace) -> list[Any]:
 
 
 def watch_launches(trace: Trace) -> None:
-    """Record launches of Triton's compiled kernels in this process, on a GPU.
+    """From now on, record launches of Triton's compiled kernels in `trace`.
 
     Raise ImportError or AttributeError if this version of Triton has another structure.
     """

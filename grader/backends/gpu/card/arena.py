@@ -89,12 +89,12 @@ class Card:
         self.driver.launch(self._fill, self._grid(tensor.count, sets), THREADS, *arguments)
 
     def changed(self, address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> int:
-        """Return the number of elements that have changed since `fill` with the same arguments."""
+        """Return the number of elements that differ from the numbers that `fill` writes for the same arguments."""
         arguments = _filling(address, tensor, seed, sets, stride)
         return self._counted(self._count_changed, tensor, sets, *arguments)
 
     def _counted(self, kernel: Any, tensor: Tensor, sets: int, *arguments: Any) -> int:
-        """Launch a kernel that counts elements. Return the count."""
+        """Launch a kernel that adds to a counter in GPU memory. Wait for it and return the count."""
         self.driver.set_words(self._counter, 0, 4, 2)
         grid, counter = self._grid(tensor.count, sets), c_uint64(self._counter)
         self.driver.launch(kernel, grid, THREADS, *arguments, counter)
@@ -139,7 +139,7 @@ class Card:
         return np.asarray(self.seen(address, tensor))
 
     def seen(self, address: int, tensor: Tensor) -> OnCard:
-        """Return a tensor as an array that copies its numbers to the CPU when they are used."""
+        """Return a tensor as an array whose numbers are copied to the CPU only when they are used."""
 
         def read(offset: int, size: int) -> bytearray:
             return self.driver.copy_out(address + offset, size)
@@ -202,16 +202,17 @@ class Arena:
         raise KeyError(tensor.name)
 
     def seed_of(self, seed: int, number: int, tensor: Tensor) -> int:
-        """Return the seed from which the values of one input are drawn, in set `number`."""
+        """Return the seed for the values of one input in set `number`, derived from a call's `seed`."""
         k = self.inputs.index(tensor)
         return (seed * 0x9E3779B1 + number * SEED_STEP + k * 0xC2B2AE3D) & 0xFFFFFFFF
 
     def attach_request(
         self, arguments: Sequence[Mapping[str, Any]], function: str, **more: Any
     ) -> dict[str, Any]:
-        """Return the request by which the runner maps this memory.
+        """Return the request that makes a runner map this memory and prepare to call `function` on its sets.
 
         `arguments` have the form of `grader.runner.calls.Request`. A tensor is given as its index in `self.tensors`.
+        `more` are further fields of the request.
         """
         return {
             "op": "attach",
@@ -236,7 +237,10 @@ class Arena:
         }
 
     def poison(self) -> None:
-        """Mark outputs and their copies as never written, and release reserved L2 lines. Wait until this is done."""
+        """Mark outputs and their copies as never written, and release L2 cache lines that a kernel reserved.
+
+        Wait until this is done.
+        """
         for tensor in self.outputs:
             self.card.poison(self.place(0, tensor), tensor, self.sets, self._set_bytes)
             self.card.poison(self.kept(0, tensor), tensor, self.sets, self._kept_bytes)
@@ -294,9 +298,10 @@ class Arena:
         return {tensor.name: self.card.seen(self.kept(number, tensor), tensor) for tensor in self.outputs}
 
     def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
-        """Return {output's name: number of elements that differ from `other`'s}, for the sets that both arenas have.
+        """Compare the private copies of outputs with those of `other`, for the sets that both arenas have.
 
-        `tolerances` maps an output's name to (absolute, relative) tolerance.
+        Return {output's name: number of elements that are not finite or differ too much}. `tolerances` maps an
+        output's name to (absolute, relative) tolerance.
         """
         return {
             tensor.name: self.card.differing(
@@ -318,14 +323,15 @@ class Arena:
         self._release()
 
 
-# ---- looking at outputs
+# ---- arrays in GPU memory
 
 
 class OnCard(np.lib.mixins.NDArrayOperatorsMixin):
-    """Tensor on the GPU, usable as an array (16-bit types as float32). Copies only the used rows if they are few.
+    """Tensor in GPU memory, usable like a NumPy array; 16-bit floats appear as float32.
 
-    A timed call checks only 16 rows of a tensor of 67 million numbers. Copying and widening the whole tensor took
-    longer than the rest of a round. `read(offset, size)` returns bytes of the tensor, whose content must not change.
+    Only the used rows are copied to the CPU if they are few. For example, a timed call checks only 16 rows of a tensor
+    of 67 million numbers. Copying and widening the whole tensor took longer than all other work. `read(offset, size)`
+    returns bytes of the tensor, whose content must not change.
     """
 
     def __init__(self, read: Callable[[int, int], bytearray], shape: tuple[int, ...], dtype: str) -> None:

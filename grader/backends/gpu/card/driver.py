@@ -85,7 +85,7 @@ class Driver:
         self.make_current()
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function of the driver by its name. Raise CudaError if it fails."""
+        """Call the driver's function `name`. Raise CudaError if it fails."""
         code = getattr(self.library, name)(*arguments)
         if code:
             text = c_char_p()

@@ -1,7 +1,7 @@
 """Finds the GPU on which kernels are judged. Reads its clock and the reasons why the driver slows the clock.
 
-The clock is read by NVIDIA's management library (nvidia-ml-py). This package is optional. If it is missing or cannot
-read the clock, rounds in which the clock changed are not noticed and not repeated.
+The package nvidia-ml-py reads the clock. It is optional: if it is missing or cannot read the clock, rounds of timed
+calls in which the clock changed are not noticed and not repeated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_here() -> bool:
     return card() is not None
 
 
-#: Entry in `waits_for` if the GPU's clock changed within too many rounds in a row.
+#: Entry in `waits_for` if the GPU's clock changed during every round of a long series of rounds.
 STEADY_CLOCK = "steady-clock"
 STEADY = 0.03
 """If the clocks of two calls of a kernel differ by more than this share, their times cannot be compared."""
@@ -64,20 +64,20 @@ SLOWED_BY = {0x04: POWER_LIMIT, 0x08: "hardware slowdown", 0x20: "heat", 0x40: "
 
 @dataclass(frozen=True)
 class Reading:
-    """The clock of the GPU's multiprocessors at one moment, and the reasons why it is slow."""
+    """Clock rate of the GPU's multiprocessors at one moment, and the reasons why the rate is reduced."""
 
     mhz: int
     slowed_by: frozenset[str] = frozenset()
 
 
 class SmClock:
-    """Reader for the multiprocessor clock of one GPU."""
+    """Reader for the clock rate of one GPU's multiprocessors."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library, self._handle = library, handle
 
     def read(self) -> Reading | None:
-        """Return the current clock; None if the library does not report it."""
+        """Return the current clock rate; None if the library does not report it."""
         library = self._library
         try:
             mhz = library.nvmlDeviceGetClockInfo(self._handle, library.NVML_CLOCK_SM)
@@ -88,7 +88,7 @@ class SmClock:
 
 
 def clock_of(driver: Driver) -> SmClock | None:
-    """Return a reader for the clock of the driver's GPU; None if the clock cannot be read."""
+    """Return a reader for the clock rate of the driver's GPU; None if the rate cannot be read."""
     try:
         # Import by name: this package is optional.
         library = importlib.import_module("pynvml")
@@ -104,10 +104,10 @@ def clock_of(driver: Driver) -> SmClock | None:
 
 
 def is_steady(readings: Sequence[Reading]) -> bool:
-    """Return True if the calls of one kernel ran at about the same clock, or if the clock cannot show this.
+    """Return True if clock readings from calls of one kernel are about equal, or if they prove nothing.
 
-    If the power limit is the only reason for a slow clock, the driver changes the clock within each call. Then single
-    readings mean nothing: they differed by 8 % for calls whose times differed by 0.6 % (matrix products on an H100).
+    If the power limit is the only reason for a slow clock, the driver changes the clock within each call. Then a single
+    reading proves nothing: on an H100, readings differed by 8 % for matrix products whose times differed by 0.6 %.
     """
     if any(reading.slowed_by == {POWER_LIMIT} for reading in readings):
         return True

@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// The finalizer of MurmurHash3 (Austin Appleby, public domain). tests/test_card.py computes the same with NumPy.
+// The finalizer of MurmurHash3 (Austin Appleby, public domain). tests/test_card.py has the same function in NumPy.
 __device__ unsigned mixed(unsigned h) {
     h ^= h >> 16;
     h *= 0x85ebca6bu;
@@ -40,7 +40,7 @@ extern "C" __global__ void fill_sets(char *first, unsigned long long stride, uns
     }
 }
 
-// Adds to *differing the number of elements that differ from the numbers that fill_sets writes.
+// Adds to *differing the number of elements that differ from the numbers that fill_sets writes for the same arguments.
 extern "C" __global__ void count_changed(const char *first, unsigned long long stride, unsigned sets, unsigned long long count, unsigned seed,
                                          unsigned seed_step, float low, float span, int type, unsigned long long *differing) {
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
