@@ -81,9 +81,10 @@ class Stage:
 
 @dataclass
 class Compilers:
-    """Compiler runs for one source. `cpu_s` is their CPU time in all. `waits_for` names a missing program or header.
+    """Runner of compilers for one source. `waits_for` names a program or header that this machine lacks.
 
-    `visible` are the paths that compilers see in the sandbox, besides the system's paths and their build folder (Room).
+    `cpu_s` is the total CPU time of the compilers. `visible` are the paths that they see in the sandbox, besides the
+    system's paths and their build folder (Room).
     """
 
     source: Source
@@ -106,9 +107,10 @@ class Compilers:
         room: compiling.Room | None = None,
         stage: Stage | None = None,
     ) -> Finished:
-        """Run a compiler. One that reads a student's text needs a `room` (its build folder) and runs in the sandbox.
+        """Run a compiler in the folder `cwd`: in the sandbox if it gets a `room` (build folder), else without one.
 
-        In the sandbox it can read the paths of its `stage`; without a stage, the system's paths and `visible`.
+        A compiler that reads a student's text needs a room. In the sandbox it can read the paths of its `stage`;
+        without a stage, the system's paths and `visible`.
         """
         mark, colors = "", {}
         if self.source.tools.family == "gcc" and any(PLAIN in word for word in command):
@@ -134,7 +136,7 @@ class Compilers:
         return (*own, *(room.read if stage is None or stage.sees_header else ()))
 
     def compilers_files(self, program: str) -> tuple[Path, ...]:
-        """Return the paths that a compiler needs outside of system folders: those of ispc, or of the C++ compiler."""
+        """Return the paths that `program`, ispc or the C++ compiler, needs outside of system folders."""
         known = self.source.ispc_file.compiler if self.source.ispc_file else None
         return known.files() if known and program == known.path else programs_folders(program)
 
@@ -167,7 +169,7 @@ class Compilers:
         return ""
 
     def explain(self, failure: Finished, probed: Callable[[], Iterable[Finished]] | None = None) -> str:
-        """Return the student's message about a failed build. Raises KitError if the compiler itself is broken.
+        """Return the message for the student about a failed build. Raises KitError if the compiler itself is broken.
 
         `probed` builds PROBE in the same sandbox and returns the results of its stages. It is called only if the output
         says that the compiler is broken. None means that the compiler is known to work.
@@ -291,7 +293,10 @@ def common_flags(tools: Toolchain) -> tuple[str, ...]:
 
 
 def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
-    """Return the flags that include the header `name` before the source. `folder` holds it precompiled as NAME.gch."""
+    """Return the flags that include the header `name` before the source.
+
+    `folder` holds the precompiled header, with the file name NAME.gch.
+    """
     if tools.family == "clang":
         return (f"-I{folder}", "-include-pch", str(folder / f"{name}.gch"))
     # gcc looks for NAME.gch before NAME in each include directory. If NAME.gch was just removed, gcc uses NAME.
@@ -299,8 +304,10 @@ def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
 
 
 def named(message: str, source: Path) -> str:
-    """Return a compiler's message with the student's file name. Compilers see all files as module.cpp, so that equal
-    sources have the same object."""
+    """Return a compiler's message with the student's file name at its beginning, in place of module.cpp.
+
+    Compilers see all student files as module.cpp, so that equal sources give equal objects.
+    """
     return re.sub(r"\Amodule\.cpp(?=:)", lambda _: one_line(source.name), message)
 
 
@@ -321,12 +328,12 @@ def digest(*parts: bytes) -> str:
 
 
 # ---- marks on places
-# Random marks distinguish places (FILE:LINE) that gcc prints itself from places that a source makes gcc print.
+# Random marks distinguish places (FILE:LINE) of gcc's own messages from text that imitates a place.
 # A string in `#pragma message` or `static_assert` may hold line ends. So a source can make gcc print whole lines that
 # look like errors in other places. gcc prints the places of its own messages in a colour, which can be configured. The
 # kit makes this colour a random number for each run. A source cannot know it, so text with this colour comes from gcc.
 
-#: gcc's option for output without colours, and the option that replaces it to get marks.
+#: gcc's option for output without colours, and the option that replaces it so that places have a colour (the mark).
 PLAIN, MARKED = "-fdiagnostics-color=never", "-fdiagnostics-color=always"
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
 #: Start of a line that names a place, in the format that `grader.source.diagnostics` reads.
@@ -338,7 +345,10 @@ _LATER = re.compile(rb"[^\s:][^:]*:\d+: (?:Error|Fatal error|Warning|Info): ")
 
 
 def without_marks(output: bytes, mark: str) -> bytes:
-    """Return gcc's messages without colours. Indent lines that imitate FILE:LINE, so they are not read as errors."""
+    """Return gcc's messages without colours. Indent lines that imitate a place, so that they are not read as errors.
+
+    `mark` is the colour number by which gcc's own places are recognized.
+    """
     sign = b"\x1b[%sm\x1b[K" % mark.encode()
     lines = [(sign in line, line.startswith(sign), _COLOUR.sub(b"", line)) for line in output.split(b"\n")]
     has_errors = any(begins and _ERROR.match(text) for _, begins, text in lines)

@@ -33,7 +33,7 @@ NOT_SPACE = re.compile(rb"\S")
 
 #: Header for an empty module.ispc. It declares the namespace, because module.cpp may say `using namespace ispc`.
 EMPTY_HEADER = b"#pragma once\nnamespace ispc {}\n"
-#: A program that every ispc can compile. If this fails too, the student's file is not at fault.
+#: A program that every ispc can compile. If compiling this fails too, the student's file is not at fault.
 PROBE = b"export void gpt149_probe(uniform float values[]) { values[programIndex] = 0; }\n"
 
 LACKING = (
@@ -52,7 +52,7 @@ AVX2_FLAGS = frozenset({"avx2", "fma", "f16c", "bmi1", "bmi2"})
 
 @dataclass(frozen=True)
 class Compiler:
-    """A working `ispc`. `version` is the line that it prints; `target` names the instruction set and the gang size."""
+    """A working `ispc`. `version` is the line from its --version; `target` names instruction set and gang size."""
 
     path: str
     modified_ns: int
@@ -107,7 +107,7 @@ def beside(source: Path) -> IspcFile | None:
 
 
 def is_empty(text: bytes) -> bool:
-    """Return True if a file holds only white space and complete comments. Takes linear time."""
+    """Return True if a file holds only white space and comments that are closed. Takes linear time."""
     if len(text) > LONGEST_EMPTY_BYTES:
         return False
     at = 3 if text.startswith(b"\xef\xbb\xbf") else 0
@@ -186,12 +186,15 @@ def _compiler_at(path: str, modified_ns: int, size_bytes: int) -> Compiler | Non
 
 
 def version_of(said: str) -> str:
-    """Return the line with the version from the output of `ispc --version`; "" if another program printed it."""
+    """Return the version line from the output `said` of `ispc --version`; "" if no line names ispc."""
     return next((line.strip() for line in said.splitlines() if TOOL in line.lower()), "")[:200]
 
 
 def target_of(machine: str, flags: frozenset[str]) -> tuple[str, str]:
-    """Return `--arch` and `--target` for a processor. Gangs have 8 lanes, as in the published command line."""
+    """Return the values of ispc's options --arch and --target for a processor with these instruction sets (`flags`).
+
+    Gangs have 8 lanes, as in the course's published command line.
+    """
     if machine.lower() not in X86:
         return "aarch64", "neon-i32x8"
     return "x86-64", "avx2-i32x8" if flags >= AVX2_FLAGS else "sse4-i32x8"

@@ -2,9 +2,9 @@
 
 Theory of operation. The unchanged file is compiled with the published flags and the stand-in for torch's tensors
 (`native.standin`). The stand-in's header is precompiled once for each set of flags. The object is linked with the
-stand-in's object, the runner (inside/runner.cpp), the C++ library and OpenMP into one static program. If the machine's
-compiler cannot do that, these libraries stay shared. Front end, assembler and linker are separate processes, and each
-sees only the files that it needs (`native.stages`). The kit's own objects are cached.
+stand-in's object, the runner (inside/runner.cpp), the C and C++ libraries and OpenMP into one static program. If the
+machine's compiler cannot do that, the C library and OpenMP stay shared. Front end, assembler and linker are separate
+processes, and each sees only the files that it needs (`native.stages`). The kit's own objects are cached.
 
 The reference is a program of the same kind with its own kernels (inside/reference.cpp): it has the same runner,
 libraries and linker flags.
@@ -63,7 +63,7 @@ LINKAGES = {
     "static": ("-static",),
     "dynamic": ("-pie", "-static-libstdc++", "-static-libgcc"),
 }
-#: Linkage of a program with sanitizers, which cannot be static.
+#: Name of the linkage of a program with sanitizers. Such a program cannot be static.
 SANITIZED = "sanitized"
 SANITIZED_LINK = ("-fsanitize=address,undefined",)
 #: Linker flags for a stack that is not executable, even if an object requests that.
@@ -136,9 +136,9 @@ def precompile(*, flags: Sequence[str] = ()) -> None:
 
 
 def _made_ahead(flags: tuple[str, ...], macros: tuple[str, ...], cache: Path | None) -> tuple[Kit, Prepared]:
-    """Return the kit's objects and the stand-in, which do not depend on a student's file, cached if possible.
+    """Return the kit's objects and the compiled stand-in, from the cache if they are there.
 
-    Both are compiled at the same time: one after the other would take a fifth longer.
+    Neither depends on a student's file. Both are compiled at the same time: one after the other takes a fifth longer.
     """
     with ThreadPoolExecutor(1) as beside:
         known = beside.submit(kit, cache)
@@ -154,7 +154,10 @@ def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def main_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Return PLAIN_STACK, FILE_CALLS and the flag by which the runner's `main` replaces one in the student's file."""
+    """Return PLAIN_STACK, FILE_CALLS and the flag that starts the runner's `main`, even if the student's file has one.
+
+    Return () on macOS.
+    """
     return () if tools.system == "Darwin" else ("-Wl,--wrap=main", *PLAIN_STACK, *FILE_CALLS)
 
 
@@ -178,9 +181,9 @@ def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) 
 
 @dataclass(frozen=True)
 class Kit:
-    """The kit's objects for every program: the runner and the launcher, with the linkage that works on this machine.
+    """The kit's own compiled files: the object of the runner, and the launcher. `linkage` is a key of LINKAGES.
 
-    `views` are the system's files that each stage of a build sees.
+    Programs with this linkage work on this machine. `views` are the system's files that each stage of a build sees.
     """
 
     folder: Path
@@ -198,7 +201,7 @@ class Kit:
 
 
 def kit(cache: Path | None = None) -> Kit:
-    """Return the kit's objects, cached for each compiler. Raises KitError if they cannot be compiled."""
+    """Return the kit's compiled files, cached for each compiler. Raises KitError if they cannot be compiled."""
     cache, tools = cache or cache_root(), toolchain()
     entry = cache / "objects" / f"{digest(repr(tools).encode(), *contents_of(INSIDE, SHIM))}.kit"
     objectcache.kept(cache, entry, lambda place: _make_kit(tools, place))
@@ -243,7 +246,7 @@ def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
     linked = _limited(_link(tools, linkage, [RUNNER, "trial.o"], TRIAL), place)
     if linked.returncode != 0:
         return False
-    # Descriptor 3 is for requests (none), 4 for replies.
+    # The runner reads requests from descriptor 3, which is empty here, and writes replies to descriptor 4.
     ran = _limited(["/bin/sh", "-c", "exec ./trial 3</dev/null 4>&1"], place)
     return ran.returncode == 0 and b'"functions": []' in ran.output
 
@@ -306,7 +309,10 @@ def joined(kernels: Path, made: Path) -> None:
 
 
 def linked(kernels: Path) -> Path:
-    """Link an object compiled like a student's file. Return the cached program. Raises KitError if that fails."""
+    """Link `kernels`, an object that was compiled like a student's file, into a native program, cached if possible.
+
+    Return the program's path. Raises KitError if linking fails.
+    """
     cache, tools = cache_root(), toolchain()
     known = kit(cache)
     prepared = standin.prepare(OWN_FLAGS, (), cache)
@@ -319,11 +325,11 @@ def linked(kernels: Path) -> Path:
 
 
 class _Work(Compilers):
-    """One build of a student's file while it is being made."""
+    """Steps of one native build of a student's file."""
 
     @cached_property
     def key(self) -> str:
-        """Digest of all inputs on which the content of a program depends."""
+        """Digest of everything on which the content of the program depends."""
         rules = (standin.RULES, LINKAGES, PLAIN_STACK, FILE_CALLS, NO_COMPILER_AT_LINK, clock_flags())
         return digest(repr((self.source, rules)).encode(), *contents_of(SHIM, standin.PLAIN, INSIDE))
 
@@ -336,7 +342,7 @@ class _Work(Compilers):
         return SANITIZED if self.options.sanitize else known.linkage
 
     def compile(self, name: str) -> tuple[str, Refusal | None]:
-        """Compile and link the file. Return (error message, "" for success; the missing part of torch or None).
+        """Compile and link the file. Return (error message, missing part of torch): ("", None) for success.
 
         `name` is the file's name in messages.
         """

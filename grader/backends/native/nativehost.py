@@ -51,13 +51,13 @@ from grader.sandbox import OPEN, Limits, Sandbox, leftovers, lock, process_limit
 from grader.sandbox.view import LIBRARIES
 
 START_TIMEOUT_S = 20.0
-#: Start of the launcher's message if Linux refuses to start the program.
+#: Beginning of the launcher's error message if Linux refuses to start the program.
 PROGRAM = "program: "
 _REFUSALS = "ENOEXEC ENOENT EACCES EINVAL ENOTDIR EISDIR ELOOP ENAMETOOLONG ELIBBAD"
 REFUSALS = tuple(os.strerror(getattr(errno, name, errno.ENOEXEC)) for name in _REFUSALS.split())
 """Linux's error messages for programs that it refuses because of their content. Other errors (no memory, too many
 processes) are the machine's fault."""
-#: Bytes of address space that are added to the limit for the program itself, its libraries and its first stack.
+#: Bytes of address space for the program itself, its libraries and its first stack, in addition to the memory limit.
 PROGRAM_BYTES = 32 << 20
 
 
@@ -74,11 +74,11 @@ class NotStarted(Exception):
 
 
 class ProgramRefused(Exception):
-    """Raised if Linux refuses to start an existing program, with its reason. The program's content is at fault."""
+    """Raised if Linux refuses to start an existing program because of its content. The message is Linux's reason."""
 
 
 class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
-    """Starter of native runners in one sandbox. It also ends them."""
+    """Starts and ends native runners in one sandbox."""
 
     def __init__(
         self, sandbox: Sandbox = OPEN, cache: Path | None = None, *, checks: Mapping[str, str] | None = None
@@ -86,8 +86,8 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         """Compile the kit's programs, and try them in the sandbox if they are not static.
 
         `checks` are the environment variables for programs with sanitizers, None for other programs. Raises KitError if
-        the kit's programs cannot be compiled or do not start in the sandbox, or if Landlock is missing but needed. On
-        Linux, `checks` need it, and so do programs with shared libraries in tier A.
+        the kit's programs cannot be compiled or do not start in the sandbox, or if Landlock is needed but missing. On
+        Linux, programs with sanitizers need Landlock, and so do programs with shared libraries in tier A.
         """
         self.sandbox, self._checks = sandbox, checks
         self._landlock = sandbox.landlock
@@ -145,11 +145,11 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         freeze: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> PipeSession:
-        """Start a program of `native.nativebuild` and wait for its greeting.
+        """Start a program of `native.nativebuild` as a runner, and wait for its first message.
 
-        The runner may die before its greeting (`Session.death`). It gets the variables in `environment` and the number
-        of OpenMP threads. `freeze`: True to stop the runner between calls, which timing needs. Raises ProgramRefused if
-        Linux refuses the program, KitError if no process can be started.
+        The runner may die before this message (`Session.death`). It gets the variables in `environment`, and `threads`
+        as its number of OpenMP threads. `freeze`: True to stop the runner between calls, which timing needs. Raises
+        ProgramRefused if Linux refuses the program, KitError if no process can be started.
         """
         limits = limits or Limits()
         if not program.exists():
@@ -215,13 +215,16 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         raise KitError(f"programs built by this compiler do not start in the sandbox ({said}): try CXX=g++")
 
     def _chosen_filter(self) -> seccomp.Filter | None:
-        """Return the filter of system calls for the runners; None on systems without one."""
+        """Return the filter of system calls for runners; None if this system does not support filters."""
         if sys.platform != "linux" or (self.sandbox.locks and not self.sandbox.seccomp):
             return None
         return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)
 
     def _roots(self) -> list[str]:
-        """Return the launcher's argument for an empty root folder; [] if it may not be set, or files are needed."""
+        """Return the launcher's argument for an empty root folder.
+
+        Return [] if the judge may not set a root folder, or if the programs need to open files.
+        """
         may = self.sandbox.bwrap is not None or (self.sandbox.locks and os.geteuid() == 0)
         return [f"root={self._root}"] if may and self._is_static else []
 
@@ -239,7 +242,7 @@ class NativeHost(contextlib.AbstractContextManager["NativeHost"]):
         cpus: Sequence[int] | None,
         environment: Mapping[str, str],
     ) -> list[str]:
-        """Return the launcher's arguments (inside/launch.cpp), except for descriptors."""
+        """Return the launcher's arguments, which inside/launch.cpp describes, except those for descriptors."""
         memory_bytes = limits.memory_bytes + PROGRAM_BYTES if limits.memory_bytes is not None else 0
         words = [
             f"program={program}",

@@ -3,7 +3,7 @@
 A native runner is linked with the sanitizers (`native.nativebuild`) and gets `options` in its environment. A process
 with torch is started with `environment`, because AddressSanitizer must be loaded before everything else. In both, the
 memory of tensors comes from posix_memalign, around which AddressSanitizer puts guarded zones. So it finds an access
-beyond a tensor's last element, unless the tensor is a view into a larger one.
+beyond a tensor's last element, unless the tensor is a view of a larger tensor.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ FLAGS = (
     # (inside/plain/plain_checked.h).
     "-DGPT149_CHECKED",
 )
-#: handle_abort: the checked containers of libstdc++ call abort(). detect_leaks is off: Python does not free its memory
-#: at exit. New memory is filled with zeros. A kernel whose wrong result becomes right by this reads unwritten memory.
+#: Options of AddressSanitizer. handle_abort is on because the checked containers of libstdc++ call abort().
+#: detect_leaks is off because Python does not free its memory at exit. New memory is filled with zeros: a kernel whose
+#: wrong result becomes right in such a build reads memory that it did not write.
 ASAN_OPTIONS = {
     "detect_leaks": "0",
     "handle_abort": "1",
@@ -80,12 +81,12 @@ class SanitizerReport:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Line numbers of the student's stack frames, without lines of pragmas. Each place is reported only once."""
+        """Line numbers of the student's stack frames, except lines with pragmas. `reports` reports each place once."""
         return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
     @property
     def of_value(self) -> str:
-        """Headline for an error in a value, such as an overflow; "" for a bad access."""
+        """Headline for an error in a computed value, such as an integer overflow; "" for a bad memory access."""
         if self.kind != "undefined behaviour":
             return ""
         return next((words for said, words in VALUES.items() if re.search(said, self.message)), "")
@@ -114,7 +115,7 @@ def readable() -> list[str]:
     return ["/proc/self/maps", *_libraries(toolchain())]
 
 
-#: Shared libraries of a program with sanitizers that belong to the compiler.
+#: Shared libraries that come with the compiler and that a program with sanitizers loads.
 LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libomp.so")
 
 
@@ -207,7 +208,8 @@ def report(output: str, source: Path) -> SanitizerReport | None:
     return next(iter(reports(output, source)), None)
 
 
-#: A stack frame without a line number, in a function whose name lacks "gpt149". The path may have this word and blanks.
+#: A stack frame without a line number, in a function whose name does not contain "gpt149". The path of the program may
+#: contain this word, and also blanks.
 UNNAMED = re.compile(
     r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?:(?!gpt149)[^\n])*?) "
     r"\((?P<file>/[^\n]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
@@ -241,7 +243,7 @@ def with_lines(output: str, program: Path) -> str:
 
 
 def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
-    """Return the faults that sanitizers report in a process's `output`, in its order, one for each place.
+    """Return the faults that sanitizers report in a process's `output`, in order, one for each place.
 
     `source` is the student's file, which was compiled under the name module.cpp.
     """
@@ -258,7 +260,7 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
         # Of two reports on one place, keep the one with index and size.
         if described.kind == "vector index" and known.kind != described.kind:
             found[described.place] = described
-    # An integer overflow may be only an effect of a write beyond an array, which changed the numbers to multiply.
+    # If something wrote beyond an array, leave out integer overflows: the write may have changed the numbers.
     is_damaged = any(each.kind == "heap-buffer-overflow write" for each in found.values())
     return tuple(each for each in found.values() if not (is_damaged and "integer overflow" in each.message))
 
@@ -269,7 +271,7 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
     `before` is the text between the previous report and this one, `rows` the source's lines.
     """
     subscript, undefined, asan = SUBSCRIPT.match(text), UBSAN.match(text), ASAN.match(text)
-    # The first stack is the fault's. Stacks of the allocation and of threads follow after an empty line.
+    # The first stack is of the fault itself. The stacks of allocations and threads follow after an empty line.
     stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
     frames = _frames(stack, rows)
     if subscript is not None:
@@ -281,7 +283,7 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
         return SanitizerReport("vector index", message, frames)
     if undefined is not None:
         line = int(undefined["line"])
-        # With several threads, the stack below may be that of another report.
+        # With several threads, the stack that follows the message may belong to another report.
         if _is_student_file(undefined["file"]) and line not in {frame.line for frame in frames}:
             frames = (_frame(line, "", rows),)
         return SanitizerReport(
@@ -308,7 +310,10 @@ def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | Non
 
 
 def _made(text: str, rows: list[str]) -> Frame | None:
-    """Return the outermost student's line in the report's stack of the allocation; None if the stack has none."""
+    """Return the student's line that allocated the array: the outermost student's frame in the allocation's stack.
+
+    Return None if the report has no such frame.
+    """
     found = ALLOCATED.search(text)
     if found is None:
         return None
@@ -317,9 +322,10 @@ def _made(text: str, rows: list[str]) -> Frame | None:
 
 
 def element(made: str, size: int = 4) -> tuple[str, int]:
-    """Return (word, bytes) for the elements of an array that the source line `made` allocates.
+    """Return (name of elements, bytes per element) for the array that the source line `made` allocates: ("floats", 4).
 
-    If the line does not show the type, an access to `size` = 8 bytes means elements of 8 bytes, any other of 4 bytes.
+    `size` is the number of bytes that were accessed. If the line does not show the type, 8 bytes mean elements of 8
+    bytes, and any other size means elements of 4 bytes.
     """
     if re.search(r"\b(?:double|kDouble|kFloat64)\b", made):
         return "doubles", 8

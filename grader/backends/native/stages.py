@@ -52,7 +52,7 @@ class Views:
         return cls(**{name: tuple(map(Path, paths)) for name, paths in json.loads(text).items()})
 
     def are_there(self) -> bool:
-        """Return True if all files still exist. An upgrade of the system may have replaced some of them."""
+        """Return True if all files still exist. An upgrade of the system may have removed some."""
         return all(path.exists() for paths in vars(self).values() for path in paths)
 
 
@@ -83,10 +83,10 @@ def listing_flags(tools: Toolchain) -> tuple[str, ...]:
     return (f"-Wa,--MD,{ASSEMBLED}",) if tools.family == "gcc" else ()
 
 
-#: Folders of headers that all packages of a machine share.
+#: Folders into which all packages of a machine install headers.
 SHARED = re.compile(r"/usr(?:/local)?/include/(?:[^/]+-linux-gnu/)?")
-#: Subfolders of shared folders that belong to the C library, Linux or a compiler. The last two belong to libraries that
-#: the header <execution> includes if they are installed.
+#: Subfolders of SHARED folders with headers of the C library, Linux or a compiler. The last two hold headers of
+#: libraries that the standard header <execution> includes if they are installed.
 _SYSTEM = (
     "arpa asm asm-generic bits c++ gnu linux misc mtd net netinet netpacket protocols rpc scsi sys oneapi tbb"
 )
@@ -96,8 +96,9 @@ SYSTEM_HEADERS = frozenset(_SYSTEM.split())
 def refused(tools: Toolchain, folder: Path, list_name: str, headers: Iterable[Path]) -> str:
     """Return a message if a stage has read a file that it must not read; else "".
 
-    A stage may read files in the build's own `folder` and below `headers`. In folders of headers that all packages
-    share, it may not read headers of other libraries. A list that is missing or too long is refused, too.
+    `list_name` is the name of the stage's list of read files. A stage may read files in the build's own `folder` and
+    below the folders `headers`. In folders that all packages share (SHARED), it may only read headers of the system and
+    the compiler. A list that is missing or too long is refused, too.
     """
     if list_name == ASSEMBLED and not listing_flags(tools):
         return ""
@@ -133,7 +134,7 @@ def _is_systems(name: str) -> bool:
 
 
 def _listed(text: str) -> Iterator[str]:
-    """Yield the prerequisites of a make rule, in which spaces and line ends are escaped."""
+    """Yield the file names in a list of read files. The list is a rule for make, in which spaces are escaped."""
     _, _, names = text.replace("\\\n", " ").partition(": ")
     for name in re.findall(r"(?:\\.|\S)+", names):
         yield re.sub(r"\\([ #:\\])", r"\1", name).replace("$$", "$")
@@ -163,11 +164,14 @@ def _header_folders(driver: str) -> list[str]:
 
 
 def _library_folders(driver: str) -> list[str]:
-    """Return the linker's library folders, without general folders such as /usr/lib, which also hold other files."""
+    """Return the linker's library folders, except folders such as /usr/lib that contain another library folder.
+
+    Such folders also hold many other files.
+    """
     found = re.search(r"^libraries: =(.*)$", _asked([driver, "-print-search-dirs"]), re.MULTILINE)
     folders = {os.path.realpath(folder) for folder in found.group(1).split(":")} if found else set()
     there = sorted(filter(os.path.isdir, folders))
-    # The compiler may list a folder by several paths: /lib/... and /usr/lib/....
+    # The compiler may list one folder by several paths, such as /lib/... and /usr/lib/....
     outer = {folder for folder in there if any(other.startswith(f"{folder}{os.sep}") for other in there)}
     return [
         name
@@ -190,7 +194,10 @@ def _own_folders(driver: str) -> list[str]:
 
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
-    """Return the files of the driver and of its programs `names`: links to them, programs, and libraries they load."""
+    """Return the files that are needed to run the compiler `driver` and its programs `names` ("as", "ld").
+
+    These are the programs, links that lead to them, and the libraries that they load.
+    """
     programs = [driver, *_behind_script(driver)]
     for name in names:
         said = _asked([driver, f"-print-prog-name={name}"]).strip()

@@ -50,16 +50,16 @@ HEADERS = (
     *(f"c10/{name}.h" for name in ("core/ScalarType", "util/ArrayRef", "util/Exception", "util/irange")),
 )
 FORWARD = f"#ifndef GPT149_PLAIN_TORCH_H\n#include <{HEADER}>\n#endif\n"
-#: STEERING finds pragmas that affect how functions below them are compiled, in a text from `without_layout`.
+#: Pragmas that affect how functions below them are compiled. The searched text comes from `without_layout`.
 STEERING = re.compile(
     r"^ ?(?:#|%:) ?pragma (?:GCC (?:target|optimize|push_options)|clang (?:attribute|optimize|fp))\b|\b_Pragma\b",
     re.MULTILINE,
 )
 INCLUDE = re.compile(r"^ ?(?:#|%:) ?(?:include|import) ?[<\"](?P<name>[^>\"\n]*)", re.MULTILINE)
-#: Rules of this module that change compiled objects. The keys of cached objects include them.
+#: Constants of this module on which the content of compiled objects depends. The keys of cached objects include them.
 RULES = (HEADERS, FORWARD, STEERING.pattern, INCLUDE.pattern)
 
-#: Flags that affect only speed and debug information. Objects that differ only in these flags can be linked.
+#: Flags that affect only speed and debug information. Objects that differ only in these flags can be linked together.
 TUNING = re.compile(r"-O\w*|-g\d?|-m(?:avx\w*|fma|prefer-vector-width=\w+)")
 
 #: Names of functions, and of namespaces of functions, that compute on whole tensors and so would do the kernel's work.
@@ -96,7 +96,7 @@ _ABSENT = (
 #: Errors of gcc and clang for a missing member, torch name, tensor operator or tensor function. The searched text has
 #: at most MOST_TEXT characters.
 ABSENT = tuple(map(re.compile, _ABSENT))
-#: Shorter names of classes in messages.
+#: Names of classes in messages, where they differ from the compiler's names.
 SHORT = {"at::Tensor": "Tensor", "gpt149::Module": "Module"}
 UNDECLARED = re.compile(
     r"'(?P<gcc>\w+)' (?:was not declared|does not name a type|has not been declared)"
@@ -113,7 +113,7 @@ MISSING_HEADER = re.compile(r"fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such f
 ERROR = re.compile(
     r"^(?P<file>[^\s:]+):(?P<line>\d{1,9}):(?:\d+:)? (?P<text>(?:fatal )?error: .*)$", re.MULTILINE
 )
-#: At most so many characters of the compiler's output, and of the line of an error, are read.
+#: Limits on the characters that are read of the compiler's output, and of one error line.
 MOST_OUTPUT, MOST_TEXT = 1 << 18, 2000
 STUDENT_LINE = re.compile(r"\bmodule\.cpp:(?P<line>\d{1,9})\b")
 MOST_NAME = 60
@@ -140,7 +140,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The compiled stand-in for one set of flags. `folder`, in the cache, holds its object and precompiled header.
+    """The compiled stand-in for one set of flags. `folder` in the cache holds its object and precompiled header.
 
     A compiler in a sandbox needs this folder and the headers in PLAIN and SHIM. `cpu_s` is the CPU time of the
     compilation, 0.0 if it was cached.
@@ -157,9 +157,9 @@ class Prepared:
         return self.folder / OBJECT
 
     def command(self) -> tuple[str, ...]:
-        """Return the compiler command without the source and the output mode (`-c`, `-fsyntax-only`).
+        """Return the command that compiles a student's file, without the source and the output mode (such as `-c`).
 
-        Macros may be added to gcc's command. For clang, exactly the macros that were passed to `prepare` must be added.
+        Any macros may be added to gcc's command. For clang, the macros that `prepare` got must be added, and no others.
         """
         return self._command(use_header(self.tools, self.folder, HEADER))
 
@@ -167,7 +167,7 @@ class Prepared:
         """Return the commands to try in this order, until one succeeds, for a student's file with this text.
 
         If a pragma above the headers affects them, the first command does not use the precompiled header. Builds with
-        sanitizers always use it: it includes `plain_checked.h`, which must come before all headers.
+        sanitizers always use the precompiled header: it includes `plain_checked.h`, which must precede all headers.
         """
         is_checked = any(flag.startswith("-fsanitize") for flag in self.flags)
         own_order = () if is_checked or not steers_headers(text) else (self._command(()),)
@@ -185,7 +185,7 @@ def steers_headers(text: bytes) -> bool:
 
 
 def write_headers(folder: Path) -> None:
-    """Write the files of HEADERS below this folder."""
+    """Write the files of HEADERS below this folder, with an #include of the stand-in's header as their content."""
     for name in HEADERS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(FORWARD)
@@ -219,7 +219,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             write_headers(made / "include")
             compiler = (str(tools.compiler), *wanted)
             commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
-            # Do not force-include HEADER into the object: it also defines the student's side of the C interface.
+            # Compile the object without `-include HEADER`, which also defines the student's side of the C interface.
             if lent is None:
                 commands.append((*compiler, "-c", str(SOURCE), "-o", str(made / OBJECT)))
             else:
@@ -252,7 +252,7 @@ def _compile(command: Sequence[str], place: Path) -> float:
 
 
 def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
-    """Return the name of torch that the stand-in lacks, if that is the compiler's first error; else None.
+    """Return a Refusal if the compiler's first error is a name of torch that the stand-in lacks; else None.
 
     `output` is the compiler's output, in which the file is called module.cpp. `source` is the file's text. Without it,
     an unqualified name such as `exp` is not recognized as torch's. Takes linear time: both texts are untrusted.
@@ -314,9 +314,9 @@ def _absent(error: str) -> str | None:
 
 
 def _undeclared(error: str, line: int, source: str) -> str | None:
-    """Return an undeclared name without qualifier if it belongs to Python or torch; else None.
+    """Return the name in an error about an undeclared name without namespace, if Python or torch has it; else None.
 
-    A name is taken to be torch's if it is called in a file with `using namespace at` or `torch`.
+    A function of WORK is taken to be torch's if it is called in a file with `using namespace at` or `torch`.
     """
     found = UNDECLARED.search(error)
     if found is None:

@@ -22,7 +22,7 @@ from grader.core.errors import KitError
 from grader.core.machine import answer
 
 X86 = frozenset({"x86_64", "amd64"})
-#: C++ standard on a machine without torch. With torch, torch's headers determine the standard.
+#: C++ standard on a machine without torch. Otherwise, the standard is that of torch's extensions.
 DEFAULT_STANDARD = "c++17"
 #: Recorded as the version if torch is missing.
 ABSENT = "absent"
@@ -47,9 +47,9 @@ class Toolchain:
     machine: str
 
     def file(self, name: str) -> Path | None:
-        """Return the file of this name that the compiler would link or include; None if it has none."""
+        """Return the path of the file `name` among the compiler's own files; None if the compiler lacks it."""
         found = Path(answer([str(self.compiler), f"-print-file-name={name}"]).strip())
-        # If the compiler lacks the file, it prints the name without a path.
+        # A compiler that lacks the file prints the name without a path.
         return found.resolve() if found.is_absolute() and found.exists() else None
 
 
@@ -69,7 +69,7 @@ class TorchFiles:
 
 
 def default_flags(machine: str | None = None) -> tuple[str, ...]:
-    """Return the published flags except the one for OpenMP (`openmp_flags`): `-O3`, and `-mavx` on x86-64."""
+    """Return the course's published compiler flags, except the flag for OpenMP: `-O3`, and `-mavx` on x86-64."""
     avx = ("-mavx",) if (machine or platform.machine()).lower() in X86 else ()
     return ("-O3", *avx)
 
@@ -92,9 +92,9 @@ def openmp_flags(
 
 
 def openmp_off_flags() -> tuple[str, ...] | None:
-    """Return compile flags that switch OpenMP off after `openmp_flags`. Functions of omp.h can still be linked.
+    """Return compile flags that switch OpenMP off if they follow the flags of `openmp_flags`.
 
-    Returns None for Apple's clang, whose OpenMP flags cannot be undone.
+    Functions of omp.h can still be linked. Returns None for Apple's clang, whose OpenMP flags cannot be undone.
     """
     tools = toolchain()
     return None if tools.system == "Darwin" and tools.family == "clang" else ("-fno-openmp",)
@@ -106,15 +106,15 @@ bytecode in objects."""
 
 
 def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
-    """Return flags that keep the linker from compiling bytecode, which would run an assembler on unchecked inputs."""
+    """Return flags that switch link-time compilation off. It would run an assembler on inputs that were not checked."""
     return NO_COMPILER_AT_LINK if tools.family == "gcc" and tools.system != "Darwin" else ()
 
 
 def linker_flags(system: str, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
     """Return the flags for linking an object for a process with torch. `shim` is the folder of exports.map.
 
-    By default, the linker reports each undefined function as an error. `allow_undefined`: True for a warning (on macOS
-    not even that). Real pybind11 needs this, because the interpreter provides Python's functions.
+    By default, each undefined function is an error. `allow_undefined`: True for a warning (on macOS, no message at
+    all). The real pybind11 needs this, because the interpreter provides Python's functions.
     """
     if system == "Darwin":
         undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()

@@ -26,14 +26,14 @@ _WARNINGS = (
     "type-limits"
 )
 FLAGS = tuple(f"-W{name}" for name in _WARNINGS.split())
-#: Optimisation with which the compiler follows values through a function. Some warnings need this.
+#: Optimization level at which the compiler follows values through a function. Some warnings need this.
 OPTIMISED = ("-O1",)
 TIMEOUT_S = 20.0
 MOST_SHOWN, MOST_OUTPUT = 3, 1 << 18
 WARNING = re.compile(
     r"^module\.cpp:(?P<line>\d{1,9}):\d+: warning: (?P<text>.*?) \[-W(?P<flag>[\w-]+)=?\]?$", re.MULTILINE
 )
-#: Warnings to leave out: conversions between floating types (from exp()'s double, say), which keep the fraction.
+#: Warnings to leave out: conversions to floating types (of the double from exp(), say), which keep the fraction.
 ROUNDED = re.compile(r"to '(?:float|double|long double)'")
 
 

@@ -24,7 +24,7 @@ namespace {
 
 class Delays {
  public:
-  // Draws the time of the first delay in the next call. If no delays are `wanted`, this time never comes.
+  // Draws the time from the start of the next call to its first delay: more than an hour if no delays are `wanted`.
   static void plan(bool wanted) { first_ns_ = drawn_ns() + kNeverNs * !wanted; }
 
   Delays() {
@@ -56,12 +56,12 @@ class Delays {
  private:
   static constexpr long kEveryNs = 200000, kHeldUpNs = 27000;
   // A call begins with kOften delays in quick succession, because a short call ends before kEveryNs. More delays would
-  // be of little use: one costs as much CPU time as a short call, and in this time repeated calls find more races.
+  // be of little use: a delay costs as much CPU time as a short call, and repeating the call finds more races.
   static constexpr long kShortestNs = 1000, kLongestNs = 20000, kNeverNs = 3600 * 1000000000l;
   static constexpr int kOften = 20;
 
-  // Handles the signal: sleeps for kHeldUpNs, to which Linux adds 50 us or more for waking up. The timer is set before,
-  // so that the next delay may interrupt another thread while this one sleeps.
+  // Handles the signal: sleeps for kHeldUpNs, to which Linux adds 50 us or more for waking up. The timer is set before
+  // the sleep, so that the next delay may interrupt another thread while this thread sleeps.
   static void hold_up(int) {
     // A delay of another thread may have set the timer again after the call had ended.
     if (!running_) return;

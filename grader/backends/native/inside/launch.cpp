@@ -12,11 +12,15 @@
 //   payloads=FD   memory that is shared with the judge, if any
 //   status=FD     a pipe that closes when the program starts. Before that, the launcher writes "P INIT RUNNER" (two
 //                 process ids) if it has made these processes, and "E reason" if the program will not start
-//   memory= file= files= cpu_s= processes=            limits, 0 for none;  cpus=0,1,...
+//   memory= file= files= cpu_s= processes=            limits, 0 for none
+//   cpus=0,1,...  the cores on which the program may run
 //   root=PATH     an empty folder that becomes the root; with namespaces= an empty file system is mounted there
-//   namespaces=1  of mounts, processes, network, IPC, host name, control groups; 2 for a user namespace as well
-//   read=PATH     (any number) with landlock=1, files that may still be read and executed: libraries
-//   uid=N  landlock=1  filter=HEX pids=OFFSET,... token=LOW,HIGH (values of seccomp.Filter)
+//   namespaces=1  makes namespaces of mounts, processes, network, IPC, host name and control groups; 2 for a user
+//                 namespace as well
+//   uid=N         the user id of the program
+//   landlock=1    forbids opening files
+//   read=PATH     (any number) files and folders that landlock=1 still lets the program read and execute: libraries
+//   filter=HEX pids=OFFSET,... token=LOW,HIGH         the filter of system calls (values of seccomp.Filter)
 //
 // Sources: namespaces(7), pivot_root(2), landlock(7), seccomp(2), prctl(2), capset(2), clone(2).
 #include <cerrno>
@@ -68,7 +72,7 @@ long check(long result, const char *what) {
   return result;
 }
 
-// Calls action(n) for each number n of a list that is separated by commas.
+// Calls action(n) for each number n in a text such as "0,1,5".
 template <class Action>
 void each_number(const char *text, Action action) {
   while (*text != '\0') {
@@ -143,7 +147,7 @@ void own_user_namespace() {
   write_file("/proc/self/gid_map", map[1]);
 }
 
-// Makes a new empty file system the root. It has no room for any file.
+// Makes an empty file system the root. No file can be created in it.
 void empty_root(const char *folder) {
   check(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), "mounts");
   const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -158,7 +162,7 @@ void empty_root(const char *folder) {
 // returns the new process's id as the judge sees it.
 int brother() { return static_cast<int>(check(syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0), "process")); }
 
-// Serves as the first process of a namespace: when it ends, Linux kills all others in it.
+// Serves as the first process of a namespace: when this process ends, Linux kills all others in the namespace.
 [[noreturn]] void be_init() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (int fd = 0; fd < kMostFds; fd++) close(fd);
@@ -173,7 +177,7 @@ void enter_namespaces(unsigned long kind) {
   if (*text_of("root") != '\0') empty_root(text_of("root"));
   const int init = brother();
   if (init == 0) be_init();
-  // The runner waits until the judge knows its process id: otherwise nobody could end it.
+  // The runner waits until the judge has its process id, because without the id the judge could not end it.
   int go[2];
   check(pipe2(go, O_CLOEXEC), "pipe");
   const int runner = brother();
@@ -215,11 +219,12 @@ void allow(long ruleset, int fd, uint64_t rights) {
   check(syscall(kAdd, ruleset, 1, &rule, 0), "landlock rule");
 }
 
-// Forbids opening any file except the files of `read=`. The program itself can still be started.
+// Forbids opening any file except those named by `read=`. The program itself can still be started.
 void close_files(int program) {
   const long version = syscall(kCreate, nullptr, 0, 1);
   check(version, "landlock");
-  // `rights`: file rights of each Landlock version. `attributes`: rights to files, network (version 4), scopes (6).
+  // `rights`: all file rights of each Landlock version. `attributes`: the rights to forbid, to files, to the network
+  // (from version 4 on) and to signals and sockets of other processes (from version 6 on).
   const uint64_t rights[] = {0, (1u << 13) - 1, (1u << 14) - 1, (1u << 15) - 1, (1u << 15) - 1, (1u << 16) - 1};
   const uint64_t attributes[] = {rights[version < 5 ? version : 5], version >= 4 ? 3u : 0u, version >= 6 ? 3u : 0u};
   const long ruleset = syscall(kCreate, attributes, version < 4 ? 8 : version < 6 ? 16 : 24, 0);
@@ -271,7 +276,7 @@ void pin() {
   if (CPU_COUNT(&chosen) > 0) check(sched_setaffinity(0, sizeof chosen, &chosen), "cores");
 }
 
-// If the machine runs out of memory, Linux shall kill this process rather than the judge.
+// Makes Linux kill this process before the judge if the machine runs out of memory.
 void go_first() {
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd >= 0 && write(fd, "1000", 4) != 4) errno = 0;
@@ -291,7 +296,7 @@ void go_first() {
   check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
   limit_all();
   if (*text_of("uid") != '\0') become(static_cast<unsigned>(number_of("uid")));
-  // Linux resets this signal when the user changes, so set it afterwards.
+  // Set this signal after the user id, because Linux resets it when the user id changes.
   check(prctl(PR_SET_PDEATHSIG, SIGKILL), "death signal");
   drop_capabilities();
   if (number_of("landlock") != 0) close_files(program);
@@ -318,7 +323,7 @@ void go_first() {}
 
 int main(int count, char **given) {
   words = given + 1;
-  // Move this descriptor and the program's to high numbers, because the program gets the low ones.
+  // Move the status descriptor and the program's own to high numbers: the low numbers are for the program's pipes.
   status_fd = fcntl(static_cast<int>(number_of("status")), F_DUPFD_CLOEXEC, kOwnFds);
   if (status_fd < 0) _exit(126);
   static char *environment[kMostWords + 1];

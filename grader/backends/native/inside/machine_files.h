@@ -1,7 +1,7 @@
 // Lets a kernel read the files about this machine's caches: /sys/devices/system/cpu/cpuN/cache. A locked runner cannot
-// open any file, so these are served from memory. The judge passes their contents in an environment variable, to
-// student and reference alike. The linker redirects the calls below to this file (--wrap). If another file cannot be
-// opened, its name is printed on stderr, where the judge looks for the cause of a crash.
+// open any file, so these files are served from memory. The judge passes their contents in an environment variable, to
+// student and reference alike. The linker (--wrap) redirects calls of open, read and similar functions to this file. If
+// another file cannot be opened, its name is printed on stderr, where the judge looks for the cause of a crash.
 #ifndef GPT149_INSIDE_MACHINE_FILES_H
 #define GPT149_INSIDE_MACHINE_FILES_H
 
@@ -18,7 +18,7 @@
 
 namespace gpt149_files {
 
-// Descriptor kServed + k means opened[k]. Real descriptors are smaller, because of the limit on open files.
+// The file opened[k] has the descriptor kServed + k. Real descriptors are smaller, because of the limit on open files.
 constexpr int kServed = 1 << 20, kMostServed = 64, kMostNamed = 8;
 
 struct Served {
@@ -30,8 +30,8 @@ struct Served {
 inline Served opened[kMostServed];
 inline std::mutex opening;
 
-// Returns the content of a file about the caches, the same for all cores; nullptr for other files. The variable has
-// lines such as "index0/size=32K\n".
+// Returns the content of a file about the caches, which is the same for all cores; nullptr for other files. The
+// environment variable has lines such as "index0/size=32K\n".
 inline const char *contents(const char *path, size_t *size) {
   static const char *const all = std::getenv("GPT149_CACHE_FILES");
   const char start[] = "/sys/devices/system/cpu/cpu";
@@ -125,7 +125,7 @@ FILE *__wrap_fopen(const char *path, const char *mode) {
 }
 __attribute__((alias("__wrap_fopen"))) FILE *__wrap_fopen64(const char *, const char *);
 
-// Needed for std::ifstream, which opens a FILE and reads from its descriptor.
+// std::ifstream needs this: it opens a FILE and then reads from the FILE's descriptor.
 int __wrap_fileno(FILE *stream) {
   for (int k = 0; stream != nullptr && k < gpt149_files::kMostServed; k++)
     if (gpt149_files::opened[k].stream == stream) return gpt149_files::kServed + k;

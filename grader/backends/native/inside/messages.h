@@ -27,7 +27,7 @@ inline Words split(const std::string &text, char at) {
 
 inline int64_t whole(const std::string &word) { return std::strtoll(word.c_str(), nullptr, 10); }
 
-// Returns the whole numbers among the words, from the one at `first` on.
+// Converts the words from index `first` on to whole numbers.
 inline std::vector<int64_t> sizes(const Words &words, size_t first) {
   std::vector<int64_t> found;
   for (size_t k = first; k < words.size(); k++) found.push_back(whole(words[k]));
@@ -37,7 +37,8 @@ inline std::vector<int64_t> sizes(const Words &words, size_t first) {
 class Request {
  public:
   explicit Request(const std::string &text) : lines_(split(text, '\n')) {}
-  // Returns the values of all lines NAME=VALUE with this name, split into words. Each input and argument has a line.
+  // Returns the values of all lines NAME=VALUE with this name, split into words. A name may occur several times: each
+  // input and each argument has its own line.
   std::vector<Words> all(const std::string &name) const {
     std::vector<Words> found;
     for (auto &line : lines_)

@@ -16,8 +16,8 @@ namespace gpt149_inside {
 
 constexpr int kRequests = 3, kReplies = 4, kPayloads = 5;
 constexpr size_t kFrame = 12;
-// Options of the judge for a call, as high bits of the payload length. They are not in the header, whose text stays in
-// memory that a kernel could search.
+// Options of the judge for a call, as high bits of the payload length in the frame. They are not in the header, because
+// the header's text stays in memory, where a kernel could find it.
 constexpr uint64_t kInMemory = uint64_t{1} << 63, kEchoes = uint64_t{1} << 62, kDelays = uint64_t{1} << 61,
                    kInputs = uint64_t{1} << 60;
 
@@ -59,7 +59,8 @@ inline bool read_frame(char *frame) {
   return true;
 }
 
-// Moves all parts to or from the beginning of the shared memory. `move` is write_at or read_at.
+// Moves all parts, one after the other, to or from the shared memory, from its beginning on. `move` is write_at or
+// read_at.
 template <class Move>
 bool move_in_memory(const std::vector<iovec> &parts, Move move) {
   off_t at = 0;
@@ -80,7 +81,7 @@ inline bool read_payload(const std::vector<iovec> &parts, bool in_memory) {
   return in_memory ? move_in_memory(parts, read_at) : read_exactly(parts);
 }
 
-// Sends a reply, if possible by one write: the judge wakes up for each write.
+// Sends a reply by a single write if possible, because each write wakes up the judge.
 inline void reply(const std::string &header, const std::vector<iovec> &payload, bool in_memory) {
   uint64_t bytes = 0;
   for (auto &part : payload) bytes += part.iov_len;

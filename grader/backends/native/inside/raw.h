@@ -1,5 +1,5 @@
 // System calls of the runner without the C library. A student's file may define `readv` or `nanosleep`, and the linker
-// would use this definition in the whole program. Then the student's code would see the options of a call beforehand.
+// would use this definition in the whole program. Then the student's code would see a call's options before the call.
 #ifndef GPT149_INSIDE_RAW_H
 #define GPT149_INSIDE_RAW_H
 
@@ -99,7 +99,7 @@ inline ssize_t write_at(int fd, void *data, size_t bytes, off_t at) { return res
 
 #endif
 
-// Overwrites memory with zeros. Being volatile, the writes are not optimized away although nobody reads them.
+// Overwrites memory with zeros. The writes are volatile: otherwise the compiler would remove them as useless.
 inline void wipe(void *data, size_t bytes) {
   for (size_t k = 0; k < bytes; k++) static_cast<volatile char *>(data)[k] = 0;
 }

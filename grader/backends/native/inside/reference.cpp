@@ -1,5 +1,5 @@
 // Offers the reference's kernels (module_ref_stub/dispatch.cpp) to a runner. Their parameters are float pointers
-// (tensors) and int (numbers). The last one is the output, which the signatures do not list.
+// (tensors) and ints (numbers). The last parameter is the output, which the signatures do not list.
 #include "gpt149_c_abi.h"
 
 extern "C" {

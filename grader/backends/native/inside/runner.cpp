@@ -42,9 +42,9 @@ int32_t number_of(const std::string &dtype) {
   return dtype == "float64" ? 7 : dtype == "int64" ? 4 : dtype == "int32" ? 3 : 6;
 }
 
-// Makes the C library keep freed memory for the next call. In a process with torch, the C library does so by itself,
-// after some calls. Without this function each call of part 1 returns 2,000 pages to the system and fetches them again
-// (measured). Blocks of 32 MiB and more are returned each time, with torch as well.
+// Makes the C library keep freed memory for the next call. In a process with torch, the C library begins to do so by
+// itself after a few calls. Without this function, each call of the attention lab's part 1 returns 2,000 pages to the
+// system and fetches them again (measured). Blocks of 32 MiB and more are returned each time, with torch as well.
 void keep_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
@@ -166,7 +166,7 @@ class Invocation {
   }
 
  private:
-  // An argument is "input K", "zeros SIZE ...", "column K" or "value X".
+  // Converts an argument of the request: "input K", "zeros SIZE ...", "column K" or "value X".
   static Argument argument(const Words &item, char code, const Arrays &inputs) {
     Argument made;
     made.code = code;
@@ -181,7 +181,7 @@ class Invocation {
       made.column = static_cast<int>(whole(item.at(1)));
     } else {
       made.set(std::strtod(item.at(1).c_str(), nullptr));
-      // A double cannot represent all integers beyond 2^53.
+      // Parse a whole number as such: a double cannot represent all integers beyond 2^53.
       if (item[1].find_first_not_of("-0123456789") == std::string::npos) made.whole = whole(item[1]);
     }
     const bool takes_array = code == 'T' || code == 'V' || code == 'W';
@@ -292,7 +292,7 @@ class Served {
     uint64_t most_bytes;
   };
 
-  // An input is "DTYPE SIZE ...".
+  // Allocates the inputs and fills them from the payload. Each of `specs` is "DTYPE SIZE ...".
   Arrays read_inputs(const std::vector<Words> &specs) {
     Arrays inputs;
     for (auto &spec : specs) inputs.push_back(std::make_shared<Array>(sizes(spec, 1), number_of(spec.at(0))));
@@ -306,7 +306,7 @@ class Served {
     made->invocation = std::make_unique<Invocation>(request, made->inputs);
     made->most_bytes = static_cast<uint64_t>(whole(request.word("max_output_bytes")));
     Call &kept = *made;
-    // Answer without a call: labs/attention/studies/cache.py measures the time that the request itself takes.
+    // Reply without a call: labs/attention/studies/cache.py measures the time that the request itself takes.
     if (request.word("without_the_call") == "1") return reply(answered(kVoid, 0, {}), {}, in_memory_);
     if (request.word("keep") == "1") keep_ = std::move(made);
     answer(kept);
@@ -336,7 +336,8 @@ class Served {
   }
 
   // Calls a function once for each row of the last input, a float64 table whose columns are scalar arguments. All calls
-  // share one vector argument, so a call may read what earlier ones wrote. The reply has the numbers, then the vector.
+  // share one vector argument, so a call may read what earlier calls wrote. The reply has the numbers that the calls
+  // returned, then the vector.
   void table(const Request &request, Arrays inputs) {
     const std::shared_ptr<Array> rows = inputs.back();
     inputs.pop_back();

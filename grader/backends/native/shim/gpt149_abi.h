@@ -80,7 +80,7 @@ struct Value<std::vector<float>> {
   void finish() {}
 };
 
-// A vector that the function may change, as in the published accessors. It is copied back when the function returns.
+// A vector that the function may change, as fourDimWrite of the starter does. It is copied back after the call.
 struct ChangeableVector : Value<std::vector<float>> {
   static constexpr char code = 'W';
   using Value<std::vector<float>>::Value;
@@ -210,8 +210,8 @@ struct Registrar {
   Registrar(void (*bind)(Module &), void (*complete)(Module &));
 };
 
-// The published starter defines fourDimWrite without registering it. It is registered here if it can be called with the
-// usual arguments, even if its parameters are references or constants.
+// The published starter defines the function fourDimWrite without registering it. The kit registers the function if it
+// can be called with the starter's arguments, even if its parameters are references or constants.
 using WriteElement = void (*)(std::vector<float> &, int, int, int, int, int, int, int, float);
 
 void offer_write(Module &module, WriteElement write);
@@ -224,8 +224,9 @@ inline void offer_write(Module &, std::nullptr_t) {}
 #endif
 
 #undef PYBIND11_MODULE
-// The call of fourDimWrite depends on template parameters, so the compiler looks the name up here, after the student's
-// functions. If the file has no fourDimWrite, the compiler only drops the overload of gpt149_find_write that calls it.
+// The call of fourDimWrite depends on template parameters, so the compiler looks the name up where this macro is used,
+// after the student's functions. If the file has no fourDimWrite, the compiler ignores the first overload of
+// gpt149_find_write and takes the second, which returns nullptr.
 #define PYBIND11_MODULE(name, variable, ...)                                                                        \
   namespace {                                                                                                       \
   template <class T, class I, class F>                                                                              \

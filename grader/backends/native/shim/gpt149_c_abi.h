@@ -1,7 +1,7 @@
-// The plain C types and functions of gpt149_abi.h, by which a runner calls the kernels in its program. gpt149_glue.h
-// defines the functions for a student's object, and inside/reference.cpp for the reference. Signatures are as in
-// gpt149_abi.h. In addition, result code 'O' means that the function writes its result to a last tensor, which the
-// runner allocates and the signature does not list.
+// The plain C types and functions by which a runner calls the kernels in its program. gpt149_glue.h defines the
+// functions for a student's object, and inside/reference.cpp for the reference. gpt149_abi.h describes signatures. In
+// addition, the result code 'O' means that the function writes its result to one more tensor after its parameters. The
+// runner allocates this tensor, and the signature does not list it.
 #ifndef GPT149_C_ABI_H
 #define GPT149_C_ABI_H
 
@@ -12,7 +12,7 @@ struct Gpt149Tensor {
   void *data;
   int64_t ndim;
   const int64_t *sizes;
-  int32_t dtype;  // number of the c10::ScalarType
+  int32_t dtype;  // the element type, as the number of a c10::ScalarType
 };
 struct Gpt149Vector {
   float *data;

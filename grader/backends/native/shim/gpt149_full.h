@@ -3,7 +3,8 @@
 #ifndef GPT149_FULL_H
 #define GPT149_FULL_H
 
-// Test for frameobject.h: after a failed __has_include(<Python.h>), gcc would skip `#include <Python.h>` silently.
+// Look for frameobject.h, another header of Python: after a failed __has_include(<Python.h>), gcc would silently skip a
+// later `#include <Python.h>`.
 #if __has_include(<frameobject.h>)
 #include <torch/extension.h>
 #define GPT149_HAS_PYBIND11

@@ -303,7 +303,8 @@ static Tensor selected(const Tensor &tensor, int64_t dimension, int64_t index, s
   return tensor.select(dimension, index);
 }
 
-// Applies the indices one after the other to the view `found`. The next index is for its dimension `dimension`.
+// Applies the indices one after the other to the view `found`. `dimension` is the dimension of `found` for the next
+// index.
 Tensor Tensor::index(Indices indices) const {
   using indexing::TensorIndex;
   TORCH_CHECK(indices.size() > 0, "Passing an empty index list to Tensor::index() is not valid syntax");
@@ -344,7 +345,7 @@ Scalar Tensor::item() const {
   return c10::number_at(body().data, body().type);
 }
 
-// Copies `count` elements. Sources are from_step bytes apart, and targets to_step bytes.
+// Copies `count` elements. The steps are the distances in bytes from one element to the next.
 template <class Bits>
 static void copy_row(char *to, const char *from, int64_t count, int64_t to_step, int64_t from_step) {
   for (int64_t k = 0; k < count; k++) std::memcpy(to + k * to_step, from + k * from_step, sizeof(Bits));

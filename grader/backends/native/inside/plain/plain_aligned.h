@@ -21,9 +21,9 @@ inline bool is_watched() {
 #endif
 }
 
-// Returns the aligned address, and sets `base` to the address to free. On Linux without a sanitizer, it uses malloc.
-// posix_memalign needs extra room for aligning, so it cannot reuse a freed block of the same size. With it, about eight
-// calls fetched new memory and took up to twice as long (measured).
+// Returns the aligned address, and sets `base` to the address to free. On Linux without a sanitizer, this uses malloc:
+// posix_memalign needs extra room for aligning, so it cannot reuse a freed block of the same size. With posix_memalign,
+// the first eight or so calls of a kernel fetched new memory and took up to twice as long (measured).
 inline void *aligned(size_t bytes, void **base) {
   if (is_watched()) {
     if (posix_memalign(base, kLine, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();

@@ -25,7 +25,8 @@ struct Frame {
 };
 
 // Returns a hash of up to MOST_FRAMES return addresses, which distinguishes chains of callers. Code with sanitizers has
-// frame pointers, which lead from each function to its caller. The search ends where one is not plausible.
+// frame pointers, which lead from each function to its caller. The search ends at a frame pointer that is not
+// plausible.
 __attribute__((noinline, no_sanitize("address", "undefined"))) inline uint64_t way() {
     constexpr int MOST_FRAMES = 6;
     constexpr ptrdiff_t FARTHEST = 1 << 14;

@@ -15,7 +15,8 @@ namespace gpt149 {
 
 using Extents = std::vector<int64_t>;
 
-// Returns the dimension that `k` means: -1 is the last. With 0 dimensions, 0 and -1 are valid, as in torch.
+// Converts an index `k` of a dimension to a nonnegative index: -1 means the last dimension. As in torch, a tensor
+// without dimensions accepts 0 and -1. Throws for other values.
 inline size_t wrapped(int64_t k, size_t dimensions) {
   const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(dimensions));
   TORCH_CHECK_INDEX(-count <= k && k < count, "Dimension out of range (expected to be in range of [", -count, ", ",
@@ -44,8 +45,8 @@ inline bool is_row_major(const Extents &sizes, const Extents &strides) {
   return true;
 }
 
-// Returns the dimensions by increasing strides. Dimensions of stride 0 are not compared with others. Of dimensions with
-// equal strides, the one of smaller size comes first; if the sizes are equal too, the last dimension comes first.
+// Returns the dimensions in the order of increasing strides. Dimensions of stride 0 are not compared with others. Of
+// dimensions with equal strides, the smaller one comes first. If their sizes are equal, too, the later one comes first.
 inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Extents &strides) {
   std::vector<size_t> order(sizes.size());
   for (size_t k = 0; k < order.size(); k++) order[k] = order.size() - 1 - k;
@@ -85,7 +86,7 @@ inline bool is_dense(const Extents &sizes, const Extents &strides) {
   return true;
 }
 
-// Returns the strides of a tensor's copy. The copy is dense, and its dimensions have the same order in memory.
+// Returns the strides of a tensor's copy. The copy is dense, and its dimensions keep their order in memory.
 inline Extents strides_of_copy(const Extents &sizes, const Extents &strides) {
   if (is_dense(sizes, strides)) return strides;
   Extents made(sizes.size());
@@ -103,8 +104,8 @@ inline std::optional<Extents> strides_of_view(const Extents &sizes, const Extent
   if (sizes.empty()) return Extents(wanted.size(), 1);
   Extents made(wanted.size());
   size_t next = wanted.size(), at = sizes.size();
-  // Go from right to left. Join dimensions whose elements are `distance` apart. These `held` elements must be the
-  // product of the next wanted dimensions.
+  // Go from the last dimension to the first. Join neighbouring dimensions that form one row of `held` elements which
+  // are `distance` apart. Split this row into the next wanted dimensions: the product of their sizes must be `held`.
   while (at > 0) {
     const int64_t distance = strides[at - 1];
     int64_t held = sizes[--at];

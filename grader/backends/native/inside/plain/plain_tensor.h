@@ -84,8 +84,8 @@ using c10::TensorOptions;
 using Extents = std::vector<int64_t>;
 class Tensor;
 
-// Gives access to elements by N indices, without bounds checks, as in torch. It points to its tensor's sizes and
-// strides.
+// Gives access to elements by N indices, without bounds checks, as in torch. The accessor points to the sizes and
+// strides of its tensor.
 template <class T, size_t N>
 class TensorAccessor {
  public:
@@ -104,8 +104,8 @@ class TensorAccessor {
   const int64_t *sizes_, *strides_;
 };
 
-// The indices of Tensor::index and index_put_: numbers, slices, None and the ellipsis. The stand-in lacks the others (a
-// tensor, true, false), which do not give views.
+// The indices of Tensor::index and index_put_: numbers, slices, None and the ellipsis. The stand-in lacks torch's other
+// kinds of indices (a tensor, true, false), which do not give views.
 namespace indexing {
 
 inline constexpr std::nullopt_t None = std::nullopt;
@@ -201,7 +201,7 @@ class Tensor {
     return {data_ptr<T>(), body().sizes.data(), body().strides.data()};
   }
   template <class T, size_t N>
-  TensorAccessor<T, N> accessor() && = delete;  // It would point into a tensor that no longer exists.
+  TensorAccessor<T, N> accessor() && = delete;  // The accessor would point into a tensor that no longer exists.
   Scalar item() const;
   template <class T>
   T item() const { return item().to<T>(); }
