@@ -29,7 +29,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-#: Modules that torch imports on first use. They are imported at once, because a locked runner cannot open their files.
+#: Modules that torch imports on first use. The zygote imports them, because a locked runner cannot open their files.
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
@@ -47,7 +47,7 @@ def serve(control: socket.socket, files: dict[str, Any], modules: list[str], fol
     gc.disable()  # saves a tenth of the import's time
     torch_version, removal, own = import_torch(modules), files["removal"], files["devicerunner"]
     for file in files.values():
-        # These files use one another through global variables with the files' names, which are None until here.
+        # These modules use one another through global variables with the modules' names, which are None until now.
         vars(file).update({name: other for name, other in files.items() if name in vars(file)})
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
@@ -74,7 +74,7 @@ def serve(control: socket.socket, files: dict[str, Any], modules: list[str], fol
             answer(control, {"status": status})
     sweep([])
     if folder:
-        removal.remove(folder)  # needed if the judge was killed
+        removal.remove(folder)  # a judge that was killed did not remove it
     os._exit(0)  # a normal exit of a process with torch takes long
 
 
@@ -92,13 +92,14 @@ def import_torch(modules: list[str]) -> str:
         for name in modules:
             importlib.import_module(name)
         if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
-            # torch counts GPUs once: do it here. In a runner with limited memory, CUDA would fail and print an error.
+            # torch counts GPUs once and keeps the number: let it count here. In a runner with limited memory, CUDA
+            # would fail and print an error.
             getattr(torch._C, "_cuda_getDeviceCount", int)()
     return torch.__version__
 
 
 def next_request(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Receive a message of the judge. Return (the request or None if the judge has ended, its descriptors)."""
+    """Receive a message of the judge. Return (request, or None if the judge has ended; descriptors sent with it)."""
     message, fds, _, _ = socket.recv_fds(control, 1 << 20, MOST_FDS)
     while message and not message.endswith(b"\n"):
         more = control.recv(1 << 20)
@@ -111,7 +112,7 @@ def answer(control: socket.socket, message: dict[str, Any]) -> None:
 
 
 def spawn(control: socket.socket, request: dict[str, Any], files: dict[str, Any], fds: list[int]) -> None:
-    """Fork a runner with a new working folder. The judge gets the runner's process id, or an error."""
+    """Fork a runner with a new working folder. Send the judge the runner's process id, or an error."""
     try:
         os.mkdir(request["scratch"], 0o700)
         if request["uid"] is not None:
@@ -122,7 +123,8 @@ def spawn(control: socket.socket, request: dict[str, Any], files: dict[str, Any]
         pid = -1
     if pid == 0:
         try:
-            # The runner itself sends this: the judge gets the sender's process id as seen outside of the namespace.
+            # The runner itself sends this message: Linux adds the sender's process id, as seen outside of the
+            # namespace.
             answer(control, {"pid": os.getpid()})
             control.close()
             become_runner(request, files, *fds)
@@ -165,7 +167,7 @@ def become_runner(
     runner, lock, of_gpu = files["runner"], files["lock"], files["devicerunner"]
     is_on_gpu = spec["kind"].partition("-")[0] in of_gpu.KINDS
     if not is_on_gpu:
-        # Close files that torch has opened (CUDA's devices, say), which would count towards the limit on open files.
+        # Close files that torch has opened (CUDA's devices, say): they would count towards the limit on open files.
         close_all_but({0, 1, 2, sys.stderr.fileno(), request_fd, reply_fd})
     else:
         roots = [path for path in sys.path if os.path.isdir(path)]
@@ -173,7 +175,7 @@ def become_runner(
     delays = runner.Delays()
     lock.limit(spec["limits"], lock.mapped_bytes())
     if spec["lock"] is not None:
-        # All imported modules and open files stay usable. The student's object is loaded after this.
+        # From here on, imported modules and open files stay usable, but nothing else. Then the object is loaded.
         lock.enter(spec["lock"])
     given = (spec["kind"], spec["object"], *([shared_fd] if is_on_gpu else []))
     load = of_gpu.load if is_on_gpu else runner.load
@@ -198,7 +200,7 @@ def set_process_option(option: int, value: int) -> None:
 def sweep(living: list[int]) -> None:
     """Kill the processes that a dead runner left behind: all children of the zygote except the runners `living`.
 
-    The processes are stopped before they are killed, so that they cannot start others.
+    All are stopped before any is killed, so that they cannot start new processes meanwhile.
     """
     deadline = time.monotonic() + SWEEP_WITHIN_S
     while strays := [pid for pid in children(os.getpid()) if pid not in living]:
@@ -215,7 +217,7 @@ def sweep(living: list[int]) -> None:
 
 
 def descendants(pids: list[int]) -> list[int]:
-    """Return these processes and their descendants, at most about MOST_AT_ONCE. `sweep` calls this again for others."""
+    """Return these processes and their descendants, at most about MOST_AT_ONCE. `sweep` repeats this for the rest."""
     found = list(pids)
     for pid in found:  # `found` grows during the loop
         if len(found) >= MOST_AT_ONCE:
@@ -238,7 +240,7 @@ def children(pid: int) -> list[int]:
 
 
 def load_file(path: str) -> Any:
-    """Load a file of the kit as a module: in a sandbox, the package that it belongs to does not exist."""
+    """Load a file of the kit as a module. It cannot be imported by name, because the sandbox lacks its package."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

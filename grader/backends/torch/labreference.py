@@ -25,9 +25,9 @@ SOURCE, PREBUILT = "reference.cpp", "prebuilt"
 class SourceReference:
     """The reference of a lab in `folder`. `assignment.labs.Reference` describes its methods.
 
-    `source` is compiled with `flags` after the kit's own flags. `level` is a part of the object's name in a handout, if
-    the same source is also compiled with other flags. `others` are further sources, whose objects are handed out
-    together with this one.
+    `source` is compiled with `flags` after the kit's own flags. `level` is added to the object's name in a handout, to
+    distinguish objects that are compiled from one source with different flags. `others` are further sources, whose
+    objects are handed out together with this one.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class SourceReference:
         return list(dict.fromkeys([*own, *(path for other in self.others for path in other.sources())]))
 
     def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
-        """Make the objects for this platform. Objects for another platform must be made on a machine of that platform.
+        """Write the objects for this platform to `folder`. Return their files by the objects' paths in the kit.
 
-        Returns the files by their paths in the kit.
+        Objects for another platform must be made on a machine of that platform.
         """
         tools, found = toolchain(), self._native.object_path
         assert found is not None

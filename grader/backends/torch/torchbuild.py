@@ -54,7 +54,7 @@ from grader.source import diagnostics
 LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
 #: Value of `Build.waits_for` if a header that torch's headers include is missing on this machine, usually Python.h.
 PYTHON_HEADERS = "Python.h"
-#: Error for a header that cannot be found or read, with the file that includes it.
+#: Compiler error about a header that cannot be found or read. Groups: file with the #include, name of the header.
 MISSES_A_HEADER = re.compile(
     r"^(?P<where>[^\n:]+):\d+:\d+: (?:fatal )?error: '?(?P<name>[^:'\n]+)'?(?:: (?:No such|Perm)| file not found)",
     re.MULTILINE,
@@ -83,7 +83,7 @@ BINDINGS = "bindings"
 
 @dataclass(frozen=True, kw_only=True)
 class TorchBuild(Build):
-    """Result of a build for a process with torch. `path` is "light" or "full"."""
+    """Result of a build for a process with torch. `path` is the way of building: "light" or "full"."""
 
     path: str
 
@@ -130,7 +130,7 @@ def precompile() -> None:
 
 @dataclass(frozen=True)
 class TorchRecipe(Source):
-    """All inputs on which the content of an object depends. `sanitize`: True to build it with sanitizers."""
+    """Everything on which the content of an object depends. `sanitize`: True to build with sanitizers."""
 
     sanitize: bool
     torch: TorchFiles
@@ -139,9 +139,9 @@ class TorchRecipe(Source):
         return digest(repr(self).encode(), *_shim_contents())
 
     def header_key(self) -> str:
-        """Return the precompiled header's cache key, which depends on flags, and for clang also on macros."""
+        """Return the cache key of the precompiled header. It covers the flags and, for clang, the student's macros."""
         macros = self.defines if self.tools.family == "clang" else ()
-        # The light path does not include Python's headers.
+        # The key omits the folder of Python's headers, because the light path does not include them.
         torch = replace(self.torch, python_include_dir=None)
         return digest(
             repr((self.tools, torch, self.flags, macros, self.sanitize)).encode(), *_shim_contents()
@@ -171,7 +171,7 @@ class TorchRecipe(Source):
         _, openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
         libraries = ("-lc10", "-ltorch_cpu", *(("-ltorch_python",) if path == "full" else ()))
         chosen = linker_flags(tools.system, SHIM, allow_undefined=path == "full")
-        # No flags for sanitizers: their library is preloaded into the process.
+        # Flags for sanitizers are not needed: their library is preloaded into the process.
         return (*chosen, *no_compiler_at_link(tools), f"-L{self.torch.library_dir}", *libraries, *openmp)
 
 
@@ -202,7 +202,7 @@ def _misses_a_header(failure: Finished) -> bool:
 
 
 class _Work(Compilers):
-    """One build of a student's file while it is being made."""
+    """Steps of one build of a student's file for a process with torch."""
 
     source: TorchRecipe
 
@@ -214,11 +214,11 @@ class _Work(Compilers):
         return self.cache / "objects" / f"{self.key}.{path}.so"
 
     def find(self) -> str | None:
-        """Return which of PATHS ("light", "full") has an object in the cache; None if neither has."""
+        """Return the first of PATHS whose object is in the cache; None if the cache has no object of this file."""
         return next((path for path in PATHS if objectcache.touch(self.entry(path))), None)
 
     def compile(self) -> tuple[str, str]:
-        """Try the light path, then the full path. Return the deciding path and its error message ("" for success)."""
+        """Try the light path, then the full path. Return (last path tried, its error message, or "" for success)."""
         if self.must_wait():
             return "light", ispc.LACKING
         header = self.light_header()
@@ -252,7 +252,7 @@ class _Work(Compilers):
             return path, ""
 
     def probed(self, path: str, header: Path | None) -> Iterator[Finished]:
-        """Build PROBE on this path in a new folder. Yield the result if it failed."""
+        """Build PROBE on this path in a new folder. Yield the failed run, or nothing if the build succeeds."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, header) as room,
@@ -263,7 +263,7 @@ class _Work(Compilers):
                 yield failure
 
     def headers_are_whole(self) -> bool:
-        """Return True if Python.h and the headers that it includes can be read in this sandbox."""
+        """Return True if compilers in this sandbox can read Python.h and the headers that it includes."""
         with (
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, None) as room,
@@ -274,7 +274,7 @@ class _Work(Compilers):
             return self.run(command, room.folder, HEADER_TIMEOUT_S, room).returncode == 0
 
     def attempt(self, path: str, room: compiling.Room, limit: TimeLimit) -> Finished | None:
-        """Compile and link on one of PATHS. Return None for success, else the failed run."""
+        """Compile and link on one of PATHS. Return the failed run of the compiler; None for success."""
         self.options.on_step("building")
         tools, recipe = self.source.tools, self.source
         bindings = [f"-I{room.header / BINDINGS}"] if room.header else []

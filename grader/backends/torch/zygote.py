@@ -46,7 +46,7 @@ from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, lock, proce
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 OF_GPU = (devicerunner, kernelfiles, tensormemory, tracing, replay, torchwork, cardlike)
-#: The kit's files that a zygote needs: the program, and the files that it loads.
+#: The kit's files that a zygote needs: its program FORK_SERVER, and the FILES that this program loads.
 FORK_SERVER, *FILES = (
     Path(str(module.__file__)) for module in (forkserver, runner, lock, removal, filebundle, *OF_GPU)
 )
@@ -55,13 +55,13 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "HOME": "/nonexistent",
     "KINETO_LOG_LEVEL": "99",
-    # Otherwise a torch with CUDA would look for a GPU, and print an error into the student's output.
+    # Without this, a torch with CUDA would look for a GPU, and print an error into the student's output.
     "CUDA_VISIBLE_DEVICES": "",
 }
 
 
 class Lost(Exception):
-    """Raised if the zygote has ended or does not answer."""
+    """Raised if the zygote process has ended or does not answer."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Runner:
 
 
 class Zygote(contextlib.AbstractContextManager["Zygote"]):
-    """The judge's end of a zygote. The zygote imports torch while the judge does other work, and then forks runners."""
+    """The judge's handle of a zygote process, which forks runners. It imports torch while the judge does other work."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
         """Start the zygote without waiting for it.
 
         `at_once`: False to start it later, in `start` or the first `spawn`. `environment` is added to ENVIRONMENT.
-        `modules` are imported besides torch. `card`: True if its runners may use a GPU.
+        `modules` are imported besides torch. `card`: True if the zygote's runners may use a GPU.
         """
         self._modules, self._card = tuple(modules), card
         self.sandbox = sandbox
         self.blind = False
-        """True if GPU runners cannot observe launches of kernels, because this Triton has another structure."""
+        """True if GPU runners cannot observe kernel launches, because this Triton has an unexpected structure."""
         self.sabotaged = False
         """True if processes were killed that only a student's code could have killed (in sandbox tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
@@ -118,7 +118,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
         for folder in (self._folder, self._objects, self._scratch, self._caches):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o711)
-        # Remove runners' folders before TemporaryDirectory does: it fails on deeply nested folders.
+        # Remove the runners' folders first, because TemporaryDirectory fails on deeply nested folders.
         self._stack.callback(removal.remove, self._scratch)
         try:
             sandbox.check_within_reach(self._folder)
@@ -162,7 +162,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
             kind: "student", "raw" or "torch" (`runner.runner.load`), or a kind of `gpu.devicerunner`.
             shared_fd: for a GPU runner, the descriptor of memory that it shares with the judge.
             cache: for a GPU runner, the folder of compiled kernels (of `caches`) that it reads.
-            builds: True if the runner fills `cache`. Then it gets the lock of a compiler.
+            builds: True if the runner compiles kernels into `cache`. Then it gets a compiler's permissions.
             is_kits: True if the object is a file of the kit.
             freeze: True to stop the runner between calls, which is needed to judge time.
 
@@ -202,7 +202,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
             return self._reaped(pid)
 
     def _reaped(self, pid: int) -> Call:
-        """End a runner, remove its files and describe its end by a Call. Raises KitError if the kit has failed."""
+        """Do the work of `reap`. Raises KitError if the zygote was lost and a student's code cannot be the cause."""
         runner = self._living.pop(pid)
         was_killed = has_ended(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -256,7 +256,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
 
     @contextlib.contextmanager
     def _lent(self, object_path: Path | str) -> Iterator[str]:
-        """Yield a path by which a runner can open the object: in a sandbox, of a copy that is removed afterwards."""
+        """Yield a path by which a runner can open the object. In a sandbox it leads to a temporary copy."""
         if not self.sandbox.locks or not str(object_path):
             yield str(object_path)
             return
@@ -272,9 +272,9 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _surroundings(self, object_path: str, cache: str, builds: bool) -> dict[str, Any]:
-        """Return the next runner's folder, user id, lock and environment variables.
+        """Return the next runner's folder, user id, lock (restrictions of its process) and environment variables.
 
-        `builds`: True if the runner is a builder, which may run programs and write into the Triton cache.
+        `builds`: True if the runner compiles kernels: it may run programs and write into the folder `cache`.
         """
         number = next(self._numbers)
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
@@ -301,9 +301,9 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
     def _fork(
         self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
     ) -> tuple[Runner, tuple[int, int, int]]:
-        """Fork a runner (`is_kits`: True for a file of the kit). Return (runner, judge's ends of its pipes).
+        """Let the zygote fork a runner. Return (runner, judge's ends of its pipes for requests, replies and output).
 
-        The pipes are for requests, replies and output. Raises Lost if the zygote does not answer.
+        `is_kits`: True if the runner loads a file of the kit. Raises Lost if the zygote does not answer.
         """
         self._wait_ready()
         pipes = Pipes.made()
@@ -326,7 +326,7 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         if hasattr(socket, "SO_PASSCRED"):
-            # Linux then reports the sender of each message, by its process id outside of namespaces.
+            # Linux then reports who sent each message, by the process id that the sender has outside of namespaces.
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
             self._process = subprocess.Popen(
@@ -385,7 +385,10 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
         return f"{last}, {signal.Signals(-status).name}" if status < 0 else last
 
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
-        """Send a message. Return (answer, sender's process id or None). Raises Lost if the zygote does not answer."""
+        """Send the zygote a message. Return (answer, process id of the answer's sender, or None if it is unknown).
+
+        Raises Lost if the zygote does not answer.
+        """
         try:
             # In tier D a kernel can stop the zygote: resume it. SIGCONT has no effect on bwrap.
             self._process.send_signal(signal.SIGCONT)
@@ -415,7 +418,8 @@ class Zygote(contextlib.AbstractContextManager["Zygote"]):
 
     def _clear_up(self) -> None:
         """Kill a broken zygote and all of its runners."""
-        # Kill the zygote before the socket is closed: at its end the zygote would remove files that the next one needs.
+        # Kill the zygote before its socket is closed. Otherwise it would notice the end of the socket, and would remove
+        # files that the next zygote needs.
         self._process.kill()
         self._process.wait()
         self._control.close()
