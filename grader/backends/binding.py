@@ -1,4 +1,4 @@
-"""Checks that a student's function has the signature that its part needs, and makes the request for a call of it."""
+"""Checks that a student's function has its part's signature, and makes the request by which a runner calls it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grader.core.errors import UsageError
 from grader.core.results import Diagnosis
 from grader.runner.calls import Request
 
-#: Maps each letter in the signatures that a runner reports (native/shim) to a C++ type.
+#: C++ type for each letter of the signatures that a runner reports. native/shim/gpt149_abi.h defines the letters.
 CODE_NAMES = {
     "T": "torch::Tensor",
     "i": "int",
@@ -27,14 +27,14 @@ CODE_NAMES = {
     "v": "void",
     "?": "another type",
 }
-#: For a part with a table (one call for each row): maps a column's kind ("i" whole numbers, "f" floats) to the types
-#: that its argument may have, as letters of CODE_NAMES.
+#: C++ types, as letters of CODE_NAMES, of an argument that gets its values from a column of the part's table. The keys
+#: are the kinds of columns: "i" for whole numbers, "f" for floats.
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
 def _accepted(argument: str, part: Part) -> str:
-    """Return the letters of the types that this argument may have (see CODE_NAMES)."""
+    """Return the C++ types that this argument may have, as letters of CODE_NAMES, the preferred type first."""
     if argument in part.inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
         return "T"
     if argument == "tensor":
@@ -88,9 +88,9 @@ def prototype(part: Part) -> str:
 
 
 def refuse_oversize(part: Part, shape: Mapping[str, int], memory_gib: float) -> None:
-    """Raise UsageError if a call's tensor is too large for int indices, or two copies of all tensors exceed the memory.
+    """Raise UsageError if a tensor has 2^31 elements or more, or if two copies of all tensors exceed `memory_gib`.
 
-    Two copies must fit, because a kernel may copy each tensor into a vector.
+    Kernels index elements by int, and may copy each tensor into a vector.
     """
     elements = [math.prod(sizes) for sizes in _tensors(part, shape)]
     need_gib = 2 * 4 * sum(elements) / (1 << 30)
@@ -103,7 +103,7 @@ def refuse_oversize(part: Part, shape: Mapping[str, int], memory_gib: float) -> 
 
 
 def elements(part: Part, shape: Mapping[str, int]) -> int:
-    """Return the number of elements in all tensors of a call."""
+    """Return the total number of elements of a call's inputs, workspaces and outputs."""
     return sum(math.prod(sizes) for sizes in _tensors(part, shape))
 
 
@@ -116,7 +116,7 @@ def _tensors(part: Part, shape: Mapping[str, int]) -> list[list[int]]:
 
 
 def used_sizes(shape: Mapping[str, int], *parts: Part) -> dict[str, int]:
-    """Return the sizes in `shape` that these parts' arguments and tensors use, and the number of threads."""
+    """Return the entries of `shape` that these parts' arguments and tensors use, and the entry "threads"."""
     named = {"threads"}
     for part in parts:
         written = [dim for output in part.outputs.values() for dim in output.dims]
@@ -133,7 +133,10 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """Return the request to call a part's function (`reference`: True for its reference) with the arrays `inputs`."""
+    """Return the request to call a part's function with the arrays `inputs`, given by name.
+
+    `reference`: True to call the reference's function.
+    """
     if part.table:
         return _table_request(part, shape, inputs)
     names = tensor_names(part, inputs)
@@ -150,7 +153,7 @@ def request(
 
 
 def tensor_names(part: Part, inputs: Collection[str]) -> list[str]:
-    """Return the names of the tensors in a call's request, in order: the arguments, then the other outputs."""
+    """Return the names of the tensors in a call's request: first the arguments, then outputs that are not arguments."""
     return [
         name
         for name in dict.fromkeys((*part.arguments, *part.outputs))
@@ -164,18 +167,21 @@ def output_dtype(part: Part, name: str, shape: Mapping[str, int]) -> str:
 
 
 def dtype_in(named: str, shape: Mapping[str, int]) -> str:
-    """Return the element type that an assignment names. For "like", the size `precision` in `shape` gives the type."""
+    """Return the element type for a type name in an assignment: the name itself, unless it is "like".
+
+    "like" is the floating type with `shape["precision"]` significand bits, by default float32 (24 bits).
+    """
     return precision.DTYPES[shape.get("precision", 24)] if named == "like" else named
 
 
 def unwritten(part: Part, name: str, shape: Mapping[str, int]) -> Any:
-    """Return the initial content of an output: a special value in every element, which means "not written"."""
+    """Return an output's initial content: an array in which every element has the mark for "not written"."""
     sizes = tuple(evaluate_int(dim, shape) for dim in part.outputs[name].dims)
     return precision.unwritten(sizes, output_dtype(part, name, shape))
 
 
 def dims_of(part: Part, name: str) -> tuple[str, ...]:
-    """Return the dimensions of an input or output, as the assignment writes them."""
+    """Return the dimensions of an input or output as expressions of the assignment, such as ("N", "d")."""
     return part.outputs[name].dims if name in part.outputs else part.inputs[name]
 
 
@@ -190,7 +196,10 @@ def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, An
 
 
 def argument_of(argument: str, shape: Mapping[str, int], names: list[str]) -> dict[str, Any]:
-    """Return an argument in the form of `Request`: index of an input or table column, sizes of zeros, or a value."""
+    """Convert an argument of the assignment to the form that `Request` describes.
+
+    The result is {"input": index in `names`}, {"column": index}, {"zeros": sizes} or {"value": number or bool}.
+    """
     if argument in names:
         return {"input": names.index(argument)}
     if (column := call_of(argument, "column")) is not None:

@@ -15,10 +15,10 @@ from grader.runner.calls import Call
 
 
 class Faulty(Exception):
-    """Raised to decide a part's verdict at once, mostly after a failed call of the student's function.
+    """Exception that decides a part's verdict at once, mostly after a failed call of the student's function.
 
-    `case` is the result of a call that returned a wrong output. If the verdict is `unjudged`, `waits_for` names
-    what is missing.
+    `case` is the case's result if a call returned a wrong output. If the verdict is `unjudged`, `waits_for` names
+    the missing tool or device.
     """
 
     def __init__(
@@ -33,7 +33,10 @@ def fault(verdict: Verdict, code: str, message: str, hidden: bool | None = None)
 
 
 def build_fault(build: Build) -> Faulty:
-    """Return the verdict for a failed build: the source does not compile, or a file or a program is missing."""
+    """Return the verdict for a failed build.
+
+    The source does not compile or was not handed in, or this machine lacks a program that the build needs.
+    """
     if build.waits_for:
         diagnosis = Diagnosis("machine_lacks", build.diagnostics)
         return Faulty("unjudged", diagnosis, waits_for=build.waits_for)

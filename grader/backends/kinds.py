@@ -34,7 +34,7 @@ TORCH = replace(CPP_IN_TORCH, is_students=False)
 KERNELS = Kind(
     on_card=True,
     is_program=False,
-    # In 67 rounds of a class on an H100, no time was more than 1.07 times the median of its kernel.
+    # In 67 rounds on an H100 while a class was judged, no time exceeded 1.07 times the median of the same kernel.
     early_slow=(2.0, 1.15),
 )
 OTHER = CPP_IN_TORCH
@@ -49,7 +49,7 @@ def kind_of(part: Part) -> Kind:
 
 
 def languages(parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return the languages of the parts that are not in C++, each once."""
+    """Return the languages of all parts that are not in C++ ("triton", "cuda"), without repetitions."""
     return tuple(dict.fromkeys(part.device.language for part in parts if part.device is not None))
 
 

@@ -46,13 +46,13 @@ class Opening:
 
     @property
     def on_cpu(self) -> dict[str, Any]:
-        """The settings of a runner without a GPU, as keywords of `spawn`."""
+        """All settings except `shared_fd`, as keywords for `spawn` of `Zygote` and `NativeHost`."""
         return {name: value for name, value in vars(self).items() if name != "shared_fd"}
 
 
 @dataclass(frozen=True)
 class SampledRows:
-    """Comparison of some rows of an output with the oracle: numbers of wrong and of all compared elements."""
+    """Comparison of some rows of an output with the oracle's rows: `wrong` of `count` elements are wrong."""
 
     wrong: int
     count: int
@@ -67,7 +67,7 @@ class Checks(Protocol):
     part: Part
     shape: dict[str, int]
     functions: Mapping[str, str] | None
-    """Functions that the student's file exports; None until it is loaded."""
+    """Signatures of the functions that the student's file exports, by name; None until the file is loaded."""
 
     @property
     def assignment(self) -> Assignment: ...
@@ -76,13 +76,16 @@ class Checks(Protocol):
         """Return a case's inputs, cached if they are small."""
 
     def holds(self, case: str, inputs: CaseInputs, call: Call) -> bool:
-        """Return True if all outputs are right and no input was changed."""
+        """Return True if a call's outputs are all right and it changed none of its inputs."""
 
     def sampled(self, inputs: CaseInputs, rows: int) -> Callable[[Mapping[str, Any]], dict[str, SampledRows]]:
-        """Choose about `rows` random rows of each output. Return a function that compares them with the oracle's."""
+        """Choose about `rows` random rows of each output. Return a function that checks these rows.
+
+        The function takes outputs by name, and returns the comparison of each with the oracle.
+        """
 
     def changed_inputs(self, names: Sequence[str], kept: Sequence[str]) -> Diagnosis:
-        """Return the diagnosis for a call that changed the inputs `names`. `kept`: all inputs that must not change."""
+        """Return the diagnosis for a call that changed the inputs `names`. No input in `kept` may change."""
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float: ...
 
@@ -135,14 +138,18 @@ class Backend(ABC):
         return None
 
     def seen(self, part: Part, functions: Mapping[str, str]) -> Collection[str] | None:
-        """Return the names of the inputs on which the expected values depend; None for all inputs.
+        """Return the names of the inputs that the student's function gets; None if it gets all inputs.
 
-        `functions` are the functions that the student's file exports.
+        The expected values are computed from these inputs. `functions` are the exported functions of the student's
+        file.
         """
         return None
 
     def forward_of(self, part: Part, parts: Iterable[Part]) -> Part | None:
-        """Return the forward pass of the autograd.Function whose backward pass is `part`; None for another part."""
+        """Return the part of `parts` whose autograd.Function has `part` as its backward pass.
+
+        Return None if `part` is not a backward pass, or if no such part exists.
+        """
         return None
 
     def function_in(self, part: Part, source: str) -> Body | None:
@@ -158,17 +165,23 @@ class Backend(ABC):
         return None
 
     def flags(self, evidence: Sequence[Evidence], builds: Sequence[Build]) -> Iterable[Flag]:
-        """Return flags for suspicious `evidence` on a part's runners, which may have loaded `builds`."""
+        """Return flags for suspicious acts of a part's runners.
+
+        `evidence` has the observations of each runner, and `builds` are the builds that the runners may have loaded.
+        """
         return ()
 
     def time_flags(self, timing: Timing, *, flops: float, threads: int, cores: int) -> Iterable[Flag]:
-        """Return flags for impossible times (`integrity.flags.time_flags`); () for parts whose work a GPU does."""
+        """Return flags for impossibly short times and for use of too many cores (`integrity.flags.time_flags`).
+
+        Return () for parts that compute on a GPU.
+        """
         return ()
 
     def library_flags(self, checks: Checks, calls: Sequence[Observed], *, play: bool) -> tuple[Flag, ...]:
-        """Return flags for a GPU part whose calls use a library in place of a kernel.
+        """Return flags for a GPU part in whose calls a library does the work of a kernel.
 
-        `play`: True to replay the calls' traces (their launches of kernels) on other inputs, too.
+        `play`: True to also replay the calls' traces (recorded operators and kernel launches) on other inputs.
         """
         return ()
 

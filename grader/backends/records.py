@@ -16,7 +16,7 @@ OBJECT_BYTES = 8 * MIB
 SANITIZED_SIZE = 8
 """Factor by which an object may be larger if it has sanitizers and debug information."""
 
-#: Steps that take time: compiling the kit's headers; running a compiler; reading the source, its object or messages.
+#: Steps of a build: compiling the kit's headers; compiling the student's file; analysing its object or the errors.
 BuildStep = Literal["headers", "building", "inspection"]
 
 

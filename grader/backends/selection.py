@@ -55,9 +55,9 @@ class BuildSettings(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """Builds of one file. `judged` is the build that is judged; `native` is True if it is a native program.
+    """Builds of one file. `judged` is the build that is judged, and `native` is True if that build is native.
 
-    The function `with_torch` returns the build for a process with torch, made at the first call. `flags` are about the
+    `with_torch()` returns the build for a process with torch, which is made at the first call. `flags` are about the
     file as a whole. `other` is the backend of a file that is not C++, else None.
     """
 
@@ -69,7 +69,7 @@ class Made:
 
     @classmethod
     def by(cls, backend: Backend, parts: Sequence[Part]) -> Made:
-        """Return the record for a file that is not C++, whose parts have one build."""
+        """Return the record for a file that is not C++. All its `parts` have the same build."""
         judged = backend.build(parts[0])
         assert judged is not None
         return cls(judged, lambda: judged, native=False, other=backend)
@@ -86,7 +86,7 @@ class Made:
         return self.of_file(lab, zygote, host)
 
     def of_file(self, lab: Lab, zygote: Zygote, host: NativeHost | None) -> Backend:
-        """Return the backend of the file. For C++, it is the native one with a `host`, else the one with torch."""
+        """Return the backend of the file. For C++: the native backend if there is a `host`, else the torch backend."""
         if self.other is not None:
             return self.other
         if host is None:
@@ -119,7 +119,7 @@ def make_kernels(
     on_step: Callable[[BuildStep], None],
     stack: ExitStack,
 ) -> Made:
-    """Build GPU kernels. `stack` closes the DeviceHost that starts their runners."""
+    """Build GPU kernels. The DeviceHost that starts their runners is closed with `stack`."""
     from grader.backends.gpu.card.finding import architecture
 
     builds = make_for_device(
@@ -153,7 +153,7 @@ def make(
 ) -> Made:
     """Build a C++ file for judging; `flags` follow the kit's own flags.
 
-    Raises UsageError and KitError as the called builds do, and UsageError for an assignment of GPU kernels.
+    Raises UsageError for an assignment of GPU kernels, and the errors of `nativebuild.build` and `torchbuild.build`.
     """
     if others := languages(assignment.parts):
         raise UsageError(
@@ -233,7 +233,7 @@ def _entries(parts: Sequence[Part]) -> list[str]:
 def _how(
     assignment: Assignment, options: BuildSettings, sandbox: Sandbox, on_step: Callable[[BuildStep], None]
 ) -> dict[str, Any]:
-    """Return the fields of BuildOptions that assignment and settings determine, as keyword arguments."""
+    """Return the fields of BuildOptions that follow from these arguments, as keyword arguments."""
     limits = assignment.limits
     return {
         "defines": options.defines,
