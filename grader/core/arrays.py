@@ -40,11 +40,11 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 def _uninterrupted() -> Iterator[None]:
     """Delay signal handlers until the end of the `with` block, which imports NumPy.
 
-    An exception that a handler raises during the import (KeyboardInterrupt, say) may be lost, because at one place the
-    code of `numpy.random` catches every exception.
+    Otherwise an exception that a handler raises during the import (KeyboardInterrupt, say) might be lost: some code of
+    `numpy.random` catches every exception.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the main thread alone
+        yield  # handlers never run in this thread: Python runs them in the main thread
         return
     came: list[int] = []
     handlers = {number: handler for number in _HANDLED if callable(handler := signal.getsignal(number))}
@@ -62,11 +62,12 @@ def _uninterrupted() -> Iterator[None]:
 with _environment(dict.fromkeys(_THREADS, "1")), _uninterrupted():
     import numpy as np
 
-    # Newer versions of NumPy import numpy.random on its first use only: load it here, with the settings above.
+    # Newer versions of NumPy import numpy.random only on first use: import it here, with the settings above.
     import numpy.random
 
-# Freeing this array, which is never touched, raises the size up to which glibc keeps freed memory. Otherwise each large
-# array would get new pages from the system. These take 1 ms for inputs of 1.5 MB, longer than computing with them.
+# Allocate and free an array, without touching its memory. When it is freed, glibc raises the size up to which it keeps
+# freed memory. Otherwise each large array would get new pages from the system. For inputs of 1.5 MB this takes 1 ms,
+# longer than computing with them.
 np.empty(31 << 20, np.uint8)
 
 __all__ = ["Array", "array_bytes", "as_array", "first_of", "item_bytes", "np"]
@@ -88,7 +89,7 @@ def item_bytes(name: str) -> int | None:
 
 
 def as_array(payload: bytearray, name: str, shape: tuple[int, ...], start: int = 0) -> Array | None:
-    """Return the bytes of a runner's reply, from byte `start` on, as an array that shares their memory.
+    """Return bytes of a runner's reply, from byte `start` on, as an array of type `name` that shares their memory.
 
     Returns None for the element type bfloat16, which NumPy lacks.
     """
@@ -106,5 +107,5 @@ def array_bytes(array: Array) -> memoryview:
 
 
 def first_of(mask: Array) -> tuple[int, ...]:
-    """Return the indices of the first True in a bool array. The array must hold at least one True."""
+    """Return the index, one number for each axis, of the first True in a bool array. The array must hold a True."""
     return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))

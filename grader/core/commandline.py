@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help lists all options)")
 
     def flag(self, name: str, help: str) -> None:
-        """Add an option without a value."""
+        """Add an option without a value, which is True if it is given."""
         self.add_argument(name, action="store_true", help=help)
 
     def value(self, flag: str, metavar: str, help: str, **more: Any) -> None:
@@ -53,7 +53,7 @@ class _Version(argparse.Action):
 
 
 def add_version(parse: argparse.ArgumentParser) -> None:
-    """Give `parse` the option --version."""
+    """Add the option --version to the parser."""
     parse.add_argument("--version", nargs=0, action=_Version, help="print version and commit of the kit")
 
 
@@ -72,7 +72,7 @@ LARGEST_SIZE = 1 << 20
 def add_sizes(
     parse: argparse.ArgumentParser, options: Iterable[SizeOption], lists: Collection[str] = ()
 ) -> None:
-    """Add an option for each size to the parser. Sizes named in `lists` take several values ("2,4,8")."""
+    """Add an option for each size to the parser. The options of sizes in `lists` take several values ("2,4,8")."""
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
     for option in options:
         dest, values, what = f"size_{option.name}", "n", option.what
@@ -87,8 +87,11 @@ def sizes(
     minima: Mapping[str, int],
     maxima: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the sizes that were given on the command line, by name. `minima` and `maxima` are their bounds by name.
-    Raises UsageError for a size outside of its bounds."""
+    """Return the sizes that were given on the command line, by name.
+
+    `minima` and `maxima` hold the smallest and largest allowed size by name (default: 1 and LARGEST_SIZE). Raises
+    UsageError for a size outside of these bounds.
+    """
     return {
         option.name: whole_number(
             text, option.flag, minima.get(option.name, 1), maxima.get(option.name, LARGEST_SIZE)
@@ -132,7 +135,7 @@ def macros(given: Iterable[str]) -> dict[str, str]:
 
 
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
-    """Return `text` as a whole number from `low` to `high`. Otherwise raises UsageError, which names `flag`."""
+    """Convert `text` to a whole number from `low` to `high`. Raises UsageError, which names `flag`, for other text."""
     number = whole(text)
     if number is None or not low <= number <= high:
         raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
@@ -140,9 +143,9 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
 
 
 def positive_number(text: str, flag: str, high: float, *, zero: bool = False) -> float:
-    """Return `text` as a number above 0 and up to `high`. `zero`: True if 0 is allowed, too.
+    """Convert `text` to a number above 0 and up to `high`. `zero`: True if 0 is allowed, too.
 
-    Raises UsageError, which names `flag`, for any other text.
+    Raises UsageError, which names `flag`, for other text.
     """
     try:
         number = float(text)
@@ -161,14 +164,14 @@ def add_lab(parse: argparse.ArgumentParser) -> None:
 
 
 def assignment_file(given: Path | None) -> Path:
-    """Return the assignment file for a staff command: the given one, else HIDDEN_CONFIG, else PUBLIC_CONFIG."""
+    """Return the assignment file for a staff command: the file `given`, else HIDDEN_CONFIG, else PUBLIC_CONFIG."""
     return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 
 def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exist: bool = True) -> Path:
-    """Return the file to judge: the path `given`, or the file `name` in it if it is a folder.
+    """Return the file to judge: `given` or, if `given` is a folder, the file `name` in it.
 
-    Without a given path, `name` is looked for in the working directory, in the folder `beside` and in the kit's folder.
+    If `given` is None, look for `name` in the working directory, in the folder `beside` and in the kit's folder.
     Raises UsageError if `must_exist` is set and the file does not exist.
     """
     places = (Path(), beside, ROOT)
@@ -185,8 +188,10 @@ def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exis
 
 
 def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
-    """Call `run` with the process's arguments, and exit with the code that it returns. UsageError and KitError are
-    printed as one line that begins with `name`, the command's name."""
+    """Call `run` with the process's arguments, and exit with the code that it returns.
+
+    UsageError and KitError are printed as one line that begins with `name`, the command's name.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             os._exit(EXIT_USAGE)  # The caller has closed this stream: an error cannot be printed.
@@ -228,8 +233,9 @@ def _bounded(error: Exception) -> str:
 def read_text(path: Path, most_bytes: int, *, no: str, advice: str) -> str:
     """Read a UTF-8 text file. A byte order mark stays in the text.
 
-    Raises UsageError if the path is not a file, the file is larger than `most_bytes`, or it is not UTF-8. `no` names
-    the expected kind of file, for the message "this is not a NO". The message about the encoding ends with `advice`.
+    Raises UsageError if the path is not a file, or if the file is larger than `most_bytes` or not UTF-8. The message
+    about a file that is too large says "this is not a NO", where NO is the argument `no`, such as "gradebook". The
+    message about the encoding ends with `advice`.
     """
     try:
         if path.exists() and not path.is_file():

@@ -14,7 +14,7 @@ import math
 from grader.core.arrays import Array, np
 
 _WORDS = 1 << 32
-#: Number of low bits of a word that make a float32 between 0 and 1: the precision of a float32.
+#: Number of low bits of a word from which a float32 between 0 and 1 is made: the precision of a float32.
 _BITS = 24
 
 
@@ -33,7 +33,7 @@ class Draws:
         """Return float32 numbers of shape `size`, uniform from `low` to `high` in steps of (high - low) / 2^24."""
         words = self.words(math.prod(size))
         words &= (1 << _BITS) - 1
-        # Signed integers are faster to convert to floats than unsigned ones: one instruction each.
+        # View the words as signed integers: converting these to floats takes one instruction each, unsigned ones more.
         values = words.view(np.int32).astype(np.float32)
         values *= np.float32(high - low) * np.float32(2.0**-_BITS)
         if low:

@@ -44,7 +44,10 @@ def split(data: bytes) -> dict[str, bytes]:
 
 
 def first_lines(data: bytes) -> Iterator[tuple[int, str]]:
-    """Yield (number of the file's first line in the bundle, file's name) for each file; nothing for other data."""
+    """Yield (number of the file's first line in the bundle, file's name) for each file of a bundle.
+
+    Yield nothing for data that is not a bundle.
+    """
     line = 1
     for name, content in split(data).items():
         yield line + 1, name
@@ -52,7 +55,10 @@ def first_lines(data: bytes) -> Iterator[tuple[int, str]]:
 
 
 def roots(main: str, top: str) -> Iterator[str]:
-    """Yield the folders in which the top-level module or package `top` may lie, as prefixes of paths ("src/")."""
+    """Yield the folders in which the top-level module or package `top` may lie, as prefixes of paths ("src/").
+
+    `main` is the path of the main file, whose folder is one of them.
+    """
     folder = main.rpartition("/")[0]
     yield from dict.fromkeys(("", f"{folder}/" if folder else "", "src/", f"{top.replace('_', '-')}/"))
 
@@ -66,7 +72,10 @@ class Bundle:
         self._places: dict[str, str] = {}
 
     def place(self, module: str) -> str:
-        """Return the path of a module's file; "FOLDER/" for a package without `__init__.py`; "" if it is missing."""
+        """Return the path of a module's file, or "FOLDER/" for a package without `__init__.py`.
+
+        Return "" if the hand-in has no such module.
+        """
         if module not in self._places:
             self._places[module] = self._place(module)
         return self._places[module]

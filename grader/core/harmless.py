@@ -21,14 +21,14 @@ KEPT = "\n\t\u200c\u200d\u200e\u200f"
 #: Unicode categories of replaced characters: control, format, lone surrogates, line and paragraph separators.
 _HARMFUL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
-#: The kit's own terminal sequences (ECMA-48), by purpose.
+#: The control sequences (ECMA-48) that the kit itself sends to a terminal, by purpose.
 CONTROLS = {
     "good": "\x1b[1;32m",
     "bad": "\x1b[1;31m",
     "warn": "\x1b[1;33m",
     "plain": "\x1b[0m",
     "rewrite": "\r\x1b[K",
-    # Backgrounds from light to dark, each with a readable letter colour.
+    # Background colours from light to dark, each with a readable text colour.
     "few": "\x1b[30;48;5;223m",
     "many": "\x1b[30;48;5;208m",
     "most": "\x1b[97;48;5;160m",
@@ -36,7 +36,7 @@ CONTROLS = {
 
 
 class _Replacements(dict[int, str]):
-    """A table for `str.translate` that computes each character's replacement on first use."""
+    """A table for `str.translate` that replaces harmful characters by `mark`. Entries are computed on first use."""
 
     def __init__(self, mark: str) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def one_line(text: str, most: int = 80, clean: Callable[[str], str] = harmless) 
 
 
 class HarmlessStream(io.TextIOBase):
-    """A text stream that cleans each text with `harmless` and writes it to the stream beneath."""
+    """A text stream that cleans each text with `harmless` and writes it to another stream, the stream beneath."""
 
     def __init__(self, beneath: TextIO) -> None:
         self._beneath = beneath
@@ -119,8 +119,11 @@ def guarded(stream: TextIO) -> TextIO:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Return the stream beneath a HarmlessStream, for a library that writes terminal sequences of its own. The caller
-    cleans untrusted text before it passes the text to that library."""
+    """Return the stream beneath a HarmlessStream; return any other stream unchanged.
+
+    This is for a library that writes terminal sequences. The caller must clean untrusted text before it passes the text
+    to that library.
+    """
     return stream._beneath if isinstance(stream, HarmlessStream) else stream
 
 

@@ -18,7 +18,8 @@ SCRIPT = "gpt149"
 class Import:
     """One import of a module of the kit.
 
-    `late` is True for an import inside a function, `typing` for one that only type checkers read (`TYPE_CHECKING`).
+    `late` is True for an import inside a function. `typing` is True for an import that only type checkers read, below
+    `if TYPE_CHECKING`.
     """
 
     importer: str
@@ -39,8 +40,10 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
-    """Yield the imports of kit modules in the module `name`, whose file is `path`. `known` has the dotted names of all
-    kit modules. An imported kit module that does not exist is yielded, too."""
+    """Yield the imports of kit modules in the module `name`, whose file is `path`.
+
+    `known` has the dotted names of all kit modules. An imported kit module that does not exist is yielded, too.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node, late, typing in _walk(tree, False, False):

@@ -70,11 +70,11 @@ def usable_cpus() -> list[int]:
 
 
 def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | None:
-    """Return the numbers of the cores on which a timed runner may run; None for no limit.
+    """Return the numbers of the cores on which a timed runner may run; None if it may use all.
 
     Args:
-        threads: number of threads of the part; None if it may use as many as there are cores. A part with a fixed
-            number gets the last cores, so that the judge keeps the others.
+        threads: number of threads of the part; None if the part may use as many threads as there are cores. A part with
+            a fixed number of threads gets the last cores, so that the first ones are left for the judge.
         cores: maximum number of cores that the runner may use; None for all.
     """
     most = min((n for n in (threads, cores) if n is not None), default=None)
@@ -85,7 +85,7 @@ def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | No
 
 
 def timing_cores() -> list[int]:
-    """Return the numbers of the cores on which serial timings may run side by side, the last core first.
+    """Return the numbers of the cores on which single-threaded timings may run side by side, the last core first.
 
     The remaining cores that this process may use are for the judges of these timings and for builds. Returns [] if no
     core can be reserved. docs/measurements.md, "Whether time is judged fairly", justifies the number of cores.
@@ -95,7 +95,7 @@ def timing_cores() -> list[int]:
 
 
 def timings_at_once(cores: int) -> int:
-    """Return the number of serial timings that may run side by side: one for every two of the `cores` cores.
+    """Return the number of single-threaded timings that may run side by side on `cores` cores: half of them.
 
     Each timing needs a second core for its judge, which makes inputs and compares outputs meanwhile.
     """

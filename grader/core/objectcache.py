@@ -39,7 +39,9 @@ def touch(entry: Path) -> bool:
 @contextlib.contextmanager
 def workplace(root: Path) -> Iterator[Path]:
     """Yield a new folder in the cache and remove it afterwards. Its files can be renamed to entries of the cache.
-    Raises KitError if the cache cannot be written."""
+
+    Raises KitError if the cache cannot be written.
+    """
     parent = root / "work"
     with explained(f"cannot write the cache {root}", KitError, "point GPT149_CACHE elsewhere"):
         parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +53,7 @@ def workplace(root: Path) -> Iterator[Path]:
 
 
 def publish(made: Path, entry: Path) -> None:
-    """Rename a finished file or folder `made` to `entry`, unless another build published an equal folder first."""
+    """Rename a finished file or folder `made` to `entry`. Do nothing if another build has already made this folder."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(made, entry)
@@ -61,8 +63,10 @@ def publish(made: Path, entry: Path) -> None:
 
 
 def kept(root: Path, entry: Path, make: Callable[[Path], Path]) -> Path:
-    """Return `entry`, a path in the cache `root`. If the entry is missing, `make(folder)` builds it in a new folder,
-    and returns its path in that folder."""
+    """Return the path `entry` in the cache `root`, after building the entry if it is missing.
+
+    `make(folder)` builds it in a new folder, and returns the path of the file or folder that becomes the entry.
+    """
     if not touch(entry):
         with workplace(root) as place:
             publish(make(place), entry)
@@ -78,7 +82,8 @@ def share(root: Path, other: Path, kinds: Collection[str]) -> None:
     for folder in ("objects", "headers"):
         for entry in _list(root / folder):
             if entry.suffix in kinds and entry.is_dir() and not (other / folder / entry.name).exists():
-                with workplace(other) as place, contextlib.suppress(OSError):  # others may remove `entry`
+                # Another process may remove `entry` meanwhile.
+                with workplace(other) as place, contextlib.suppress(OSError):
                     shutil.copytree(entry, place / entry.name, copy_function=second_name)
                     publish(place / entry.name, other / folder / entry.name)
 
@@ -140,7 +145,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-#: Names that `platform.machine()` returns on some systems, and the names that files use for the same processor.
+#: Some systems' names for a processor (from `platform.machine()`), with the names used in prebuilt files' names.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 

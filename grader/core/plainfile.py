@@ -20,7 +20,7 @@ from pathlib import Path
 from grader.core.quantities import size_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: O_NONBLOCK: otherwise opening would block if a pipe has replaced the file.
+#: Flags for opening a file. Without O_NONBLOCK, opening would block if a pipe has replaced the file.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -47,8 +47,9 @@ def open_file(
 ) -> int:
     """Open the plain file at `path`, relative to the folder descriptor `inside` if given. Return its descriptor.
 
-    With O_CREAT a missing file is created. Raises OSError for links, pipes and folders. Also raises it, for writing, if
-    the file has a second name (a hard link), because the file under that name would change, too.
+    With O_CREAT in `flags` a missing file is created. Raises OSError for links, pipes and folders. When opening for
+    writing, also raises OSError if the file has a second name (a hard link): the file under that name would change,
+    too.
     """
     try:
         descriptor = os.open(path, flags | _FILE, mode, dir_fd=inside)
@@ -78,10 +79,10 @@ def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> byt
 
 
 def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
-    """Write a file `name` in the folder descriptor `inside`; after a failure the old file is still there.
+    """Write the file `name` in the folder with the descriptor `inside`. An existing file or link is replaced.
 
-    An existing file or link is replaced. `sync`: True to wait until the content is on the disk. Raises OSError if there
-    is a folder of this name, and if writing fails.
+    If writing fails, raises OSError, and the old file is still there. Also raises OSError if `name` is a folder.
+    `sync`: True to wait until the content is on the disk.
     """
     partial = f".{name}.partial"
     try:
@@ -103,7 +104,7 @@ def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = Tru
 
 
 def trouble_with(path: Path, *, wants_folder: bool) -> str:
-    """Return the reason why `path` cannot be written (a link in place of a folder, say), or "".
+    """Return the reason why `path` cannot be written (a link in place of a folder, say); "" if it can be.
 
     `wants_folder`: True if a folder is to be written there, False for a file.
     """
@@ -144,8 +145,8 @@ def write(path: Path, pieces: Iterable[str], *, encoding: str = "utf-8") -> None
 def write_bytes(path: Path, pieces: Iterable[bytes], *, mode: int | None = None) -> None:
     """Write the pieces to a file beside `path`, flush it to the disk, and rename it to `path`.
 
-    A link at `path` is replaced, not followed. `mode` gives the permissions, by default those of any new file. Raises
-    OSError if it fails.
+    A link at `path` is replaced, not followed. `mode` gives the file's permissions, by default the usual permissions of
+    a new file. Raises OSError if writing fails.
     """
     handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -154,7 +155,7 @@ def write_bytes(path: Path, pieces: Iterable[bytes], *, mode: int | None = None)
             file.flush()
             os.fsync(file.fileno())
         if mode is None:
-            # mkstemp makes files for their owner alone; a report should have the usual permissions.
+            # mkstemp makes files that only their owner may read. A report should have the usual permissions.
             mask = os.umask(0)
             os.umask(mask)
             mode = 0o666 & ~mask

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Names of types by `precision`: the number of bits of the significand, including the hidden bit. Rounding changes a
-#: number near 1 by at most 2**-precision.
+#: Names of floating types by their precision: the number of bits of the significand, including the hidden bit. Rounding
+#: to a type changes a number between 1 and 2 by at most 2**-precision.
 DTYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
 FLOATING = tuple(DTYPES.values())
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "int64": 8}
@@ -50,7 +50,10 @@ def rounded(array: Any, precision: int) -> Array:
 
 
 def unwritten(sizes: tuple[int, ...], dtype: str) -> Array:
-    """Return an array in stored form, filled with the mark for "not written": POISON, or the smallest integer."""
+    """Return an array in stored form, filled with the mark for "not written".
+
+    The mark is the NaN of POISON, or the smallest number of an integer type.
+    """
     from grader.core.arrays import np
 
     if dtype not in POISON:

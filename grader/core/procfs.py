@@ -31,7 +31,7 @@ PIECE_BYTES = 64 << 10
 
 @dataclass
 class Excess:
-    """Record of a limit that was exceeded. `what` describes it for people; "" if all was read."""
+    """Record of a limit that was exceeded. `what` describes the excess in words; "" if everything was read."""
 
     what: str = ""
 
@@ -98,9 +98,10 @@ def schedstat_s(pid: int, field: int, excess: Excess) -> dict[int, float]:
 
 
 def living(pid: int) -> str:
-    """Return the /proc folder of a process's first living thread; the process's own folder if none lives.
+    """Return the /proc folder of a process if its main thread lives, else the folder of its first living thread.
 
-    When the main thread has ended, the process's own folder shows neither memory nor mappings.
+    The folder of a process whose main thread has ended shows neither memory nor mappings. If all threads have ended,
+    return the folder of the process.
     """
     folders = (f"/proc/{pid}", *(f"/proc/{pid}/task/{thread}" for thread in threads(pid, Excess())))
     for folder in folders:
@@ -111,7 +112,7 @@ def living(pid: int) -> str:
 
 
 def _pieces(descriptor: int, most_bytes: int) -> Iterator[bytes]:
-    """Yield a file's bytes in pieces, up to a limit."""
+    """Yield the bytes of an open file in pieces of at most PIECE_BYTES, `most_bytes` in all."""
     left = most_bytes
     while left > 0 and (piece := os.read(descriptor, min(PIECE_BYTES, left))):
         left -= len(piece)
@@ -123,7 +124,7 @@ MOST_GENERATIONS = 100
 
 
 def end_with_parent(number: int) -> None:
-    """Have Linux send this process the signal `number` when its parent dies."""
+    """Make Linux send this process the signal `number` when the process's parent dies."""
     _set_option(PR_SET_PDEATHSIG, number)
 
 
@@ -143,7 +144,10 @@ def children() -> set[int]:
 
 
 def sweep(spared: Collection[int]) -> None:
-    """Kill every child except those in `spared`, then the orphans that they leave to this process, and so on."""
+    """Kill every child of this process except those in `spared`, with all their descendants.
+
+    The children of a killed process become children of this process (`adopt`), and are killed in the next turn.
+    """
     for _ in range(MOST_GENERATIONS):
         strays = children().difference(spared)
         if not strays:

@@ -40,13 +40,13 @@ Read = Callable[[str], "bytes | None"]
 
 
 class TooMany(Exception):
-    """Error for a hand-in with too many files or names. The message is to be printed after the main file's name."""
+    """Error for a hand-in with too many files or names. The message continues a sentence that begins with its name."""
 
 
 def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
-    """Return the contents of the main file and of all files that it imports, directly or through others, by name.
+    """Return the contents of the main file and of all files that it imports, directly or indirectly, by name.
 
-    A name is the path relative to the folder in which Python looks for absolute imports.
+    A file's name is its path relative to the folder in which Python looks for absolute imports.
 
     Args:
         main: path of the main file, whose content is `content`.
@@ -88,7 +88,7 @@ def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
 
 
 def _root(folder: str, read: Read) -> str:
-    """Return the folder from which the absolute imports of a main file in `folder` are resolved."""
+    """Return the folder in which Python looks for absolute imports of a main file that lies in `folder`."""
     while folder and read(f"{folder}/{INIT}") is not None:
         folder = folder.rpartition("/")[0]
     outer = folder.rpartition("/")[0]
@@ -116,8 +116,10 @@ def _wanted(main: str, name: str, content: bytes) -> Iterator[str]:
 
 
 def _places(main: str, name: str, module: str, names: list[str] | tuple[()]) -> Iterator[str]:
-    """Yield the paths where `module`, imported by the file `name`, and its submodules `names` may lie. `main` is the
-    main file's name."""
+    """Yield the paths where `module`, imported by the file `name`, and its submodules `names` may lie.
+
+    `main` is the main file's name.
+    """
     dotted = module.lstrip(".")
     level = len(module) - len(dotted)
     parts = dotted.split(".") if dotted else []
@@ -166,7 +168,10 @@ def whole(source: Path) -> bytes:
 
 
 def members(source: Path) -> dict[str, Path]:
-    """Return the paths of a hand-in's files by name, the main file first; {} for a single file, or if reading fails."""
+    """Return the paths of a hand-in's files by name, the main file first.
+
+    Return {} for a hand-in of a single file, or if reading fails.
+    """
     path = source.resolve()
     try:
         found = gathered(path.as_posix(), path.read_bytes(), on_disk) if path.suffix == ".py" else {}
@@ -195,6 +200,7 @@ def on_disk(path: str) -> bytes | None:
         if error.errno == errno.EFBIG:
             raise TooMany(f"imports {path}, which is too large: {error.strerror}") from error
         return None
-    # A teacher may judge the lab's master file in the lab's folder. It does not need the `__init__.py` there.
+    # A teacher may judge the lab's master file, which lies in the lab's folder. That folder's `__init__.py` belongs to
+    # the kit and is not a part of the hand-in.
     is_of_lab = path.endswith(f"/{INIT}") and OF_LAB in content
     return content if os.path.realpath(path) == path and not is_of_lab else None

@@ -14,7 +14,7 @@ MOST_NAMES = 5
 
 
 def size_text(size_bytes: float) -> str:
-    """Return a size for people: 10240 gives "10 KiB"."""
+    """Format a number of bytes for people: 10240 gives "10 KiB"."""
     size = float(size_bytes)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":

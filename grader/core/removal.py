@@ -18,7 +18,7 @@ import stat
 from collections.abc import Collection, Iterator
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Errors of a rename whose new name exists already.
+#: Error numbers of a rename that failed because the new name exists already.
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
@@ -104,7 +104,7 @@ def _moved_up(inner: int, name: str, top: int, fresh: Iterator[int]) -> str:
 
 
 def _open(outer: int, name: str) -> int:
-    """Open a folder, even an unreadable one, and make it writable. Return a descriptor. Raises OSError for a file."""
+    """Make a folder readable and writable, and open it. Return its descriptor. Raises OSError for a file."""
     try:
         opened = os.open(name, _FOLDER, dir_fd=outer)
     except PermissionError:

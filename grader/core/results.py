@@ -59,9 +59,9 @@ class CaseResult:
     `hidden`: True if students do not get the case. They learn at most that one of the hidden cases failed.
     `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
 
-    `error_map` shows where one 2-D slice of the output is wrong: the slice with the most wrong elements. The
-    slice is divided into at most MAP_CELLS x MAP_CELLS cells. Each string is a row of cells. Each digit is the wrong
-    share of a cell, from 0 (none wrong) to 9 (nearly all wrong).
+    `error_map` shows the wrong places in one 2-D slice of the output: the slice with the most wrong elements. The
+    slice is divided into at most MAP_CELLS x MAP_CELLS cells. Each string is a row of cells, with a digit for each
+    cell. The digit is the share of wrong elements, from 0 (none) to 9 (nearly all).
     """
 
     name: str
@@ -76,10 +76,10 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class CardClock:
-    """A GPU's SM clock over the timed calls of a part, in MHz.
+    """Range of a GPU's clock (of its multiprocessors) during the timed calls of a part, in MHz.
 
-    `repeated` counts rounds that were measured again because the clock changed within them. `slowed_by` names the
-    reasons for a reduced clock ("heat", "power limit" ...).
+    `repeated` counts the rounds of calls that were measured again because the clock changed during them. `slowed_by`
+    names the reasons for a reduced clock ("heat", "power limit" ...).
     """
 
     lowest_mhz: int
@@ -119,10 +119,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of one call, in bytes.
+    """Memory of one call, in bytes; None if it was not measured.
 
-    Profiler figures are those that torch.profiler reports for the call ("mem usage"). Peak figures are the growth of
-    the process's peak resident memory during a call, less the size of the inputs.
+    `..._profiler_bytes` are the figures that torch.profiler reports for the call ("mem usage"). `..._peak_bytes` are
+    the growth of the process's peak resident memory during a call, less the size of the inputs. For a part on a GPU,
+    they are the GPU memory that the process took for its timed calls.
     """
 
     profiler_bytes: int | None
@@ -147,8 +148,9 @@ class ProfileRow:
 class Standing:
     """Speed of a student's kernel, compared with known kernels on this machine.
 
-    Each of the first six fields is named after a known kernel: it is the student's speed divided by that kernel's on as
-    many threads. `peak_percent` is the student's speed in % of the peak speed of `cores` cores (in multiply-adds).
+    Each of the first six fields is named after a known kernel. It is the student's speed divided by the speed of the
+    known kernel on the same number of threads. `peak_percent` is the student's speed in % of the most multiply-adds per
+    second that `cores` cores can do.
     """
 
     naive: float

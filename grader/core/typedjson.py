@@ -32,8 +32,8 @@ def parse(data: bytes) -> Any:
 
 
 def _refuse_depth(data: bytes) -> None:
-    # Once escaped characters are removed, each quotation mark begins or ends a string. So every second piece of the
-    # split is outside of strings. A backslash outside of a string breaks this, but no JSON reader accepts it.
+    # Without escaped characters, each quotation mark begins or ends a string. So every second piece of the split is
+    # outside of strings. This is wrong for a text with a backslash outside of a string, but no JSON reader accepts it.
     outside = data.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2]
     depth = 0
     for mark in b"".join(outside).translate(None, _NO_BRACKETS):
@@ -79,7 +79,7 @@ Reader = Callable[[Any], Any]
 class _Misfit(Exception):
     """Error for a value of a wrong type. `path` leads to the value (".parts[2].id").
 
-    The reader of each enclosing list or object adds its own step at the front of `path`.
+    The readers of the enclosing lists and objects, from inside to outside, each put a step before `path`.
     """
 
     def __init__(self, what: str, path: str = "") -> None:
@@ -110,7 +110,7 @@ def _reader(wanted: Any) -> Reader:
 
 
 def _record_reader(kind: type) -> Reader:
-    """Return a reader that makes a dataclass from the fields of an object."""
+    """Return a reader that converts a JSON object to the dataclass `kind`."""
     hints = get_type_hints(kind)
     known = [item for item in fields(kind) if item.init]
     readers = [(item.name, _reader(hints[item.name])) for item in known]
@@ -155,7 +155,7 @@ def _row(readers: tuple[Reader, ...], value: Any) -> tuple[Any, ...]:
 
 
 def _each(items: Iterable[tuple[Reader, Any]]) -> list[Any]:
-    """Read each item with its reader. If one does not fit, put its index before the path in the error."""
+    """Read each item with its reader. If an item does not fit, put its index before the path in the error."""
     found: list[Any] = []
     try:
         for reader, item in items:
