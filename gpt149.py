@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from grader.core.results import Score, SubmissionResult
     from grader.judge.events import Listener
 
-#: An undecided timing ends after this many seconds, earlier than in a class, because a student is waiting.
+#: Limit in seconds on a timing that stays undecided. It is shorter than for a class, because a student is waiting.
 TIME_BUDGET_S = 15.0
 LAB, DOCTOR, INIT = "lab", "doctor", "init"
 #: A result's flags with these codes are printed below the verdicts.
@@ -41,9 +41,10 @@ Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault 
 
 
 def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_demo: bool) -> Parser:
-    """Return the command line's parser, with the sizes and tests of the assignment that `arguments` name.
+    """Return the parser of the student's command line. It offers the sizes and tests of the chosen assignment.
 
-    `studies` holds module and description of each study. `has_demo`: True if the lab has the text generation demo.
+    `arguments` choose the assignment, for example by --config. `studies` maps each study's command to its module and
+    description. `has_demo`: True if the lab has the text generation demo.
     """
     tests, source = chosen_tests(arguments)
     compare = "or compare (generate one text with each part); " if has_demo else ""
@@ -156,7 +157,7 @@ def judge(given: argparse.Namespace) -> int:
     module = given.module
     if module and module.is_dir():
         module = pythontree.main_in(module, assignment.source)
-    # A repository without a file to judge also gets a result.
+    # With --github, a missing file is not an error: the result that is published says that it is missing.
     nothing = missing_in(given.module, module, assignment) if given.github else ""
     must_exist = not given.watch and not nothing
     source = source_file(module, assignment.source, assignment.path.parent, must_exist=must_exist)
@@ -257,7 +258,10 @@ def judge(given: argparse.Namespace) -> int:
 
 
 def missing_in(given: Path | None, module: Path | None, assignment: Assignment) -> str:
-    """Return the reason why no file can be judged at `module`; "" if a file can be judged, or if `given` is None."""
+    """Return the reason why `module`, a file or a folder, gives no file to judge, or "".
+
+    `given` is the value of the option --module, from which `module` was made. If it is None, return "".
+    """
     if given is None or module is None:
         return ""
     source = module / assignment.source if module.is_dir() else module
@@ -267,7 +271,7 @@ def missing_in(given: Path | None, module: Path | None, assignment: Assignment) 
 
 
 def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
-    """Raise UsageError if a requested output cannot be made, or would overwrite `source`, or if options conflict."""
+    """Raise UsageError if an output file cannot be made or would overwrite `source`, or if options conflict."""
     if given.watch and given.github:
         raise UsageError(
             "--watch is for a person at a terminal, and --github for a workflow: leave out one of them"

@@ -1,7 +1,7 @@
-"""Builds the wheel: the folder `gpt149_kit`, arranged like a checkout, and a .pth file that puts it on Python's path.
+"""Build of the wheel, which installs the folder `gpt149_kit` and a .pth file that adds this folder to `sys.path`.
 
-The kit finds its labs, configurations and sources by their places in a checkout. In a folder of their own, names such
-as `labs` or `configs` are not mixed with other packages.
+The folder is arranged like a checkout, because the kit finds its labs, configurations and sources by their paths in a
+checkout. Without the folder, names such as `labs` and `configs` would lie beside other packages in site-packages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLACE = "gpt149_kit"
 
 
 def note_commit(folder: Path) -> None:
-    """Write the commit into a folder that is not a checkout."""
+    """Write the kit's commit into a file in `folder`, a copy of the kit without a git repository."""
     sys.path.insert(0, str(Path(__file__).parent))
     from grader.core import version
 
@@ -29,7 +29,7 @@ def note_commit(folder: Path) -> None:
 
 
 class BuildKit(build_py):
-    """Copies whole folders, so that a new file of a lab needs no entry in a list."""
+    """Build command that copies whole folders, so that a new file of a lab needs no entry in a list."""
 
     def run(self) -> None:
         if self.editable_mode:
@@ -47,7 +47,10 @@ class BuildKit(build_py):
 
 
 class Sources(sdist):
-    """Makes a source archive with a note of the commit, because a wheel that is built from it has no repository."""
+    """Command that makes the source archive, with a file that holds the commit.
+
+    A wheel may be built from this archive, where no git repository gives the commit.
+    """
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)

@@ -279,7 +279,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def to_resume(arguments: Sequence[str]) -> str:
-    """Return the command line that continues this run: its options without --again and --regrade, and --resume."""
+    """Return the command line that continues this run: with --resume, but without --again and --regrade."""
     kept = [item for item in arguments if item not in ("--resume", "--again", "--regrade")]
     return shlex.join([*GRADER_COMMAND.split(), *kept, "--resume"])
 
@@ -289,7 +289,7 @@ def run_one(given: argparse.Namespace) -> int:
         rest = [word for word in ("--github", "--no-time") if getattr(given, word[2:].replace("-", "_"))]
         for name in ("json", "config", "seed"):
             rest += [f"--{name}", str(value)] if (value := getattr(given, name)) is not None else []
-        # Import by name, so that `core.imports`, which lists the modules of a release, finds no import of gpt149 here.
+        # `core.imports` follows import statements to list a release's modules. It must not find gpt149 here.
         students = importlib.import_module("gpt149")
         return int(students.run(["all", "--no-table", "--module", str(given.path), *rest]))
     from grader.staff.classroom import solo
@@ -307,7 +307,7 @@ def run_one(given: argparse.Namespace) -> int:
 
 
 def manual_table(given: argparse.Namespace) -> Path | None:
-    """Return the file of --manual, None for the default file, or gradebook.NO_TABLE for --no-manual."""
+    """Return the table of points: the file of --manual, NO_TABLE for --no-manual, or None for the default table."""
     from grader.staff.classroom import gradebook
 
     return gradebook.NO_TABLE if given.no_manual else given.manual

@@ -3,7 +3,7 @@
 A part that passes earns its points. For slow parts the rubric has fixed points, or time bands (each has a largest ratio
 and a share of the points). The first band that includes the part's ratio is used. This ratio is the lower bound of the
 measured interval, so doubt favours the student. A part that must be parallel but runs on one thread earns at most the
-points of the slowest band. A part that is wrong on some cases earns up to `case_credit` of its points:
+points of the slowest band. A part that is right on some cases only earns up to the share `case_credit` of its points:
 
     points x case_credit x (weight of the right cases / weight of all cases)
 
@@ -122,7 +122,7 @@ def score(
 
     Args:
         manual: points given by people, by the id of the item. An entry for a part's id replaces the part's points.
-        late_s: seconds after the due date; None if unknown: then no points are deducted.
+        late_s: lateness in seconds. If it is None (unknown), no points are deducted.
     """
     manual = manual or {}
     results = {part.id: part for part in result.parts}
@@ -198,7 +198,7 @@ def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
 
 
 def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
-    """Return how many seconds the submission is late, 0 if it is in time; None without a due date.
+    """Return the submission's lateness in seconds: 0 if it is in time, None without a due date.
 
     If `submitted_at` has no time zone, the due date's zone is assumed.
     """
@@ -211,7 +211,7 @@ def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
 
 
 def late_days(rule: LateRule | None, late_s: float | None) -> int:
-    """Return the number of late days to charge: all days that have begun since the end of the grace time."""
+    """Return the number of late days: every day that has begun since the grace time ended counts as a whole day."""
     if rule is None or late_s is None:
         return 0
     return max(0, math.ceil((late_s - rule.grace_s) / DAY_S))

@@ -1,6 +1,7 @@
 """Weaknesses of this machine: containment, timings, missing tools, and the remedy for each.
 
-The model was the environment check of the sandbox `isolate`. Nothing is changed: the machine's owner applies remedies.
+The model was isolate-check-environment, the check program of the sandbox `isolate`. The doctor changes nothing: the
+machine's owner applies the remedies.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
 
 def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Finding, ...]:
-    """Return the findings on a machine, by default this one. Takes a few seconds.
+    """Return the findings on this machine, or on a machine that a test simulates (`host`). Takes a few seconds.
 
-    On a simulated machine `host`, no sandbox is tried and nothing is timed. `steadiness`: True to time the reference.
+    On a simulated machine, no sandbox is tried and nothing is timed. `steadiness`: also time the reference against
+    itself.
     """
     return tuple(finding for _, found in sections(host, steadiness=steadiness) for finding in found)
 
@@ -30,7 +32,10 @@ def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Find
 def sections(
     host: Host | None, *, steadiness: bool, config: Path = PUBLIC_CONFIG
 ) -> Iterator[tuple[str, Iterable[Finding]]]:
-    """Yield (heading, its findings), computed on demand. `steadiness`: True to time the reference against itself."""
+    """Yield (heading, its findings) for each group of checks. A group's checks run when it is requested.
+
+    `steadiness`: also time the reference of the assignment `config` against itself.
+    """
     from grader.doctor import containment, timing, tools
 
     here = host or Host(threads=_threads(config))
@@ -61,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def show(found: Iterable[tuple[str, Iterable[Finding]]]) -> Counter[str]:
-    """Print findings below their headings. Return their number by level."""
+    """Print the findings below their headings. Return the number of findings by level ("ok", "warn", "fail")."""
     counts: Counter[str] = Counter()
     for heading, findings in found:
         print(heading)

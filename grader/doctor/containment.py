@@ -14,7 +14,7 @@ from grader.doctor.host import Finding, Host, fail, ok, warn
 if TYPE_CHECKING:
     from grader.sandbox import Sandbox
 
-#: Remaining weakness of each tier below A, for a warning.
+#: Remaining weakness of the weaker sandbox tiers, for a warning. Tier A, the strongest, has none.
 _OPEN = {
     "B": "students' code can list the machine's processes and devices, though it cannot use them",
     "C": "students' code can read every file that all users of this machine can read",
@@ -22,7 +22,7 @@ _OPEN = {
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Yield a finding for each feature of this machine that a sandbox needs."""
+    """Yield a finding on each feature of the machine that a sandbox needs."""
     if host.system != "Linux":
         yield fail(
             f"this is {host.system}",
@@ -38,7 +38,7 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def tier() -> Finding:
-    """Try the sandbox tiers, for kernels and for the compiler. Return a finding on the strongest tier that works."""
+    """Find the strongest sandbox tier that works for kernels, and try the compiler in it. Return the finding."""
     from grader import sandbox
 
     try:
@@ -62,7 +62,10 @@ def tier() -> Finding:
 
 
 def _compiler_fault(box: Sandbox) -> str:
-    """Compile a small program in the sandbox, as submissions are compiled. Return the last line of an error, or ""."""
+    """Compile a small program in the sandbox, as submissions are compiled.
+
+    Return "" if that works, else the last line of the compiler's output or the sandbox's error.
+    """
     from grader.backends.native.toolchain import toolchain
     from grader.sandbox import compiling, run_limited
     from grader.sandbox.view import programs_folders, system_paths
@@ -102,7 +105,7 @@ def _bubblewrap(host: Host) -> Finding:
 
 
 def _namespaces(host: Host) -> Iterator[Finding]:
-    """Yield findings on settings of Linux that stop a user other than root from making namespaces."""
+    """Yield findings on settings of Linux by which only root may make namespaces, or one "ok" without such settings."""
     weak = "warn" if host.euid != 0 else "ok"
     why = "only root can then hide the machine's files, processes and network from students' code"
     forbidding = (
@@ -138,7 +141,7 @@ def _namespaces(host: Host) -> Iterator[Finding]:
 
 def _landlock(host: Host) -> Finding:
     modules = host.read("/sys/kernel/security/lsm")
-    # Containers do not mount the file system with this file. There, a system call reports Landlock's version.
+    # The file is missing in containers, which do not mount securityfs. A system call reports Landlock's version there.
     known = host.landlock_version() > 0 if modules is None else "landlock" in modules.split(",")
     if known:
         return ok("Landlock is on")

@@ -24,9 +24,10 @@ RUN_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check: the fact `what`, `why` it matters, and the `remedy`. The last two are empty if all is well.
+    """Result of one check: the fact found (`what`), the reason `why` it matters, and the `remedy`.
 
-    "fail": kernels cannot be judged safely. "warn": kernels can be judged, but times or the sandbox are less reliable.
+    Level "fail": kernels cannot be judged safely. "warn": kernels can be judged, but times or the sandbox are less
+    reliable. "ok": `why` and `remedy` are empty.
     """
 
     level: Level
@@ -55,7 +56,7 @@ def of_error(error: KitError, level: Level, why: str) -> Finding:
 
 @dataclass(frozen=True)
 class Ran:
-    """A command that ended: its exit status and the text that it wrote to stdout and stderr."""
+    """Result of a command: its exit status, and the text that it wrote to stdout, followed by that of stderr."""
 
     returncode: int
     output: str
@@ -66,7 +67,10 @@ class Ran:
 
 
 def run(command: Sequence[str]) -> Ran:
-    """Run a command without a shell. The exit status is 127 if it cannot be started or does not end in time."""
+    """Run a command without a shell, for at most RUN_TIMEOUT_S seconds.
+
+    The result has exit status 127 if the command cannot be started or does not end in time.
+    """
     try:
         ended = subprocess.run(
             list(command), capture_output=True, text=True, errors="replace", timeout=RUN_TIMEOUT_S
@@ -77,8 +81,10 @@ def run(command: Sequence[str]) -> Ran:
 
 
 def _free_bytes(place: Path) -> int | None:
-    """Return the free bytes for this user in the file system of a path, or of its nearest existing parent.
-    Return None if the system does not report them."""
+    """Return the bytes that this user may still write to the file system of `place`; None if they are unknown.
+
+    If `place` does not exist, its nearest existing parent folder is used.
+    """
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
@@ -95,7 +101,11 @@ def _landlock_version() -> int:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, by default this one. `root` holds its /proc and /sys; `threads` is the assignment's thread count."""
+    """The machine that the doctor examines. The defaults describe this machine; tests simulate others.
+
+    `root` is the folder that contains the machine's /proc and /sys. `threads` is the assignment's number of threads.
+    `scratch` and `cache` are the folders for temporary files and builds.
+    """
 
     root: Path = Path("/")
     system: str = field(default_factory=platform.system)
@@ -131,7 +141,7 @@ class Host:
         return [text for name in names if (text := self.read(str(name.relative_to(self.root)))) is not None]
 
     def fields(self, path: str) -> dict[str, int]:
-        """Return the numbers in a file's `Name: 123 kB` lines, by name and without the unit."""
+        """Parse a file of lines like `Name: 123 kB`. Return {name: number}, without units; {} for a missing file."""
         found = {}
         for line in (self.read(path) or "").splitlines():
             name, _, rest = line.partition(":")

@@ -28,15 +28,15 @@ from grader.core.places import PUBLIC_CONFIG, STUDENT_PROGRAM
 from grader.doctor import timing, tools
 from grader.doctor.host import Finding, Host, fail, ok, warn
 
-#: Rows of (module, loss without it, how to get it).
+#: Optional modules of the student's commands, as rows of (module, loss without it, how to get it).
 OWN_MODULES = (("watchfiles", "there is no --watch", "pip install watchfiles"),)
 PROGRAM = f"{STUDENT_PROGRAM} doctor"
 COMMANDS = "compile_commands.json"
-#: Name of the copy of gcc's omp.h, which the header OMP beside it includes.
+#: Name of the copy of gcc's omp.h in the cache. The file omp.h beside it has the text OMP and includes this copy.
 GCC_OMP = "gcc_omp.h"
-#: Text of an omp.h that hides the attribute __malloc__ with arguments, which clang does not know.
+#: Text of an omp.h for clangd. It removes gcc's attribute __malloc__(...), whose arguments clang rejects.
 OMP = f'#pragma once\n#define __malloc__(...)\n#include "{GCC_OMP}"\n#undef __malloc__\n'
-#: Compiler warnings that an editor shows.
+#: Compiler warnings that clangd shows in an editor.
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unknown-pragmas")
 
 
@@ -136,11 +136,12 @@ def _write_commands(headers: str, module: Path | None, config: Path) -> int:
 
 
 def _commands(source: Path, headers: str) -> list[dict[str, Any]]:
-    """Return the entries of `compile_commands.json` for a source.
+    """Return the entries of `compile_commands.json` for a source: one compiler command, which clangd reads.
 
-    `headers`: "light" for the kit's tensors, with which kernels are judged, or "full" for torch's own headers. clangd
-    does not read gcc's precompiled headers, so the command includes the header as text. clangd finds gcc's C++ library
-    but not its omp.h, so the cache has a copy. Raises KitError without a compiler or, for "full", torch.
+    `headers`: "light" for the kit's own tensor headers, with which kernels are judged, or "full" for torch's headers.
+    The command includes "light" headers as text, because clangd does not read gcc's precompiled headers. clangd finds
+    gcc's C++ library but not its omp.h, so the cache has a copy. Raises KitError if the compiler or, for "full", torch
+    is missing.
     """
     tools = toolchain()
     path = source.resolve()
@@ -159,7 +160,7 @@ def _commands(source: Path, headers: str) -> list[dict[str, Any]]:
 
 
 def _light(tools: Toolchain) -> list[str]:
-    # -isystem: an editor then shows no warnings in these headers.
+    # -isystem in place of -I: an editor then shows no warnings about these headers.
     folders = (_included(tools, standin.write_headers), standin.PLAIN, SHIM)
     return ["-include", standin.HEADER, *(word for folder in folders for word in ("-isystem", str(folder)))]
 
@@ -173,11 +174,14 @@ def _full(tools: Toolchain) -> list[str]:
 
 
 def _nothing(folder: Path) -> None:
-    """Write no headers, because torch's headers are in torch's own folder."""
+    """Write nothing: argument `fill` of `_included` for torch's headers, which are in torch's own folder."""
 
 
 def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
-    """Return a folder of the cache with the files that `fill` writes and, for gcc, its omp.h."""
+    """Return a folder of headers in the cache, made if needed. Raises KitError if the cache cannot be written.
+
+    `fill(folder)` writes headers into the folder. For gcc, a copy of its omp.h is added.
+    """
     made = digest(
         repr(tools).encode(), repr(standin.RULES).encode(), fill.__name__.encode(), *contents_of(SHIM)
     )

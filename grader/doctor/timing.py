@@ -1,9 +1,9 @@
 """Checks for causes of unsteady times, and for too little memory or disk space.
 
-A round times the submission and the reference in turn, each twice. So most of these causes slow both, or make the
-reference's two times differ: verdicts become less certain ("undecided", "unfit"), not unfair. The causes are reported
-because the machine's owner can remove them. Randomised addresses are not reported, because the sandbox relies on them.
-They add noise, which the interval covers, because each round has new processes.
+A round times the submission and the reference in turn, each twice. So most of these causes slow both programs, or make
+the reference's two times differ: verdicts become less certain ("undecided", "unfit"), not unfair. The causes are
+reported because the machine's owner can remove them. Randomised addresses (ASLR) also make times vary, but they are not
+reported, because the sandbox relies on them. The confidence interval covers their effect: each round has new processes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ WATCHED_S = 0.2
 
 
 def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterator[Finding]:
-    """Yield findings on steady times, free memory and free disk. Takes `WATCHED_S` seconds on a virtual machine."""
+    """Yield findings on causes of unsteady times, on free memory and on free disk space.
+
+    Takes `WATCHED_S` seconds on a virtual machine, which is observed for that time by `sleep`.
+    """
     yield _cores(host)
     yield _side_by_side(host)
-    # Each of these checks returns None if the system does not report the checked fact.
+    # A check returns None if the system does not report the fact that is checked.
     for look in (_quota, _smt, _governor, _boost, _load, _swap, _huge_pages, _memory, _shared_memory):
         found = look(host)
         if found is not None:
@@ -49,7 +52,7 @@ def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterato
 
 
 def _either(fine: bool, what: str, trouble: str, why: str, advice: str) -> Finding:
-    """Return the "ok" finding `what` if `fine` is True, else the warning `trouble` with its reason and remedy."""
+    """Return an "ok" finding with the text `what` if `fine`, else a warning `trouble` with reason and remedy."""
     return ok(what) if fine else warn(trouble, why, advice)
 
 
@@ -73,7 +76,7 @@ def _cores(host: Host) -> Finding:
 
 
 def _side_by_side(host: Host) -> Finding:
-    """Report the number of timings that a class runs at once (`machine.timings_at_once` gives the reason)."""
+    """Return a finding on the number of timings that run at once when a class is graded. It is always "ok"."""
     most = timings_at_once(len(host.cpus))
     if most == 0:
         return ok("timings of a class have the machine to themselves, one at a time")
@@ -84,7 +87,7 @@ def _side_by_side(host: Host) -> Finding:
 
 
 def _quota(host: Host) -> Finding | None:
-    """Return a finding on the lowest CPU time limit of the control groups around this process; None without a limit."""
+    """Return a finding on the lowest CPU quota of this process's control groups (cgroups); None without a quota."""
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None
@@ -99,7 +102,7 @@ def _quota(host: Host) -> Finding | None:
 
 
 def _shares(host: Host) -> Iterator[float]:
-    """Yield the number of cores that each control group around this process allows."""
+    """Yield the CPU quota, in cores, of each control group (cgroup) that contains this process and has a quota."""
     for line in (host.read("/proc/self/cgroup") or "").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controllers and "cpu" not in controllers.split(","):
@@ -238,7 +241,7 @@ def _shared_memory(host: Host) -> Finding | None:
 
 
 def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
-    """Yield a finding if this is a virtual machine: the share of CPU time that its host gives to other guests."""
+    """Yield a finding on the share of CPU time that a virtual machine loses to others; none on a physical machine."""
     flags = next(
         (line for line in (host.read("/proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
     )
@@ -261,8 +264,10 @@ def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
 
 
 def _ticks(host: Host) -> list[int]:
-    """Return the sums over all cores of the clock ticks [user, nice, system, idle, iowait, irq, softirq, steal]; [] if
-    the system does not report them."""
+    """Return clock ticks since the start of the system, summed over all cores; [] if they are not reported.
+
+    The list has up to eight numbers: user, nice, system, idle, iowait, irq, softirq, steal.
+    """
     for line in (host.read("/proc/stat") or "").splitlines():
         if line.startswith("cpu "):
             return [int(word) for word in line.split()[1:9]]
@@ -289,7 +294,7 @@ APART = 0.05
 
 
 def steadiness(config: Path) -> list[Finding]:
-    """Time the reference against itself: return one finding for each clock, CPU or wall, that the parts use."""
+    """Time the reference against itself. Return one finding for each clock (CPU, wall) by which parts are timed."""
     assignment = load(config)
     found = []
     try:
@@ -306,7 +311,10 @@ def steadiness(config: Path) -> list[Finding]:
 
 
 def judged(timing: Timing, clock: str, title: str) -> Finding:
-    """Return the finding on `timing`, in which the reference was compared with itself. `title` is the part's title."""
+    """Return the finding on `timing`, a comparison of the reference with itself by the clock "cpu" or "wall".
+
+    `title` is the title of the timed part.
+    """
     low, high = timing.ratio_interval
     what = f"{title} against itself, by {clock} time: {timing.ratio:.3f} ({low:.3f} to {high:.3f})"
     if timing.verdict == "slow":
@@ -338,8 +346,10 @@ def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Tim
 def reference_twice(
     host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]
 ) -> measure.PairOf:
-    """Return a function (`PairOf`) that starts two runners of the part's reference. Threads and cores are those of a
-    graded timing. A call raises KitError if the reference fails."""
+    """Return a function that starts two runners of the part's reference, for `measure.compare`.
+
+    Each runner gets the threads and cores of a graded timing. A timed call raises KitError if the reference fails.
+    """
     from grader.backends import binding
 
     rule = part.time

@@ -1,4 +1,4 @@
-"""Checks of the tools that judging needs, by building and running a small program, and of optional tools."""
+"""Checks of the compiler (on a small program), of other tools that judging needs, and of optional tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grader.core.errors import KitError
 from grader.core.quantities import whole
 from grader.doctor.host import Finding, Host, fail, of_error, ok, warn
 
-#: Rows of (module or program, loss without it, how to get it).
+#: Optional modules, and below optional programs, as rows of (name, loss without it, how to get it).
 MODULES = (
     ("jinja2", "there are no pages (report.html, similar.html, board.html)", "pip install jinja2"),
     ("matplotlib", "there are no plots", "pip install matplotlib"),
@@ -43,7 +43,7 @@ WITHOUT_TORCH = (
     "command `frontier`, and files that need more of torch than tensors are not judged"
 )
 NUMPY_PROBE = "import numpy; print(numpy.__version__)"
-#: Program that prints torch's version, and the reason if torch cannot convert a tensor to a NumPy array.
+#: Program that prints JSON with torch's version and, in "trouble", the error of converting a tensor to NumPy, or "".
 TORCH_PROBE = """
 import json, warnings
 warnings.simplefilter("ignore")
@@ -61,7 +61,10 @@ print(json.dumps(said))
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Yield findings on compiler, OpenMP, NumPy, torch and optional tools. Takes as long as torch's import."""
+    """Yield findings on compiler, OpenMP, NumPy, torch, GPUs and optional tools.
+
+    Takes a few seconds, mostly for an import of torch in another process.
+    """
     try:
         tools = toolchain.toolchain()
     except KitError as error:
@@ -106,7 +109,7 @@ def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
 
 
 def _explained(output: str) -> Finding:
-    """Return the finding on a compiler that failed with this output."""
+    """Return the finding on a failed compilation, with a remedy for the likely cause. `output` is the compiler's."""
     if "omp.h" in output or "gomp" in output or "lomp" in output or "fopenmp" in output:
         return fail(
             "the compiler has no OpenMP",
@@ -138,7 +141,7 @@ def _numpy(host: Host) -> Finding:
 
 
 def _torch(host: Host) -> Iterator[Finding]:
-    """Yield findings on torch and on compiling against it. Judging needs neither."""
+    """Yield findings on torch and on its headers, both optional: most submissions are judged without torch."""
     if not host.has_module("torch"):
         yield warn("this Python has no torch (optional)", WITHOUT_TORCH, "pip install torch")
         return
@@ -173,11 +176,14 @@ def _torch(host: Host) -> Iterator[Finding]:
 
 
 def _reference(host: Host) -> Iterator[Finding]:
-    """Check that a handout has a compiled reference for this platform that links and loads. Yield findings."""
+    """Yield findings on the reference: a handout needs a compiled reference for this platform that links and loads.
+
+    A checkout has the reference's sources, so it needs no finding.
+    """
     try:
         reference = labs.load(labs.LABS / labs.main()).reference()
         if isinstance(reference, KernelReference):
-            # The reference is in Triton, so nothing is linked. A handout lacks it and judges results without it.
+            # A reference in Triton is not linked. Results are judged without it, so a handout does not contain it.
             if not host.has_module(devicebuild.TRITON):
                 remedy = f'pip install "{devicebuild.TRITON_PACKAGE}"'
                 yield fail("Triton is not installed", "no kernel in Triton can be judged", remedy)
@@ -206,7 +212,7 @@ def _reference(host: Host) -> Iterator[Finding]:
 
 
 def _ispc(host: Host) -> Iterator[Finding]:
-    """Yield a finding on an installed ispc: a warning if it does not run."""
+    """Yield a finding on ispc if it is installed: its version, or a warning if it does not run."""
     path = host.which(ispc.TOOL)
     if path is None:
         return
@@ -220,7 +226,10 @@ def _ispc(host: Host) -> Iterator[Finding]:
 
 
 def missing(table: Sequence[tuple[str, str, str]], has: Callable[[str], object]) -> Iterator[Finding]:
-    """Yield a finding for each row of a table like MODULES whose module or program `has` does not find."""
+    """Yield a warning for each missing module or program of a table like MODULES.
+
+    `has(name)` returns a true value if the module or program is installed.
+    """
     for name, lost, get in table:
         if not has(name):
             yield warn(f"{name} is not installed (optional)", f"without it {lost}", get)
@@ -234,13 +243,13 @@ def _first(output: str) -> str:
 
 TOOL = "nvidia-smi"
 FIELDS = ("name", "driver_version", "compute_mode", "persistence_mode", "memory.total", "memory.used")
-#: Oldest driver that runs programs made with CUDA 12.
+#: Major version of the oldest NVIDIA driver that runs programs made with CUDA 12.
 OLDEST_DRIVER = 525
 LEAST_FREE_SHARE = 0.8
 
 
 def gpu_findings(host: Host) -> Iterator[Finding]:
-    """Yield findings on GPUs; none without the program nvidia-smi, which comes with NVIDIA's driver."""
+    """Yield findings on each GPU and its programs. Yield none if nvidia-smi, a part of NVIDIA's driver, is missing."""
     path = host.which(TOOL)
     if path is None:
         return

@@ -2,9 +2,9 @@
 
 The reader follows the System V gABI (chapters 4 and 5) and, for symbol versions, the Linux Standard Base. It needs no
 binutils. Objects are compiled from untrusted text, which can name sections, choose their types and make any number of
-them. So the symbols of a linked object are read where the loader will read them: in the tables to which the dynamic
-segment points. The section table gives the number of symbols and must agree with this segment. Sections must not
-overlap. An object that is not linked yet has no segments: its only symbol table is read, as the linker will read it.
+them. So the symbols of a linked object are read from the tables that the loader uses, to which the dynamic segment
+points. Only the section table gives the number of symbols, so its addresses must agree with the dynamic segment.
+Sections must not overlap. An object that is not linked yet has no segments: its only symbol table is read.
 Reading raises an error if an object is damaged or not wholly understood. The time is linear in the object's size.
 """
 
@@ -48,9 +48,9 @@ class NotReadable(ValueError):
 
 @dataclass(frozen=True)
 class UndefinedSymbol:
-    """A symbol that the object uses but does not define. Its name is cut to LONGEST_NAME bytes.
+    """A symbol that the object uses but does not define. `name` is cut to LONGEST_NAME bytes.
 
-    `versioned` is True if the symbol names a version, like the symbols of the C and C++ libraries.
+    `versioned`: True if the symbol has a version, such as GLIBC_2.34. Symbols of the C and C++ libraries have one.
     """
 
     name: str
@@ -59,9 +59,10 @@ class UndefinedSymbol:
 
 @dataclass(frozen=True)
 class SharedObject:
-    """Content of an object: its undefined symbols in the order of its symbol table, and the libraries that it needs.
+    """Content of an ELF object.
 
-    `data` are the bytes of all loaded sections, except for code and the names of symbols.
+    `wanted` are its undefined symbols, in the order of its symbol table. `needed` are the file names of the libraries
+    that it needs. `data` are the bytes of the sections that are loaded and neither code nor the names of symbols.
     """
 
     wanted: tuple[UndefinedSymbol, ...]
@@ -89,7 +90,11 @@ class _Segment:
 
 @dataclass(frozen=True)
 class _Dynamic:
-    """The dynamic segment, which the loader reads. `needed`: offsets of libraries' names; `values`: entries by tag."""
+    """The dynamic segment, which the loader reads.
+
+    `needed` are the offsets of the needed libraries' names in the string table. `values` maps each entry's tag
+    (DT_...) to its value.
+    """
 
     address: int
     needed: tuple[int, ...]
@@ -139,20 +144,20 @@ def _parse(image: bytes) -> SharedObject:
             )
         ),
         needed=tuple(_text(names, offset) for offset in dynamic.needed),
-        data=_texts(image, [one for one in sections if one is not strings]),
+        data=_loaded_data(image, [one for one in sections if one is not strings]),
     )
 
 
 def _parse_relocatable(image: bytes) -> SharedObject:
-    """Read an object that is not linked yet. Its symbols have no versions, and it names no library."""
+    """Read an object that is not linked yet (type ET_REL). Its symbols have no versions, and it names no library."""
     sections = _sections(image)
     symbols = _only([one for one in sections if one.kind == _SHT_SYMTAB], "table of symbols")
     strings = sections[symbols.link]
     names, table = (image[one.offset : one.offset + one.size] for one in (strings, symbols))
-    return SharedObject(tuple(_wanted(table, names, b"")), (), _texts(image, sections))
+    return SharedObject(tuple(_wanted(table, names, b"")), (), _loaded_data(image, sections))
 
 
-def _texts(image: bytes, sections: list[_Section]) -> bytes:
+def _loaded_data(image: bytes, sections: list[_Section]) -> bytes:
     """Return the bytes of all loaded sections that are not code, joined by zero bytes."""
     return b"\0".join(
         image[one.offset : one.offset + one.size]
@@ -182,7 +187,7 @@ def _sections(image: bytes) -> list[_Section]:
     if table == 0 or size != _SECTION.size:
         raise NotReadable("no section table")
     if count == 0:
-        # The header cannot hold a number of 65,280 or more. The number is then in the size field of section 0.
+        # 65,280 or more sections do not fit into the header's field. Their number is in section 0's size field.
         count = _SECTION.unpack_from(image, table)[5]
     if count == 0 or table + count * size > len(image):
         raise NotReadable(f"{count} sections, which the file does not hold")
@@ -192,7 +197,7 @@ def _sections(image: bytes) -> list[_Section]:
     ):
         found.append(_Section(kind, flags, address, offset, length, link))
     end = 0
-    # Left out: section 0, which is a placeholder, and .bss, which has a length but no bytes in the file.
+    # Section 0 (a placeholder) and .bss (only a length) have no bytes in the file that could overlap.
     for one in sorted(
         (s for s in found if s.kind not in (_SHT_NULL, _SHT_NOBITS) and s.size), key=lambda s: s.offset
     ):
@@ -220,9 +225,9 @@ def _dynamic(image: bytes, segments: list[_Segment]) -> _Dynamic:
 
 
 def _tables(sections: list[_Section], dynamic: _Dynamic) -> tuple[_Section, _Section, _Section | None]:
-    """Return (section of symbols, section of their names, section of their versions or None).
+    """Return the sections with the symbols, the symbols' names, and the symbols' versions (None if missing).
 
-    Raises NotReadable if the loader would use other tables.
+    Raises NotReadable if the dynamic segment points to other tables than the section table.
     """
     own = _only([s for s in sections if s.kind == _SHT_DYNAMIC], "dynamic section")
     symbols = _only([s for s in sections if s.kind == _SHT_DYNSYM], "table of symbols")
@@ -260,7 +265,7 @@ def _only(found: list[T], what: str) -> T:
 
 
 def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -> bytes:
-    """Return `size` bytes at an address of the loaded object. Raises NotReadable if the loader would not load them."""
+    """Return the `size` bytes that the loader maps at `address`. Raises NotReadable if no loaded segment has them."""
     for one in segments:
         if one.kind == _PT_LOAD and one.address <= address and address + size <= one.address + one.size:
             start = one.offset + address - one.address
@@ -269,7 +274,10 @@ def _bytes_at(image: bytes, segments: list[_Segment], address: int, size: int) -
 
 
 def _text(strings: bytes, offset: int) -> str:
-    """Return the name at an offset in `strings`, at most LONGEST_NAME bytes. Raises NotReadable if it never ends."""
+    """Return the zero-terminated name at `offset` in `strings`, cut to LONGEST_NAME bytes.
+
+    Raises NotReadable if neither the zero byte nor LONGEST_NAME bytes follow.
+    """
     end = strings.find(b"\0", offset, offset + LONGEST_NAME)
     if end < 0:
         end = offset + LONGEST_NAME

@@ -1,11 +1,12 @@
 """Signs that a kernel cheats, as flags for people (`grader.core.results.Flag`).
 
-Theory of operation. The signs come from three sources that the runner does not control. The undefined symbols of the
-built object name its calls (`grader.integrity.inspection`). The judge watches the runner's process from outside
-(`runner.watch`). And the judge measures times. The profiler's list of operators comes out of the runner: it can show
-guilt, but it cannot prove innocence. The level "rejected" is used only if no innocent explanation exists. Examples are
-a kernel that loads the reference, work while the process was stopped, and a time that no machine could reach. All other
-signs get "review". docs/decisions.md ("Known limits") lists cheats that these signs miss.
+Theory of operation. The signs come from three sources that the runner (the process that calls the kernel) does not
+control. First, the undefined symbols of the built object name the functions that it calls
+(`grader.integrity.inspection`). Second, the judge watches the runner from outside (`grader.runner.watch`). Third, the
+judge measures times. The profiler's list of operators comes from the runner, so it can show guilt but cannot prove
+innocence. The level "rejected" is used only if no innocent explanation exists. Examples are a kernel that loads the
+reference, work while the process was stopped, and a time that no machine could reach. All other signs get the level
+"review" (or "note", see `inspection.flags_of`). docs/decisions.md ("Known limits") lists cheats that these signs miss.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from grader.runner.watch import Evidence
 if TYPE_CHECKING:
     from grader.core.arrays import Array
 
-#: Libraries that any runner may load: runtimes of C, C++, OpenMP and sanitizers, and the libraries that the runtimes or
-#: the profiler load.
+#: Matches names of libraries that any runner may load: runtimes of C, C++, OpenMP, sanitizers and GPUs, and libraries
+#: that these or torch's profiler load.
 _RUNTIME = re.compile(
     r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
     r"|asan|ubsan|tsan|lsan|tbb|tbbmalloc|numa|archer|omptarget|gomp-plugin|nss|idn2?|cupti|cuda|cudart|nv|roc|amdhip|hsa|ze_"
@@ -38,7 +39,8 @@ _RUNTIME = re.compile(
 _OWN_FOLDERS = re.compile(r"/lib-dynload/|/gconv/|/nvidia/")
 _REFERENCE = "gpt149_ref"
 
-#: Float operations that one core can do per cycle: two fused multiply-adds of 16 floats each; more with matrix units.
+#: Float operations that one core can do per cycle: two fused multiply-adds of 16 floats each, which are 64 operations.
+#: The second number is for cores with matrix units (AMX).
 _FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
 _HIGHEST_HZ = 6e9
 """Clock rate that no core exceeds. It is generous, so that an honest time is never called impossible."""
@@ -59,9 +61,9 @@ class Built(Protocol):
 
 
 def inspect_object(build: Built) -> tuple[Flag, ...]:
-    """Return flags for imported functions and machine code that no kernel needs; () without an ELF object.
+    """Return flags for imported functions and machine code that no kernel needs; () if the build has no ELF object.
 
-    A child process reads the object, in limited time (`grader.integrity.inspection`).
+    A child process reads the object within a time limit (`grader.integrity.inspection`).
     """
     if build.object_path is None or not build.object_path.is_file() or not elf.is_elf(build.object_path):
         return ()
@@ -70,7 +72,8 @@ def inspect_object(build: Built) -> tuple[Flag, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _flags_of_object(path: Path) -> tuple[Flag, ...]:
-    # Cached, because each part calls this. The path identifies the content, because it holds the hash of all inputs.
+    # Cached, because the judge asks for the flags once per part. The path contains a hash of all inputs of the build,
+    # so an equal path means an equal object.
     return inspection.inspect(path)
 
 
@@ -78,7 +81,7 @@ def _flags_of_object(path: Path) -> tuple[Flag, ...]:
 
 
 def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
-    """Return a flag if torch operators computed during the profiled call; `rows` is the profiler's table."""
+    """Return one flag if `rows`, the profiler's table of a call, names torch operators that compute; else ()."""
     ran = [
         row.name for row in rows if row.name.startswith("aten::") and not symbols.is_plain_operator(row.name)
     ]
@@ -88,7 +91,7 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 
 
 def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
-    """Yield flags for suspicious observations of one runner's process, which may have loaded any of `builds`."""
+    """Yield flags for suspicious observations of one runner. The runner may load the objects of `builds` only."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
         message = f"the judge could not observe all of the kernel's process: {evidence.unseen}"
@@ -98,7 +101,7 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
         message = f"the kernel's process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
         yield Flag("works_while_stopped", message, "rejected")
     if evidence.unstopped >= max(_LEAST_UNSTOPPED, evidence.stops / 2):
-        # "rejected" needs a child process, which can continue the stopped one. A busy machine may also stop it late.
+        # A child process can continue its stopped parent, which is cheating. Without one, the machine may be slow.
         message = (
             f"the kernel's process did not stop at {evidence.unstopped} of {evidence.stops} requests to stop"
         )
@@ -115,12 +118,12 @@ def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
 
 
 def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
-    """Yield a flag if a part's runners went on working after many of the judge's requests to stop (`Evidence.late`).
+    """Yield a flag if a part's runners used CPU time after many of the judge's stop signals (`Evidence.late`).
 
-    A few late stops may come from a slow system. With ten to sixteen busy processes on two cores, hidden threads made
-    329 of 379 stops late, the threads of honest kernels none of 441.
+    A few late stops may come from a slow system. Measured with ten to sixteen busy processes on two cores: 329 of 379
+    stops were late for kernels with hidden threads, and none of 441 for honest kernels.
     """
-    # The first stop of each runner comes before any call, so it is not counted.
+    # The judge stops each runner once before the first call, so that stop says nothing about the kernel.
     late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)
     if late >= max(_LEAST_LATE, stops / 6):
         message = (
@@ -145,7 +148,7 @@ def _library_flags(new_code: Sequence[str], builds: Sequence[Built]) -> Iterator
 
 
 def _end_of(path: str) -> str:
-    """Shorten a long path to its end, which identifies the file best."""
+    """Return the path, or if it is longer than LONGEST_NAME characters, "..." and its end with the file's name."""
     return path if len(path) <= LONGEST_NAME else f"...{path[3 - LONGEST_NAME :]}"
 
 
@@ -161,7 +164,7 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
     """Yield flags for impossible times, and for use of more cores than were given.
 
     Args:
-        flops: the fewest operations with which the timed call can be computed.
+        flops: the smallest number of floating-point operations that compute the timed call's result.
         threads: number of threads that the call was given.
         cores: number of cores of the machine.
     """
@@ -186,7 +189,10 @@ def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Ite
 
 @functools.cache
 def flops_per_cycle() -> int:
-    """Return the most operations that one core can do per cycle: more if it has, or may have, matrix units."""
+    """Return the most float operations that one core can do per cycle.
+
+    Unless the processor is known to have no matrix units, the larger number, with matrix units, is returned.
+    """
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -203,17 +209,17 @@ LEAST_VALUES = 16
 
 
 def output_sha256(output: Array, wrong: Array) -> str | None:
-    """Return a digest of a wrong output's shape, type and bytes, by which copies of one wrong kernel are found.
+    """Return a hex digest of a wrong output's shape, type and bytes. Equal digests show copies of one wrong kernel.
 
-    `wrong` is a bool array of the output's shape. Returns None if the wrong elements have fewer than LEAST_VALUES
-    different finite values, because then different bugs may give equal outputs.
+    `wrong`, a bool array of the output's shape, marks the wrong elements. Returns None if they have fewer than
+    LEAST_VALUES different finite values, because different bugs may then give equal outputs.
     """
     from grader.core.arrays import array_bytes, np
 
     values = output[wrong]
     if np.unique(values[np.isfinite(values)]).size < LEAST_VALUES:
         return None
-    # "torch." keeps digests comparable with those of old results, whose outputs were torch tensors.
+    # The prefix "torch." keeps digests comparable with stored results of earlier versions, which hashed torch tensors.
     digest = hashlib.sha256(f"{tuple(output.shape)} torch.{output.dtype.name} ".encode())
     digest.update(array_bytes(np.ascontiguousarray(output)))
     return digest.hexdigest()

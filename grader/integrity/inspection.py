@@ -1,23 +1,23 @@
 """Child process that inspects a built object and its assembly: `python -m grader.integrity.inspection OBJECT`.
 
 Theory of operation. The object is written by a compiler, but its content depends on untrusted text. `elf`, `symbols`
-and this module read it in linear time. They run in a child process (`inspect`) with limits on time, memory and output,
-so a failure there does not stop the judge. An object that is not wholly understood gets the flag `unreadable_object`
-and is judged like any other. The child prints one JSON list of flags. It reads the assembly only if the assembly lies
-beside the object, as module.s beside module.o.
+and this module read the object in linear time. They run in a child process (`inspect`) with limits on time, memory and
+output, so a failure there does not stop the judge. An object that is not wholly understood gets the flag
+`unreadable_object` and is judged like any other. The child prints one JSON list of flags. It reads the assembly only if
+the assembly lies beside the object, as module.s beside module.o.
 
-Theory of operation, assembly. The assembly is searched for machine code that a file smuggles in as data. Compilers
-write instructions into executable sections and data into all others. But compilers copy inline assembly, names of
-sections and names of symbols from the source unchanged. Such text can place bytes among instructions. `#APP` and
-`#NO_APP` mark inline assembly, but a source can contain these marks, too. So the whole assembly is read, and all
-statements that compilers do not make are reported. Expected are:
+Theory of operation, assembly. The assembly is searched for machine code that a source contains as data bytes. Compilers
+write instructions into executable sections and data into all others. But they copy inline assembly, names of sections
+and names of symbols from the source unchanged, and such text can place bytes among instructions. `#APP` and `#NO_APP`
+mark inline assembly, but a source can contain these marks, too. So the whole assembly is read, and every statement that
+no compiler writes is reported. The expected statements are:
 
     executable sections   instructions, labels and directives that place no bytes (SILENT).
     other sections        also directives that place data (DATA).
     flags of a section    those that compilers give: never writable and executable.
 
-The lexical rules are those of the GNU assembler for x86-64 (its manual, "Syntax"). A statement that can be read in two
-ways is reported. The time is linear in the length of the text.
+The lexical rules are those of the GNU assembler for x86-64 (its manual, chapter "Syntax"). An ambiguous statement is
+reported. The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -63,15 +63,17 @@ _STATEMENTS = re.compile(r"[\n;\x00-\x08\x0b-\x1f]")
 _LABEL = re.compile(r"[ \t]*(?:\"[^\"]*\"|[^ \t:,%()\"]+)[ \t]*:")
 _DIRECTIVE = re.compile(r"[ \t]*\.([\w.$]*)[ \t]*(.*)", re.DOTALL)
 _SECTION = re.compile(r"\"?([\w.$*-]+)\"?\s*(?:,\s*\"([a-zA-Z?]*)\"\s*(?:,.*)?)?\Z", re.DOTALL)
-#: Names of sections that linkers take for code, and names of sections that hold data unless flags make them code.
+#: The first matches names of sections that linkers treat as code. The second matches names of sections that hold data
+#: unless their flags make them executable.
 _CODE_BY_NAME = re.compile(r"\.(?:text|init|fini|plt|stub|gnu\.linkonce\.t)(?:\.|\Z)")
 _DATA_BY_NAME = re.compile(r"\.(?:data|rodata|bss|tdata|tbss|debug_\w+|eh_frame|gcc_except_table)(?:\.|\Z)")
 
 
 def foreign_statements(text: str) -> Iterator[str]:
-    """Yield the directive (or first character) of each statement that no compiler makes, with its place.
+    """Yield a text for each statement of the assembly `text` that no compiler writes: its directive and its place.
 
-    The place is "(line N)" of the source if the assembly names a line, else "(after LABEL)".
+    For a statement that is not clearly a directive, the text has its first character in place of the directive. The
+    place is "(line N)" of the source if the assembly names a line, else "(after LABEL)".
     """
     executable, line, label, known = True, "0", "the start", dict[str, bool]()
     for statement in _STATEMENTS.split(_LEXEME.sub(_without_comments, text)):
@@ -102,7 +104,7 @@ def foreign_statements(text: str) -> Iterator[str]:
 
 
 def _is_expected(name: str, rest: str, executable: bool) -> bool:
-    """Return True if compilers write `.name rest` in such a section (`executable`: True for code, False for data)."""
+    """Return True if compilers write the directive `.name rest` in code (`executable`) or in other sections."""
     if name in SILENT or name.startswith("cfi_"):
         return True
     if executable:
@@ -111,9 +113,10 @@ def _is_expected(name: str, rest: str, executable: bool) -> bool:
 
 
 def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
-    """Return (is executable, has only flags that compilers give) for the arguments of a .section directive.
+    """Parse `rest`, the arguments of a .section directive.
 
-    `known` maps names of earlier sections to True if they are executable. A section without flags is looked up there.
+    Returns (True if the section is executable, True if it has only flags that compilers give). `known` maps the names
+    of earlier sections to True if they are executable; the section is looked up there or added.
     """
     found = _SECTION.match(rest)
     if found is None:
@@ -131,7 +134,8 @@ def _section(rest: str, known: dict[str, bool]) -> tuple[bool, bool]:
 def _without_comments(lexeme: re.Match[str]) -> str:
     """Return the replacement for a string, a character or a comment, so that the text can be split into statements.
 
-    In a string, separators of statements become commas. A comment is kept only if it names a line of the source.
+    In a string, separators of statements become commas. A character becomes 0. A comment is kept only if it names a
+    line of the source. Ambiguous text becomes _UNCLEAR, which is reported later.
     """
     found = lexeme[0]
     if found[0] == "#":
@@ -149,7 +153,7 @@ TIMEOUT_S = 20.0
 MEMORY_BYTES = GIB
 OUTPUT_BYTES = 64 << 10
 
-#: Flag (code and message) for calls of each category of `grader.integrity.symbols`.
+#: (Flag code, message) for calls of functions of each category of `grader.integrity.symbols`.
 _CALLS = {
     "torch": ("torch_operators", "the file calls functions of torch that compute"),
     "hiding": ("hides_operators", "the file reads or switches off torch's recording of operators"),
@@ -205,7 +209,10 @@ def unreadable(why: str) -> Flag:
 
 
 def flags_of(content: elf.SharedObject) -> tuple[Flag, ...]:
-    """Return a flag for each category of an object's calls, and one with "rejected" if it also names what it loads."""
+    """Return a flag for each category of functions that an object calls.
+
+    An object that loads libraries at run time, and names a library or function that computes, is flagged "rejected".
+    """
     found = _wanted_by_category(content)
     flags = []
     for category, names in found.items():
@@ -224,7 +231,7 @@ def flags_of_assembly(path: Path) -> tuple[Flag, ...]:
         return ()
     if path.stat().st_size > LARGEST_BYTES:
         return (unreadable(f"the assembly has more than {LARGEST_BYTES >> 20} MiB"),)
-    # latin-1 decodes any bytes; the assembler works on bytes, too.
+    # latin-1 decodes any byte to one character, and the assembler knows no other encoding.
     found = [*islice(foreign_statements(path.read_text("latin-1")), _MOST_FOREIGN)]
     if not found:
         return ()
@@ -250,7 +257,7 @@ def _for_people(symbol: str) -> str:
 def _loaded_names(data: bytes) -> set[str]:
     """Return the names in an object's data that match _LOADED_NAMES, at most _MOST_LOADED_NAMES.
 
-    Each is cut to LONGEST_NAME + 1 characters. From this length `shown` sees that the name is too long.
+    Each name is cut to LONGEST_NAME + 1 characters. This is longer than `shown` allows, so `shown` appends "...".
     """
     found: set[str] = set()
     for match in _LOADED_NAMES.finditer(data):
@@ -264,7 +271,10 @@ def _loaded_names(data: bytes) -> set[str]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return a text with the first names in sorted order, each cut to LONGEST_NAME, and the number of the others."""
+    """Return a text with the first _MOST_NAMES names in sorted order and the number of the others.
+
+    Each name is cut to LONGEST_NAME characters.
+    """
     return shortened([shown(name) for name in sorted(set(names))], _MOST_NAMES)
 
 

@@ -1,7 +1,7 @@
 """Categories of the functions that a kernel imports, by their symbols. `grader.integrity.inspection` flags them.
 
 A student's own kernel needs memory, tensors, mathematical functions of the C library and threads. Other functions have
-a category here if they let torch compute in place of the student, or affect more than the kernel's own work.
+a category here if torch computes in them in place of the student, or if they affect the process or the system.
 """
 
 from __future__ import annotations
@@ -90,9 +90,13 @@ _BLAS = re.compile(
 def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
     """Return the category of an imported function; None for a function that any kernel may use.
 
-    Categories: "torch", "hiding", "loader", "process", "outside", "cores", "priority", "network", "python".
-    `versions` is True if any symbol of the object has a version. Then a C function without a version that is neither
-    neutral nor in the C library can only come from torch's libraries (from BLAS, say).
+    Categories:
+      torch: computes. hiding: hides torch operators. loader: loads libraries at run time. process: starts processes.
+      outside: acts on other processes or the system. cores, priority: sets those of threads. network: opens sockets.
+      python: runs Python code.
+
+    `versions`: True if any symbol of the object has a version. A C function without a version then comes from torch's
+    libraries, such as BLAS. Exceptions are functions of the C library and those that _NEUTRAL matches.
     """
     name = symbol.name
     if name.startswith("_Z"):
@@ -131,7 +135,7 @@ def is_plain_operator(name: str) -> bool:
     while name:
         if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in INNER_OPERATORS:
             return True
-        # The name of an overload follows an underscore, but both names may hold underscores: cut at each in turn.
+        # The overload's name follows an underscore. Operators and overloads may have further ones: try each in turn.
         name = name.rpartition("_")[0]
     return False
 
@@ -171,9 +175,9 @@ def qualified_name(mangled: str) -> str:
 
 
 def _after_template_arguments(text: str, at: int) -> int:
-    """Return the offset after the template arguments `I...E` that begin at `at`.
+    """Return the offset after the template arguments `I...E` that begin at the offset `at`.
 
-    Names inside are skipped by their lengths. Groups that open with N, X, J, F or I close with E and may be nested.
+    Names in the arguments are skipped by their lengths. Groups open with I, N, X, J or F, close with E, and may nest.
     """
     depth = 0
     while at < len(text):
@@ -182,7 +186,7 @@ def _after_template_arguments(text: str, at: int) -> int:
             continue
         letter = text[at]
         if letter == "L":
-            # A literal ends at the next E.
+            # L begins a literal argument, such as Lb1E, which ends at the next E.
             end = text.find("E", at)
             at = len(text) if end < 0 else end + 1
             continue

@@ -14,13 +14,14 @@ from grader.submission.archive.records import shown
 
 GRADESCOPE_METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 256 << 20
-#: Nested lists and mappings are kept down to KEPT_DEPTH (document, submission, submitters, submitter). Deeper ones, for
-#: example an autograder's results, are read and dropped; beyond MAX_DEPTH the file is refused.
+#: Levels of nested lists and mappings. Those down to KEPT_DEPTH are kept (document, submission, submitters, submitter).
+#: Deeper levels, for example an autograder's results, are parsed and dropped. A file with more than MAX_DEPTH levels is
+#: refused.
 KEPT_DEPTH, MAX_DEPTH = 4, 64
 MAX_TEXT_CHARS = 200
 MAX_DIRECTIVES = 16
 _DIRECTIVE = re.compile(r"(?:^|[\r\n\x85\u2028\u2029])%")
-#: Limit on the members of one group.
+#: Limit on the number of students who hand in one submission together.
 MAX_GROUP = 64
 #: doejane_LATE_12345_67890_module-1.cpp: person, lateness, user, attachment, name of the file that was handed in.
 CANVAS = re.compile(
@@ -39,21 +40,22 @@ class Person:
 
 @dataclass(frozen=True)
 class GradescopeEntry:
-    """One submission of an export: its folder, its group's members, and its time of submission with a time zone."""
+    """One submission of an export: the name of its folder, the students who handed it in, and the time in UTC."""
 
     folder: str
     people: tuple[Person, ...]
     submitted_at: datetime | None
 
 
-#: Loader whose parser yields a YAML file as a flat sequence of events. The one that uses libyaml is faster.
+#: Loader for `yaml.parse`, which yields events and builds no objects. CSafeLoader uses libyaml and is faster.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
-    """Return the submissions that a `submission_metadata.yml` lists, in its order. `where` names it in messages.
+    """Return the submissions that a `submission_metadata.yml` lists, in the file's order.
 
-    Each value is plain text: tags, merge keys and YAML's types have no effect. Raises UsageError for an invalid file.
+    `content` are the file's bytes, `where` is its name in messages. Each value is read as plain text: YAML's tags,
+    merge keys and types have no effect. Raises UsageError for an invalid file.
     """
     advice = "download the export again, or delete this file to grade the folders under their own names"
     try:
@@ -76,7 +78,7 @@ def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
 
 
 class _Strange(Exception):
-    """Error for YAML that no Gradescope export contains, with its line."""
+    """Raised for YAML that no Gradescope export contains. `line` is its line number, from 1."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -85,9 +87,10 @@ class _Strange(Exception):
 
 @dataclass
 class _Open:
-    """A list or mapping whose end was not read yet. `is_mapping`: False for a list.
+    """A list or mapping (`is_mapping`) of which the parser has not read the end yet.
 
-    `kept` is its content so far, None if that is not needed. `at_key`: True if the next item of a mapping is a key.
+    `kept` is the content so far, None if the content is not needed. In a mapping, `at_key` is True if the next item is
+    a key, and `key` is the last key.
     """
 
     kept: dict[str, object] | list[object] | None
@@ -96,9 +99,9 @@ class _Open:
     at_key: bool = True
 
     def add(self, value: object, key: str | None) -> bool:
-        """Add the next item; in a mapping, keys and values alternate. Return True if the item was a key.
+        """Add the next item. In a mapping, keys and values alternate. Return True if the item was a key.
 
-        `key` is the item's text, None for a list, a mapping or a long text.
+        `key` is the item's text if the item can be a key: None for a list, a mapping or a long text.
         """
         if not self.is_mapping:
             if isinstance(self.kept, list):
@@ -116,14 +119,15 @@ class _Open:
 def _tree(content: bytes) -> object:
     """Parse a metadata file into texts, lists and mappings, without the parts that `gradescope_entries` never reads.
 
-    An alias refers to the object of its anchor, so it takes no memory. Raises yaml.YAMLError, ValueError, _Strange.
+    An alias becomes a reference to its anchor's object, so that many aliases do not take much memory. Raises
+    yaml.YAMLError, ValueError or _Strange.
     """
     stack = [_Open([], is_mapping=False)]
     anchors: dict[str, object] = {}
     documents = 0
     text = content.decode("utf-8-sig")
     if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:
-        raise _Strange(f"more than {MAX_DIRECTIVES} directives", 1)  # PyYAML takes quadratic time for them.
+        raise _Strange(f"more than {MAX_DIRECTIVES} directives", 1)  # PyYAML parses directives in quadratic time.
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
@@ -137,7 +141,10 @@ def _tree(content: bytes) -> object:
 
 
 def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object]) -> None:
-    """Add an item to the innermost open list or mapping: a value, or a new list or mapping, which is then open."""
+    """Add the item of `event` to the innermost open list or mapping, the last in `stack`.
+
+    A new list or mapping is then the innermost one: it is appended to `stack`.
+    """
     outer = stack[-1]
     if isinstance(event, yaml.AliasEvent):
         outer.add(anchors.get(event.anchor), None)
@@ -153,7 +160,7 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
             raise _Strange(f"lists or mappings more than {MAX_DEPTH} deep", event.start_mark.line + 1)
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         value = ({} if is_mapping else []) if _is_wanted(stack) else None
-        # If this list or mapping is a key, the key has no text, and its value is left out.
+        # A list or mapping may itself be a key. As it has no text, the value under this key is dropped.
         outer.add(value, None)
         stack.append(_Open(value, is_mapping))  # type: ignore[arg-type]
     if event.anchor and value is not None:
@@ -161,7 +168,10 @@ def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object])
 
 
 def _is_wanted(stack: list[_Open]) -> bool:
-    """Return True if the next list or mapping is needed: the document, a submission, `submitters` or a submitter."""
+    """Return True if the content of the list or mapping that begins now is needed.
+
+    The needed ones are the document, each submission, each list `submitters`, and each submitter.
+    """
     outer = stack[-1]
     if outer.kept is None or len(stack) > KEPT_DEPTH or (outer.is_mapping and outer.at_key):
         return False
@@ -169,7 +179,7 @@ def _is_wanted(stack: list[_Open]) -> bool:
 
 
 def _get(mapping: Mapping[str, object], key: str) -> object:
-    """Return the value under a Ruby symbol, which YAML shows as `:key`, or under the plain key."""
+    """Return the value of `:key` (a Ruby symbol, as Gradescope writes keys), else of the plain `key`, else None."""
     return mapping.get(f":{key}", mapping.get(key))
 
 
@@ -193,7 +203,7 @@ def _time(value: object) -> datetime | None:
     return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
 
 
-#: Accepted years of a submission. Far outside of them, date arithmetic raises errors.
+#: Accepted years of a submission. For years near 1 or 9999, arithmetic with dates would raise errors.
 FIRST_YEAR, LAST_YEAR = 1990, 2200
 LONGEST_CHARS = 80
 _MOMENT = re.compile(
@@ -204,7 +214,10 @@ _MOMENT = re.compile(
 
 
 def moment(text: str) -> datetime | None:
-    """Parse a date and time. The result has a time zone only if the text does. Returns None for any other text."""
+    """Parse a date and time such as 2026-11-14 22:10:00 -0800. Returns None for any other text.
+
+    The result has a time zone only if the text names one.
+    """
     found = _MOMENT.fullmatch(text.strip()) if len(text) <= LONGEST_CHARS else None
     if found is None or not FIRST_YEAR <= int(found["year"]) <= LAST_YEAR:
         return None
@@ -217,7 +230,10 @@ def moment(text: str) -> datetime | None:
 
 
 def _zone(found: re.Match[str]) -> timezone | None:
-    """Return the zone, or None if the text names none. Raises ValueError for an offset of a day or more."""
+    """Return the time zone of a match of _MOMENT, or None if the text names none.
+
+    Raises ValueError for an offset of a day or more.
+    """
     if not found["zone"]:
         return None
     if not found["sign"]:

@@ -1,11 +1,12 @@
 """Search for the submissions in a file, folder or archive. Each is copied into a small folder of its own.
 
-A path that the staff name is one submission if it is a source or directly holds one. An archive is also one submission
-if it holds only a folder with the source, or only another archive. Anything else is a class.
+The path that the staff name is one submission if it is a source, or a folder or archive with a source at its top level.
+An archive is also one submission if it holds only a folder with the source, or only another archive. Any other folder
+or archive is a class.
 
-A folder on disk that holds only one folder is a class of one. The submission's id is the inner folder's name, so the id
-stays the same when a second student hands in. Hidden files and the staff's tables and notes are skipped. A file of
-another kind becomes a submission with an error.
+A folder on disk that holds only one folder is a class with one student. The submission's id is the inner folder's name,
+so the id stays the same when a second student hands in. Hidden files and the staff's tables and notes are skipped. A
+file of any other kind becomes a submission with an error.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ COMPANIONS = ("module.ispc",)
 
 
 def companions_of(source_name: str) -> tuple[str, ...]:
-    """Return the names of files that may be handed in beside a source, such as GPU kernels in other languages."""
+    """Return the names of files that may be handed in beside the source, such as GPU kernels in other languages."""
     if not source_name.endswith(tuple(SUFFIXES.values())):
         return COMPANIONS
     others = dict.fromkeys(file_of(source_name, language) for language in SUFFIXES)
@@ -100,8 +101,9 @@ def find(
 ) -> list[Submission]:
     """Copy every submission in `path` into a folder of `scratch`. Return them in the order of their ids.
 
-    `of_class` is the assignment's source if `source_name` names another file, such as a write-up. Students and ids are
-    then the same as in a search for the sources, even if the sources are missing.
+    `source_name` is the file name of the files to find. If these are not the assignment's sources but, for example,
+    write-ups, `of_class` is the sources' file name. Students and ids are then the same as in a search for the sources,
+    even if the sources are missing.
 
     Raises UsageError if `path` is missing or holds no submission, KitError if `scratch` cannot be written.
     """
@@ -120,10 +122,12 @@ def find(
 def find_one(
     path: Path, source_name: str, scratch: Path, companions: Sequence[str] | None = None
 ) -> Submission:
-    """Return the one submission in `path`, a file, a folder or an archive. It has an `error` if it cannot be copied.
+    """Copy the one submission in `path` (a file, a folder or an archive) into a folder of `scratch`, and return it.
 
-    Copies a Python file with the files that it imports from its own folders. Raises UsageError if `path` is missing,
-    KitError if `scratch` is full or cannot be written."""
+    The submission has an `error` if it cannot be read. A Python source is copied together with the modules that it
+    imports from its own folders. Raises UsageError if `path` is missing, KitError if `scratch` is full or cannot be
+    written.
+    """
     names = Names(source_name, companions_of(source_name) if companions is None else tuple(companions))
     one = _taken(
         [replace(single(_root(path)), with_imports=source_name.endswith(".py"))], names, _private(scratch)
@@ -156,7 +160,7 @@ def _taken(units: Sequence[Unit], names: Names, scratch: Path) -> list[Submissio
 
 
 def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
-    """Copy one submission, or record the reason why it cannot be copied."""
+    """Copy one submission into `scratch`. If that fails, the returned submission has the reason as `error`."""
     folder, sha256, error, fault = scratch / unit_id, None, None, ""
     taken = Chosen({}, "")
     try:
@@ -188,8 +192,11 @@ def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
 
 
 def _copy(files: dict[str, Iterator[bytes]], names: Names, folder: Path) -> str:
-    """Write the files under the assignment's names into `folder`. Return one SHA-256 over all of them."""
-    # All files are read completely before any is written.
+    """Write the files under the assignment's names into `folder`, made anew. Return one SHA-256 over all files.
+
+    `files` maps the assignment's file names to contents.
+    """
+    # Read all files first: if one is unreadable, nothing is written.
     contents = {name: _content(name, pieces) for name, pieces in files.items()}
     if not contents[names.source]:
         raise Unreadable(f"{names.source} is empty: hand it in again")
@@ -221,7 +228,7 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-#: Limit on the outer folders that an archiver or a course site adds.
+#: Limit on nested outer folders, each with only one folder in it, which archivers and course sites add.
 MAX_WRAPPERS = 3
 #: Folder names of a Gradescope export and of each submission in it.
 _EXPORT, _EXPORTED = re.compile(r"assignment_[0-9]+_export"), re.compile(r"submission_[0-9]+")
@@ -230,7 +237,10 @@ _STAFF_SUFFIXES = {".csv", ".yml", ".yaml", ".json", ".md", ".html", ".log", ".t
 
 
 def single(node: Node, trouble: str = "") -> Unit:
-    """Return the `Unit` of a node that is one whole submission. `trouble` is the reason why it is unreadable, or ""."""
+    """Return a `Unit` for a node that is one whole submission. Its title is the node's name without file suffixes.
+
+    `trouble` is the reason why the submission cannot be graded, or "".
+    """
     stem = node.name
     if node.kind != "folder":
         stem = archive_stem(node.name) if is_archive_name(node.name) else PurePosixPath(node.name).stem
@@ -238,9 +248,10 @@ def single(node: Node, trouble: str = "") -> Unit:
 
 
 def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> list[Unit]:
-    """Return a `Unit` for each submission under a path; [] if it holds none. `stack` closes the archive, if any.
+    """Return a `Unit` for each submission in `root`, the path that the staff named; [] if it contains none.
 
-    Raises UsageError for a folder that cannot be listed or an export whose metadata cannot be read.
+    If `root` is an archive, it stays open until `stack` is closed. Raises UsageError for a folder that cannot be listed
+    and for an export with unreadable metadata.
     """
     if root.kind != "file":
         return _divided(root, names, None) if root.kind == "folder" else [single(root)]
@@ -257,8 +268,11 @@ def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> l
 
 
 def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -> list[Unit]:
-    """Return the units in `root`, a submission or a class. `as_one`: the unit of the whole archive; None for a folder.
-    Skip at most MAX_WRAPPERS outer folders that hold only one folder; `wrappers` were skipped so far."""
+    """Return the units in the folder `root`, which is one submission or a class.
+
+    `as_one`: if `root` lies in an archive, the unit to return if the archive is one submission; else None. Outer
+    folders that hold only one folder are skipped, at most MAX_WRAPPERS; `wrappers` is the number skipped so far.
+    """
     nodes = _listed(root)
     if _holds_source(nodes, names):
         return [as_one or single(root)]
@@ -266,8 +280,8 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
     if metadata is not None:
         return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
     if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
-        # On disk, the single folder is one student's, even if the folders in it are named like students. In an archive
-        # it may be the folder into which an archiver put the whole class.
+        # On disk, a single folder belongs to one student, even if it contains folders named like students. In an
+        # archive it may instead be a folder that the archiver added around the whole class.
         is_students = as_one is None or MOODLE.fullmatch(nodes[0].name) is not None
         if is_students and not _listing_of_export(nodes[0], _listed_if_possible(nodes[0]), is_inner=True):
             return _class(nodes, names)
@@ -275,16 +289,16 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
             return [as_one or single(nodes[0])]
         return _divided(nodes[0], names, as_one, wrappers + 1)
     if as_one is not None and len(nodes) == 1 and nodes[0].kind == "file" and is_archive_name(nodes[0].name):
-        # One archive in another: both hold the same submission, unless Canvas has named the inner one.
+        # An archive that holds only one archive is one submission, unless the inner name is from a Canvas export.
         return _class(nodes, names) if CANVAS.fullmatch(nodes[0].name) else [as_one]
     return _class(nodes, names)
 
 
 def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -> Node | None:
-    """Return the metadata file of a folder that is a Gradescope export, else None.
+    """Return the metadata file if `folder` is a Gradescope export, else None. `nodes` are the folder's entries.
 
     A student can hand in a file of the same name, so there must also be folders named as in an export. `is_inner`: True
-    if this folder is inside the path that the staff gave. Then its own name, too, must be that of an export.
+    if the staff did not name `folder` itself but a folder around it. Then `folder`, too, must be named as an export.
     """
     if is_inner and not _EXPORT.fullmatch(folder.name):
         return None
@@ -302,14 +316,14 @@ def _listed(folder: Node) -> list[Node]:
 
 def _holds_source(nodes: Sequence[Node], names: Names) -> bool:
     if names.of_class is not None and not _holds_source(nodes, names.of_class):
-        # A write-up beside folders or sources of students belongs to the staff.
+        # A write-up that lies beside students' folders or sources is the staff's, such as the template.
         return not _holds_students(nodes, names.of_class) and _holds_source(nodes, Names(names.source))
     fits = [match(node.name, names.dividing.source) for node in nodes if node.kind != "folder"]
     return any(fit is not None and fit[0] < 2 for fit in fits)
 
 
 def _holds_students(nodes: Sequence[Node], names: Names) -> bool:
-    """Return True if any of these nodes is a submission or may hold one."""
+    """Return True if any of the nodes is a folder, an archive, or a file with the source's suffix."""
     return any(
         node.kind == "folder" or is_archive_name(node.name) or _suffix(node.name) == _suffix(names.source)
         for node in nodes
@@ -317,7 +331,7 @@ def _holds_students(nodes: Sequence[Node], names: Names) -> bool:
 
 
 def _is_one(folder: Node, names: Names) -> bool:
-    """Return True if a folder can hold at most one submission."""
+    """Return True if a folder contains at most one submission: one source or one archive, at any depth."""
     level = [_listed_if_possible(folder)]
     if _holds_source(level[0], names):
         return True
@@ -338,7 +352,7 @@ def _is_one(folder: Node, names: Names) -> bool:
 
 
 def _listed_if_possible(folder: Node) -> list[Node]:
-    # If the folder cannot be listed, copying the submission will report the error.
+    # If the folder cannot be listed, the error is reported later, when the submission is copied.
     try:
         return visible(folder.children(CLASS.members))
     except Unreadable:
@@ -349,10 +363,11 @@ def _listed_if_possible(folder: Node) -> list[Node]:
 
 
 def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) -> list[Unit]:
-    """Return a unit for each submission among these nodes. `beside_others`: True if the class has further submissions.
+    """Return a unit for each submission among `nodes`, the entries of a class's folder.
 
-    In a search for write-ups, a write-up is a separate submission only if the class has no source, folder or archive.
-    Otherwise it belongs to the source of the same name. Without such a source it is the staff's, and is skipped.
+    `beside_others`: True if the class has further submissions, which are not in `nodes`. In a search for write-ups, a
+    write-up is a separate submission only if the class has no source, folder or archive. Otherwise it belongs to the
+    source of the same name. A write-up without a source of its name is the staff's, and is skipped.
     """
     units: list[Unit] = []
     canvas: dict[str, Unit] = {}
@@ -390,7 +405,7 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
         elif suffix == _suffix(dividing.source):
             units.append(_named_for_student(node, beside, names))
         elif alone and suffix == _suffix(names.source):
-            # The write-up gets the key that its source would have.
+            # With the key of the source that is missing here, the id is the same as in a search for sources.
             key = PurePosixPath(node.name).stem + _suffix(dividing.source)
             units.append(replace(single(node), key=key))
         elif _is_companion(node, stems, dividing) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):
@@ -406,9 +421,10 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
 
 
 def _named_for_student(node: Node, beside: Mapping[str, Node], names: Names) -> Unit:
-    """Return the unit of a source named for its student, such as `alice.cpp`, with files of the same stem beside it.
+    """Return the unit of a source that has its student's name, such as `alice.cpp`.
 
-    `alice.ispc` becomes the companion `module.ispc`.
+    Files in `beside` with the same name before the suffix belong to the unit: `alice.ispc` becomes the companion
+    `module.ispc`.
     """
     unit, stem = single(node), PurePosixPath(node.name).stem
     wanted = names.companions if names.of_class is None else (names.source, *names.companions)

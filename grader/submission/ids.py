@@ -21,10 +21,10 @@ RESERVED = {"con", "prn", "aux", "nul", "lock"} | {f"{port}{k}" for port in ("co
 
 
 def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
-    """Return an id for each (title, key). The title is readable; the unique key distinguishes equal titles.
+    """Return an id for each (title, key). Titles are for people and may be equal; keys are unique.
 
-    An id is the title as a file name (`safe_name`). If several ids would be equal, or differ only in
-    capitals, each also gets a part of its key's digest. So no later hand-in takes over an earlier student's id.
+    An id is the title as a file name (`safe_name`). If several ids would be equal, or differ only in capitals, the
+    first digits of the key's SHA-256 are appended to each of them. So an id never depends on the order of submissions.
     """
     plain = [safe_name(title) for title, _ in titled]
     ids = list(plain)
@@ -39,9 +39,10 @@ def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def safe_name(title: str) -> str:
-    """Return a title as a file name: letters and digits of any script, `-` and `_`, at most MAX_CHARS and MAX_BYTES.
+    """Convert a title to a file name of letters and digits of any script, `-` and `_`.
 
-    The name has no dots, so it never equals the name of a file that a results folder holds.
+    The name has at most MAX_CHARS characters and MAX_BYTES bytes; a reserved name gets a `_` in addition. It has no
+    dots, so it never equals a report's name in a results folder, such as grades.csv.
     """
     text = unicodedata.normalize("NFKC", "".join(char for char in title if not 0xD800 <= ord(char) <= 0xDFFF))
     kept = "".join(char if char.isalnum() or char == "-" else "_" for char in text)
@@ -58,10 +59,10 @@ def is_id(text: str) -> bool:
 
 
 def no_such_submission(wanted: str, known: Collection[str]) -> str:
-    """Return the message "no submission is called ...", with very similar names as suggestions."""
+    """Return the message "no submission is called ...", which suggests ids in `known` that are similar to `wanted`."""
     short = wanted[:MAX_CHARS]
     close = get_close_matches(short, known, 3, NEAR) if len(wanted) <= 2 * MAX_CHARS else []
-    # `wanted` may be a folder's name, and the id is this name without some characters.
+    # `wanted` may be the name of a submission's folder. The id is this name with some characters replaced.
     if (plain := safe_name(wanted)) in known:
         close = [plain]
     hint = f"; did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
@@ -85,7 +86,7 @@ def closest(wanted: str, known: Mapping[str, str]) -> str:
 
 
 def _clashes(ids: Sequence[str]) -> list[int]:
-    """Return the positions of ids that are equal on a file system that ignores capitals."""
+    """Return the indices of ids that equal another id on a file system that ignores capitals."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for k, name in enumerate(ids):
         places[unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())].append(k)

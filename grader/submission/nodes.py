@@ -1,7 +1,7 @@
-"""Nodes: one interface to files and folders, on disk or in archives. No path can lead out of the tree.
+"""Nodes: one interface to files and folders, on disk or in archives. No path can lead out of the staff's folder.
 
-A student may still be able to change a folder on a shared disk while it is graded. So every folder below the one that
-the staff named is opened with `openat` and O_NOFOLLOW. A path that becomes a link meanwhile is an error.
+On a shared disk, a student may change a folder while it is graded. So each folder below the path that the staff named
+is opened with `openat` and O_NOFOLLOW. A folder that has been replaced by a symbolic link is an error.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from grader.submission.archive.records import (
     shown,
 )
 
-#: Limits for one student. `unpacked_bytes` is for all members together: a tar.gz is unpacked as a whole to be read.
+#: Limits for one student's archive. A tar.gz is unpacked as a whole, so `unpacked_bytes` counts all its members.
 STUDENT = ArchiveLimits(members=20_000, unpacked_bytes=256 * MIB, archive_bytes=256 * MIB)
-#: Limits for one archive of a whole class. Each student's own archive inside it has the limits of STUDENT.
+#: Limits for an archive of a whole class. The students' archives in it have the limits STUDENT.
 CLASS = ArchiveLimits(members=1_000_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB, claims=False)
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Node(Protocol):
-    """A file, a folder or another entry that was handed in. `trouble` is the reason to refuse it, or ""."""
+    """A file, a folder or an entry of another kind that was handed in. `trouble` is the reason to refuse it, or ""."""
 
     @property
     def name(self) -> str: ...
@@ -80,7 +80,7 @@ class DiskNode:
 
     @classmethod
     def at(cls, path: Path) -> DiskNode:
-        """Return the node of a path, with links in it followed. Raises OSError if the path does not exist."""
+        """Return the node of a path. Symbolic links in this path are followed. Raises OSError if it does not exist."""
         real = path.resolve(strict=True)
         kind = _kind(real.stat().st_mode)
         if kind == "folder":
@@ -127,7 +127,7 @@ class DiskNode:
     def _file(self) -> BinaryIO:
         if self.kind != "file":
             raise Unreadable(f"is {KIND_TEXTS[self.kind]}: hand in the file itself")
-        # Without O_NONBLOCK, opening a fifo put in the file's place would block.
+        # If the file was replaced by a named pipe meanwhile, open() would block without O_NONBLOCK.
         descriptor = self._descend(os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -168,10 +168,10 @@ KIND_TEXTS: dict[Kind, str] = {
 
 @dataclass
 class ArchiveNode:
-    """A node in an archive.
+    """A node in an archive. `inside` are a folder's entries by name.
 
-    `trouble` is the reason to refuse the node, or "". If an entry has a `trouble`, all folders around it get the same
-    `trouble`. The exception is a file that is in the archive twice: only the file's own node gets the `trouble`.
+    `trouble` is the reason to refuse the node, or "". If an entry is refused, all folders around it are refused for the
+    same reason. The exception is a file that is in the archive twice: only the file itself is refused.
     """
 
     name: str
@@ -209,7 +209,7 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[
 
 
 def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Archive, ArchiveNode]:
-    """Open an archive. Return (the archive, the root folder of its entries). Closing the archive closes the file.
+    """Open the archive in `file`. Return (the archive, its root folder). Closing the archive closes the file.
 
     Raises Unreadable if the file is not an archive, is damaged or exceeds the limits.
     """
@@ -226,7 +226,7 @@ def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Arch
 
 
 def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
-    """Return the root of an archive's tree. A member's `trouble` is passed on to all folders on its path."""
+    """Return the root of an archive's tree of nodes. A member's `trouble` is copied to all folders on its path."""
     root, count = ArchiveNode(""), 0
     for member in archive.members:
         line = [root]
@@ -245,7 +245,10 @@ def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
 
 
 def _place(line: list[ArchiveNode], member: Member, archive: Archive) -> str:
-    """Put a member into the last of the nodes on its path (`line`). Return "", or the reason why that is impossible."""
+    """Store a member in its node. `line` are the nodes on its path, from the root to the member's own node.
+
+    Returns "", or the reason to refuse the archive if the path is both a folder and a file.
+    """
     for node in line[:-1]:
         if node.member is not None and node.kind != "folder":
             return f"holds '{shown(node.name)}' both as {KIND_TEXTS[node.kind]} and as a folder"

@@ -23,10 +23,10 @@ _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
 
 @dataclass(frozen=True)
 class Names:
-    """Names of the files to find in each submission.
+    """Names of the files to find in each submission: the source and files that may accompany it (companions).
 
-    In a search for other files, such as write-ups, `of_class` holds the names of the sources. They still decide which
-    files belong to one student, so that students and ids are the same as in a search for the sources.
+    In a search for other files, such as write-ups, `of_class` holds the names of the assignment's sources. The sources
+    decide which files belong to one student, so that students and ids are the same as in a search for the sources.
     """
 
     source: str
@@ -40,12 +40,12 @@ class Names:
 
 @dataclass(frozen=True)
 class Unit:
-    """The nodes of one submission: one node (`whole`), or several files of one folder (`nodes`).
+    """One submission that was found: one node (`whole`), or several files of one folder (`nodes`).
 
-    `title` and `key` determine its id (`grader.submission.ids`). `marked_late`: True if Canvas marks it as late.
-    `numbered`: True if numbers in file names count attempts. `trouble` is the reason why it cannot be graded, or "".
-    `identities` are the owners' ids on platforms. `with_imports`: True if a Python file on disk is copied with the
-    files that it imports from its own folders.
+    `title` and `key` determine the submission's id (`grader.submission.ids`). `marked_late`: True if Canvas marks the
+    submission as late. `numbered`: True if numbers in file names count attempts. `trouble` is the reason why the
+    submission cannot be graded, or "". `identities` are the students' ids on platforms. `with_imports`: True if a
+    Python file on disk is copied with the modules that it imports from its own folders.
     """
 
     title: str
@@ -99,7 +99,7 @@ def visible(nodes: Sequence[Node]) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A searched folder: its path, for messages, and its visible content."""
+    """A folder of the search. `place` is its path for messages; `nodes` are its entries without hidden files."""
 
     place: str
     nodes: list[Node]
@@ -194,7 +194,10 @@ class _Search:
         ]
 
     def files(self, sources: list[tuple[_Folder, Node]], read: pythontree.Read | None) -> Chosen:
-        """Return the chosen source and its companions. With `read`, a Python source is bundled with its imports."""
+        """Return the source, if `sources` has only one, with its companions. Raises Unreadable for several sources.
+
+        If `read` is given, the source is a Python file, which is bundled with the modules that it imports.
+        """
         if len(sources) > 1:
             listed = _listed([f"{folder.place}{node.name}" for folder, node in sources])
             raise Unreadable(
@@ -217,7 +220,10 @@ class _Search:
 
 
 def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack: ExitStack) -> Chosen:
-    """Choose the files to copy in a submission. `stack` closes archives. Raises Unreadable if no source is found."""
+    """Choose the files of a submission that are copied. Archives in it stay open until `stack` is closed.
+
+    Raises Unreadable if no source is found, or if several fit equally well.
+    """
     search = _Search(names, limits, scratch, stack, unit.numbered)
     if unit.trouble:
         raise Unreadable(unit.trouble)
@@ -274,7 +280,7 @@ def _bundle(pieces: Iterator[bytes], place: str, read: pythontree.Read) -> Itera
 
 
 def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
-    """Return a function that reads a file below the nodes `top` by its path, and returns None for other paths."""
+    """Return a function read(path) for files below the nodes `top`. It returns None if the file is missing."""
     folders = {"": {node.name: node for node in top}}
 
     def inside(folder: str) -> dict[str, Node]:
@@ -296,7 +302,7 @@ def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
 
 
 def _nothing(wanted: str, others: list[str]) -> str:
-    """Return the message that the source is missing, with the names of other files that were handed in."""
+    """Return the message that the source `wanted` is missing. `others` are the paths of files that were handed in."""
     if not others:
         return f"no {wanted}: nothing was handed in"
     folder = next((name for name in others if PurePosixPath(name).name.casefold() == wanted.casefold()), None)

@@ -1,7 +1,7 @@
-"""Choice of the reader for an archive by its content, and the reader of tar archives, plain or compressed.
+"""`open_archive`, which chooses an archive's reader by the content, and the reader of tar archives, also compressed.
 
-Formats of tar: POSIX ustar and pax, and GNU's long names. A tar consists of 512-byte blocks: for each file a header,
-then the content.
+Formats of tar: POSIX ustar and pax, and GNU's long names. A tar archive consists of 512-byte blocks: for each file one
+block with a header, then the content, padded to whole blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from grader.submission.archive.records import (
 )
 from grader.submission.archive.zip import ZipArchive, is_zip
 
-#: Suffixes of files that are treated as archives. Files in unsupported formats are refused by their content (FOREIGN).
+#: Suffixes of files that are treated as archives. Some have formats that are not supported: `open_archive` refuses
+#: these by their content (FOREIGN).
 ARCHIVE_SUFFIXES = (
     ".zip", ".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz",
     ".7z", ".rar", ".zst", ".zipx", ".lz", ".lzma", ".z", ".cab", ".dmg", ".iso",
@@ -43,14 +44,15 @@ FOREIGN = (
     (b"<", "a web page"),
 )
 USUAL = "hand in a zip or a tar.gz"
-#: Limit on the memory to unpack an xz file. `xz -9` needs 65 MiB, but a header may ask for 4 GiB.
+#: Limit on the memory for unpacking an xz file. A file made by `xz -9` needs 65 MiB, but a header may ask for 4 GiB.
 XZ_MEMORY_BYTES = 128 << 20
-#: Limit on the compressed streams in a file: many empty ones take long to read. Parallel packers write one per 64 KiB.
+#: Limit on the compressed streams that follow one another in a file, because millions of empty streams would take long
+#: to read. Parallel packers such as pigz write one stream per 64 KiB or more.
 MAX_STREAMS = 10_000
 
 
 class NoRoom(KitError):
-    """Error for a disk without room for a submission. Smaller submissions may still fit, so the run goes on."""
+    """Raised if the disk has no room to unpack a submission. Smaller submissions may still fit, so the run goes on."""
 
 
 def is_archive_name(name: str) -> bool:
@@ -67,8 +69,8 @@ def archive_stem(name: str) -> str:
 def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archive:
     """Open an archive and list its entries. The format is recognised by the content, not by the name.
 
-    `file` is seekable and is closed with the archive. A compressed tar is unpacked once, within `limits`, into an
-    unnamed file under `scratch`. Raises Unreadable, with a line for the student, if that fails.
+    `file` must be seekable; closing the archive closes it. A compressed tar is unpacked once, within `limits`, into an
+    unnamed file under `scratch`. Raises Unreadable, with a line for the student, if the archive cannot be listed.
     """
     with explained("cannot be read", Unreadable):
         size_bytes = file.seek(0, 2)
@@ -116,7 +118,7 @@ class _Gzip:
 
 
 class _Compression(NamedTuple):
-    """One compression format: the first bytes of its streams, and a function that makes a stream's decoder."""
+    """A compression format. `magic` are the first bytes of a stream; `fresh()` returns a decoder for one stream."""
 
     name: str
     magic: bytes
@@ -153,12 +155,14 @@ def _compressed_tar(
 
 
 def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
-    """Write pieces to an unnamed file under `scratch`. The system removes it when this process ends, even if killed.
+    """Write pieces to an unnamed file under `scratch` and return the file, open for reading and writing.
+
+    The system removes the file when it is closed or when this process ends, even if the process is killed.
 
     Raises NoRoom if the disk is full, KitError if the file cannot be written, and any error that `pieces` raises.
     """
     with explained(f"cannot make a file in {scratch}", KitError):
-        # Without a buffer. After a failed write, close() would write the rest of a buffer and raise another error.
+        # If a write to a buffered file failed, close() would write the buffer again and raise a second error.
         file = tempfile.TemporaryFile(dir=scratch, buffering=0)  # noqa: SIM115
     try:
         for piece in pieces:
@@ -187,7 +191,10 @@ def disk_error(error: OSError, folder: Path) -> KitError:
 
 
 def _decoded(file: BinaryIO, compression: _Compression) -> Iterator[bytes]:
-    """Yield the decoded bytes in pieces. Consecutive streams are joined; other data after them is ignored."""
+    """Yield the decoded bytes of a compressed file in pieces.
+
+    The content of consecutive streams is joined. Data of another kind after the last stream is ignored.
+    """
     file.seek(0)
     decoder = compression.fresh()
     data, streams = b"", 1
@@ -219,9 +226,9 @@ def _decoded(file: BinaryIO, compression: _Compression) -> Iterator[bytes]:
 
 
 BLOCK_BYTES = 512
-#: Limit on the bytes of a long name, or of all attributes in one header.
+#: Limit on the bytes of a long name (GNU), or of all attributes in one extended header (pax).
 MAX_META_BYTES = 64 << 10
-#: Limit on the attributes of one file; usual archivers write a dozen.
+#: Limit on the attributes in one extended header. Common archivers write about twelve.
 MAX_RECORDS = 256
 _KINDS: dict[bytes, Kind] = {
     b"0": "file", b"\0": "file", b"7": "file", b"5": "folder", b"1": "link", b"2": "link",
@@ -260,7 +267,7 @@ class TarArchive:
         while True:
             header = self._read(at, BLOCK_BYTES)
             if not any(header):
-                # As in `tar`, an archive ends at a block of zeros, or at the end of the file after a member.
+                # Like the program `tar`, accept a block of zeros or the end of the file as the archive's end.
                 return
             if not is_tar_header(header):
                 raise Unreadable(CUT_OFF if len(header) < BLOCK_BYTES else DAMAGED)
@@ -306,7 +313,10 @@ class TarArchive:
             yield piece
 
     def _after_sparse_map(self, at: int, more: bool) -> int:
-        """Return the offset of a file's content after its map of holes. `more`: True if a block of the map follows."""
+        """Return the offset of a sparse file's content, which follows the blocks that list the file's holes.
+
+        `at` is the offset after the file's header. `more`: True if a block of the list follows there.
+        """
         while more:
             block = self._read(at, BLOCK_BYTES)
             if len(block) < BLOCK_BYTES:
@@ -333,7 +343,10 @@ def _blocks(size_bytes: int) -> int:
 
 
 def _number(field: bytes) -> int:
-    """Parse octal digits, or GNU's base 256 for large values. Raises Unreadable for negative numbers and other text."""
+    """Parse a number of a tar header: octal digits, or GNU's base 256 for large values.
+
+    Raises Unreadable for a negative number and for other text.
+    """
     if field[0] & 0x80:
         if field[0] != 0x80:
             raise Unreadable(DAMAGED)
@@ -351,9 +364,10 @@ def _name(header: bytes) -> bytes:
 
 
 def _attributes(meta: bytes, name: bytes | None) -> tuple[bytes | None, int | None]:
-    """Return (path, size) from a pax header, which has records of the form `length key=value`.
+    """Return (path, size in bytes) from a pax header, which has records of the form `length key=value`.
 
-    A header without a path gives `name`, one without a size gives None. Raises Unreadable if malformed.
+    Without a record for the path, return `name` as the path; without one for the size, None as the size. Raises
+    Unreadable if the header is malformed.
     """
     size_bytes, at, count = None, 0, 0
     while at < len(meta) and meta[at] != 0:

@@ -20,14 +20,18 @@ MAX_NAME_PARTS = 32
 
 
 class Unreadable(Exception):
-    """Error for a submission that cannot be read. Its text follows the file's name: "is cut off: hand it in again"."""
+    """Raised for a submission that cannot be read.
+
+    In messages the error's text follows the file's name: "alice.zip" + " " + "is cut off: hand it in again".
+    """
 
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Limits on an archive. `ratio` is unpacked bytes / packed bytes, checked above `ratio_from_bytes` unpacked bytes.
+    """Limits on an archive: `members` is the number of entries, `archive_bytes` the size of the archive file.
 
-    `claims`: True to check the sizes in a zip's listing. This is not needed if each member is read with a limit.
+    `ratio` limits unpacked bytes / packed bytes. It is checked only above `ratio_from_bytes` unpacked bytes. `claims`:
+    check the sizes that a zip's listing claims. This is not needed if each member is read with a limit.
     """
 
     members: int
@@ -57,10 +61,10 @@ class ArchiveLimits:
 
 
 class Member(NamedTuple):
-    """One entry. `parts` are the pieces of its name, unchanged: they are only compared, never used as a path.
+    """One entry of an archive. `parts` are the parts of its path, which are only compared, never used as a path.
 
-    `trouble` is the reason to refuse an archive with such an entry, or "". `where` is the entry's position in the
-    archive, in the form that the reader of this format uses.
+    `size_bytes` is the unpacked size. `trouble` is the reason to refuse an archive with this entry, or "". `where` is
+    the entry's position in the archive, in a form that only the reader of the format knows.
     """
 
     parts: tuple[str, ...]
@@ -74,17 +78,20 @@ class Archive(Protocol):
     members: list[Member]
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """Yield the member's content. Raises Unreadable, at the latest after the last piece, if it is damaged."""
+        """Yield the member's content in pieces of at most PIECE_BYTES.
+
+        Raises Unreadable if the member is damaged, at the latest after the last piece.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 def split_name(raw: bytes, encoding: str) -> tuple[tuple[str, ...], str]:
-    """Split a stored name. Return (its parts, the reason to refuse it or "").
+    """Split the stored name of an archive's entry. Return (its parts, the reason to refuse the name or "").
 
     A backslash is a separator, too, because some programs for Windows write it. `.` and empty parts are dropped. Names
-    with `..`, a root or a drive letter are refused. Their parts are returned too, to find the student's folder.
+    with `..`, a root or a drive letter are refused. The parts of a refused name show to which student it belongs.
     """
     if len(raw) > MAX_NAME_BYTES:
         return _parts(raw[:64].decode(encoding, "replace")), f"holds a name of {len(raw)} bytes"
@@ -105,7 +112,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 def shown(name: str, limit: int = 80) -> str:
     """Return an untrusted name for display: one line of at most `limit` characters, without control characters."""
-    # Lone surrogates may be bytes that were not UTF-8 (Python's `surrogateescape`).
+    # Lone surrogates from U+DC80 to U+DCFF stand for bytes that were not UTF-8 (Python's `surrogateescape`).
     is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in name if 0xD800 <= ord(char) <= 0xDFFF)
     text = name[: limit + 1].encode("utf-8", "surrogateescape" if is_escaped else "replace")
     clean = harmless(text.decode("utf-8", "replace"), "\ufffd").translate({9: "\ufffd", 10: "\ufffd"})

@@ -72,7 +72,8 @@ class ZipArchive:
         self._file.seek(tail_start)
         tail = self._file.read(tail_bytes)
         at = tail.rfind(b"PK\x05\x06")
-        # A comment may contain this signature, too. Prefer an end record whose comment ends where the file ends.
+        # The archive's comment may contain the signature of the end record, too. So prefer an end record whose comment
+        # ends where the file ends.
         candidate = at
         while candidate >= 0:
             if candidate + _END.size + _comment_bytes(tail, candidate) == len(tail):
@@ -95,8 +96,11 @@ class ZipArchive:
         return _Listing(start, size_bytes, start - offset)
 
     def _find_end64(self, end: int) -> tuple[int, int, int, int, int] | None:
-        """Return (disk, first disk, listing's size, listing's offset, the record's offset) from the zip64 end
-        record, which precedes the ordinary one at `end`; None if it is missing. Raises Unreadable if it is damaged."""
+        """Read the zip64 end record, which precedes the ordinary end record at the offset `end`; None if missing.
+
+        Returns (number of this disk, number of the listing's first disk, size of the listing, offset of the listing,
+        offset of the record itself). Raises Unreadable if the record is damaged.
+        """
         if end < _LOCATOR64.size:
             return None
         self._file.seek(end - _LOCATOR64.size)
@@ -140,7 +144,10 @@ class ZipArchive:
     # ---- content
 
     def pieces(self, member: Member) -> Iterator[bytes]:
-        """Yield the member's content. Raises Unreadable if it is encrypted, damaged or in an unusual compression."""
+        """Yield the member's content in pieces.
+
+        Raises Unreadable if the member is encrypted, damaged or compressed by an unsupported method.
+        """
         where = member.where
         assert isinstance(where, _Where)
         if where.flags & _ENCRYPTED:
@@ -168,7 +175,7 @@ class ZipArchive:
             raise Unreadable(DAMAGED)
         at, remaining = where.offset + _LOCAL.size + header[-2] + header[-1], where.packed_bytes
         while remaining > 0:
-            # The caller may read two members in turn, so the file's position may have moved.
+            # Between two pieces the caller may have read another member, which moves the file's position.
             self._file.seek(at)
             piece = self._file.read(min(remaining, PIECE_BYTES))
             if not piece:
@@ -222,8 +229,11 @@ def _kind(name: bytes, made_by: int, attributes: int) -> Kind:
 
 
 def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
-    """Return (size, packed size, offset) of an entry, from its `values` in the listing. A value that does not fit into
-    32 bits is read from the zip64 field in `extra`. Raises ValueError if this field is missing."""
+    """Return (size, packed size, offset) of an entry. `values` are these three numbers in the archive's listing.
+
+    For a number that does not fit into 32 bits, the listing has 0xFFFFFFFF and the zip64 field in `extra` the number.
+    Raises ValueError if this field is missing.
+    """
     at = 0
     while at + 4 <= len(extra):
         tag, length = struct.unpack_from("<HH", extra, at)
