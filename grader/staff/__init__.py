@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def options(assignment: Assignment, timing: bool) -> Options:
-    """Return the judge's options for grading a submission. `timing`: measure the parts whose time gives points."""
+    """Return the judge's options for grading a submission. `timing`: True to time the parts whose time gives points."""
     from grader.core.places import HANDOUT_COMMAND
     from grader.judge.bench import Options
     from grader.study import watch_races

@@ -1,8 +1,9 @@
 """Studies: measurements for a student's write-up, such as `python gpt149.py threads part3`.
 
-Each command is a module with `main(arguments) -> exit code`. COMMANDS work for any lab; a lab may add its own commands
-(`grader.assignment.labs.Lab.studies`). `main` parses the arguments and calls `measure(...)`, which returns a frozen
-record. `grader.study.outcome` then prints the record's table, writes CSV and PNG, and fills the write-up's tables.
+Each command is a module with a function `main(arguments)`, which returns the exit code. COMMANDS work for any lab; a
+lab may add commands (`grader.assignment.labs.Lab.studies`). `main` parses the arguments and calls `measure(...)`, which
+returns a frozen dataclass. `grader.study.outcome` then prints its table, writes CSV and PNG files, and fills the table
+into the student's write-up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from grader.assignment.labs import Lab
     from grader.judge.bench import Watched
 
-#: (Module, description) of each command.
+#: {command: (module, description)}.
 COMMANDS = {
     "threads": ("grader.study.threads", "speed-up for each number of OpenMP threads, and without OpenMP"),
     "memory": ("grader.study.memory", "memory of a call: profiler, true peak and formula"),
@@ -25,12 +26,15 @@ COMMANDS = {
 
 
 def commands(lab: Lab) -> dict[str, tuple[str, str]]:
-    """Return (module, description) of each study of a lab by command: the general studies and the lab's own."""
+    """Return {command: (module, description)} for a lab: the general studies and the lab's studies."""
     return {**COMMANDS, **lab.studies}
 
 
 def watch_races(*call: Any) -> Watched:
-    """Call `race.words_of`. Import its module only now, because most submissions use one thread and do not need it."""
+    """Call `grader.study.race.words_of`, which searches for data races, and return its result.
+
+    The module is imported only here, because most submissions use one thread and need no search.
+    """
     return cast("Watched", importlib.import_module("grader.study.race").words_of(*call))
 
 

@@ -1,9 +1,10 @@
 """Facts about the machine: sizes of caches and cache lines from the system, peak speed and bandwidth by measurement.
 
-The peak of each instruction set level is the speed of a block of assembly (native/probe.cpp). Bandwidth is measured by
-a triad a = b + 3c and by a sum, over arrays that together exceed the last cache. Each figure is the best of several
-tries, because other processes can only make a try slower. For the triad, 12 bytes per element are counted. As usual,
-this leaves out that the CPU reads each cache line of `a` before it writes to the line.
+An instruction set level is, for example, SSE2 or AVX2. Its peak is the speed in FLOP/s of a block of assembly
+(native/probe.cpp). Memory bandwidth is measured by a triad a = b + 3c and by a sum, over arrays that together exceed
+the last-level cache. Each figure is the best of several tries, because other processes can only make a try slower. The
+triad counts as 12 bytes per element: reads of b and c, and the write of a. As in the STREAM benchmark, the CPU's read
+of each cache line of `a` before the write is not counted.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from grader.study.standalone import NATIVE
 
 PROBE_TIMEOUT_S = 60.0
 DEFAULT_LINE_BYTES = 64
-#: Sizes in bytes that are common in recent processors, for systems that do not report their caches.
+#: Common cache sizes of recent processors in bytes, used if the system does not report the cache sizes.
 DEFAULT_CACHES = {"L1": 32 << 10, "L2": 512 << 10, "L3": 8 << 20}
 CPU_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """One data cache. `ways`: None if the system does not report it; `shared_by`: number of cores that share it."""
+    """One data cache, such as "L2". `ways` is its associativity, `shared_by` the number of CPUs that share it.
+
+    Both are None if the system does not report them.
+    """
 
     name: str
     size_bytes: int
@@ -39,7 +43,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Machine:
-    """Line size and data caches, from L1 outwards. `is_reported`: False if they are DEFAULT_CACHES."""
+    """The machine's cache line size and its data caches, L1 first. `is_reported`: False if these are DEFAULT_CACHES."""
 
     line_bytes: int
     caches: tuple[Cache, ...]
@@ -52,7 +56,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class Speed:
-    """Measured speeds. `peaks`: FLOP/s by (level, threads). `triad` and `read` (a sum): bytes/s by thread count."""
+    """Measured speeds.
+
+    `peaks` maps (instruction set level, number of threads) to FLOP/s. `triad` and `read` (a sum) map the number of
+    threads to bytes/s. The numbers of threads are 1 and `cores`.
+    """
 
     cores: int
     peaks: Mapping[tuple[str, int], float]
@@ -74,9 +82,9 @@ class Speed:
 
 
 def _of(by_threads: Mapping[int, float], threads: int) -> float:
-    """Return the best value measured on at most `threads` threads.
+    """Return the largest value measured on at most `threads` threads.
 
-    More threads should never be slower. But on a busy machine, all cores together may be slower than one alone.
+    The largest is not always the value for the most threads: on a busy machine, all cores may be slower than one.
     """
     return max(value for count, value in by_threads.items() if count <= max(threads, min(by_threads)))
 
@@ -91,7 +99,10 @@ def describe() -> Machine:
 
 
 def measure() -> Speed:
-    """Measure peak and bandwidth, in about one second. Raises KitError if native/probe.cpp cannot be built or run."""
+    """Measure peak speeds and memory bandwidth, which takes about one second.
+
+    Raises KitError if native/probe.cpp cannot be built or run.
+    """
     cores = len(machine.usable_cpus()) or os.cpu_count() or 1
     return parse(
         helpers.output_of(NATIVE / "probe.cpp", [cores, describe().last.size_bytes], PROBE_TIMEOUT_S), cores
@@ -133,7 +144,7 @@ def _linux_caches() -> tuple[Cache, ...]:
 
 
 def _count(cpu_list: str) -> int:
-    """Return the number of CPUs in a list like "0-3,8": 5."""
+    """Return the number of CPUs in a list in Linux's format: 5 for "0-3,8"."""
     total = 0
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", cpu_list):
         total += int(last or first) - int(first) + 1

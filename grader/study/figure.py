@@ -1,4 +1,4 @@
-"""Figures of studies as data. `draw` makes a PNG of a figure, `text` a drawing made of letters.
+"""Figures of studies as data. `draw` makes a PNG of a figure, `text` draws it with characters for a terminal.
 
 Series differ in colour, marker and line style, so that a figure is also readable without colours. The colours
 are those of Okabe and Ito (2008), which people with any common form of colour blindness can distinguish. Maps use
@@ -33,11 +33,11 @@ SUBTITLE_LETTERS, MAP_LETTERS = 105, 80
 
 @dataclass(frozen=True)
 class Series:
-    """One series of numbers: `y` over `x`, with an optional interval `low`..`high` around each `y`.
+    """One series of points (x, y) in a plot, with an optional interval `low`..`high` around each `y`.
 
     `style`: "both" draws points joined by lines. "line" draws a line without points, for a model. "points" draws points
-    without lines, with `notes` beside them, one per point. "bars" draws a bar in each group of the figure's `x_names`;
-    `x` are then the indices of groups, 0, 1, 2, ...
+    without lines, with `notes` beside them, one per point. "bars" draws one bar in each group of bars; `x` are then the
+    indices of the groups, 0, 1, 2, ..., whose names are in `Plot.x_names`.
     """
 
     label: str
@@ -51,8 +51,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Plot of several series. `about`, the line below the title, gives machine, date, sizes, flags (`options.about`).
-    `log_x`, `log_y`: the axis is logarithmic."""
+    """Plot of several series. `name` is the file name without suffix.
+
+    `about` is the line below the title with machine, date, sizes and compiler flags (`options.about`). `log_x`,
+    `log_y`: True for a logarithmic axis.
+    """
 
     name: str
     title: str
@@ -69,7 +72,10 @@ class Plot:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Map of one number for each pair (row, column). None is a missing number, for example of a wrong kernel."""
+    """Heat map of `values[row][column]` in `unit`. None is a missing number, for example of a wrong kernel.
+
+    `y_names` are the names of the rows, `x_names` those of the columns.
+    """
 
     name: str
     title: str
@@ -94,7 +100,10 @@ def bars(
     values: Mapping[str, Sequence[float]],
     x_label: str = "",
 ) -> Plot:
-    """Return a plot with a group of bars for each of `names`. `values` maps a label to the heights of its bars."""
+    """Return a plot with a group of bars for each of `names`.
+
+    `values` maps the label of each series to the heights of its bars in `unit`, one for each group.
+    """
     places = tuple(map(float, range(len(names))))
     series = tuple(Series(label, places, tuple(each), style="bars") for label, each in values.items())
     return Plot(name, title, about, x_label, unit, series, x_names=tuple(names))
@@ -118,7 +127,7 @@ def draw(figure: Figure, path: Path, kind: Literal["png", "svg"] = "png") -> Non
 
 
 def _head(figure: Figure, axes: Axes) -> None:
-    """Draw the title, and below it the line `about` in a small font."""
+    """Draw the figure's title, and below the title the text `about` in a small font."""
     about = _lines(figure.about, MAP_LETTERS if isinstance(figure, HeatMap) else SUBTITLE_LETTERS)
     axes.set_title(figure.title, fontsize=12, fontweight="bold", pad=8 + 10 * len(about.splitlines()))
     axes.annotate(
@@ -135,7 +144,7 @@ def _head(figure: Figure, axes: Axes) -> None:
 
 
 def _lines(about: str, width: int) -> str:
-    """Wrap `about` to `width` characters. Its items are separated by " · ", and no item is broken."""
+    """Return `about` broken into lines of at most `width` characters, only at its separators " · "."""
     lines = [""]
     for item in about.split(" · "):
         if lines[-1] and len(lines[-1]) + len(item) > width:
@@ -150,12 +159,12 @@ def brief(value: float) -> str:
 
 
 def matplotlib_pyplot() -> Any:
-    """Import matplotlib (which takes about 1 s), set it up and return pyplot. Raises KitError if it is missing."""
+    """Import matplotlib, which takes about 1 s, and return pyplot. Raises KitError if matplotlib is missing."""
     try:
         import matplotlib
     except ImportError as error:
         raise KitError("figures need matplotlib: pip install matplotlib") from error
-    # Draw without a window, and ignore the user's settings.
+    # The backend "agg" needs no window. The defaults replace the user's settings, so that figures look alike.
     matplotlib.use("agg")
     matplotlib.rcdefaults()
     import matplotlib.pyplot
@@ -191,7 +200,7 @@ def _plot(figure: Plot, axes: Axes) -> None:
     axes.grid(True, which="major", axis="y" if bars else "both", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     if len(figure.series) > 1:
-        # Matplotlib's legend puts curves with intervals last. Use the order of the series instead.
+        # By default matplotlib's legend lists series with intervals last. List them in the figure's order.
         handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         axes.legend(
             [handles[one.label] for one in figure.series], [one.label for one in figure.series], fontsize=8
@@ -214,7 +223,10 @@ def _curve(one: Series, k: int, axes: Axes) -> None:
 
 
 def _notes(figure: Plot, axes: Axes) -> None:
-    """Draw the notes beside points; move a note up if it would cover another. The axes' limits must be final."""
+    """Draw the series' notes beside their points. A note that would cover an earlier one is moved up.
+
+    Call this when the axes' limits are final, because positions on the page depend on them.
+    """
     placed: list[tuple[float, float]] = []
     for one in figure.series:
         for x, y, note in zip(one.x, one.y, one.notes, strict=False):
@@ -245,7 +257,7 @@ def _bars(one: Series, k: int, place: int, count: int, axes: Axes) -> None:
 
 
 def _bounds(one: Series) -> list[list[float]]:
-    """Return [distances from each point down to the low end of its interval, distances up to the high end]."""
+    """Return the argument `yerr` of matplotlib: [distances from each y down to `low`, distances up to `high`]."""
     return [
         [max(0.0, y - low) for y, low in zip(one.y, one.low, strict=True)],
         [max(0.0, high - y) for y, high in zip(one.y, one.high, strict=True)],
@@ -253,7 +265,10 @@ def _bounds(one: Series) -> list[list[float]]:
 
 
 def _plain_numbers(axis: Axis, base: int, steps: tuple[float, ...]) -> None:
-    """Label a logarithmic axis with plain numbers, such as 1, 2, 5, 10, in place of powers."""
+    """Label a logarithmic axis with plain numbers, such as 1, 2, 5, 10, in place of powers of `base`.
+
+    Labels are at `steps` times each power of `base`.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(base=base, subs=steps))
@@ -272,7 +287,7 @@ def _map(figure: HeatMap, axes: Axes) -> None:
     axes.set_yticks(range(len(figure.y_names)), labels=figure.y_names)
     known = [value for row in figure.values for value in row if value is not None]
     middle = (min(known) + max(known)) / 2 if known else 0.0
-    # With this size, in points, the numbers fit into the cells.
+    # Font size in points: with more columns the cells are narrower.
     letters = max(5.0, min(9.0, 60.0 / max(1, len(figure.x_names))))
     for row, values in enumerate(figure.values):
         for column, value in enumerate(values):
@@ -281,7 +296,7 @@ def _map(figure: HeatMap, axes: Axes) -> None:
             axes.text(column, row, text, ha="center", va="center", fontsize=letters, color=colour)
 
 
-# ---- figures in letters for a terminal (`--show`), with the same data as the PNG
+# ---- figures drawn with characters in a terminal (`--show`), with the same data as the PNG
 
 MARKS = "o*+x#@%"
 LINES = ".:'~"
@@ -292,7 +307,10 @@ NAME_WIDTH = 28
 
 
 def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Return the figure as text. Plots and bars have `width` columns (40 or more), a plot's frame `height` lines."""
+    """Return the figure as text for a terminal.
+
+    Plots and bar plots are `width` characters wide, at least 40. The area in a plot's axes has `height` lines.
+    """
     if isinstance(figure, HeatMap):
         body = _map_in_letters(figure)
     elif figure.x_names:
@@ -306,9 +324,9 @@ def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:
 
 
 def _scale(values: Sequence[float], *, log: bool, from_zero: bool) -> Callable[[float], float]:
-    """Return a function from a value to its position, 0..1, on an axis for `values`.
+    """Return a function that maps a value to its position from 0 to 1 on an axis that shows `values`.
 
-    `log`: True if the axis is logarithmic. `from_zero`: True if a linear axis must include 0."""
+    `log`: the axis is logarithmic. `from_zero`: a linear axis must include 0."""
     project: Callable[[float], float] = math.log if log else float
     low, high = min(values), max(values)
     bottom = project(low) if log or not from_zero else min(0.0, low)
@@ -358,7 +376,10 @@ def _plot_in_letters(figure: Plot, width: int, height: int) -> list[str]:
 
 
 def _joined(one: Series, columns: int, figure: Plot) -> list[tuple[float, float]]:
-    """Return points (x, y) on the lines between a series' points. The lines are straight, even on log axes."""
+    """Return points (x, y) on lines that join the series' points, `columns` points for each line.
+
+    The lines are straight in the figure, also on logarithmic axes.
+    """
     points = list(zip(one.x, one.y, strict=True))
     found = []
     for (x0, y0), (x1, y1) in pairwise(points):
@@ -385,7 +406,7 @@ def _legend(series: Sequence[Series]) -> list[str]:
 
 
 def _bars_in_letters(figure: Plot, width: int) -> list[str]:
-    """Return a bar plot as lines of text: below each name, one horizontal bar for each series."""
+    """Return a bar plot as lines of text: the name of each group, and below it a horizontal bar for each series."""
     labels = [one.label for one in figure.series]
     names = min(NAME_WIDTH, max(len(label) for label in labels))
     largest = max((y for one in figure.series for y in one.y), default=0.0) or 1.0
@@ -403,7 +424,7 @@ def _bars_in_letters(figure: Plot, width: int) -> list[str]:
 
 
 def _map_in_letters(figure: HeatMap) -> list[str]:
-    """Return a map as lines of text: each number is followed by a shade, which is darker for larger numbers."""
+    """Return a heat map as lines of text. Each number is followed by a shade, which is darker for larger numbers."""
     known = [value for row in figure.values for value in row if value is not None]
     low, extent = (min(known), (max(known) - min(known)) or 1.0) if known else (0.0, 1.0)
 

@@ -1,7 +1,8 @@
 """Small C++ programs of studies, such as native/probe.cpp. They are compiled on first use and cached.
 
-The programs may include the headers in native/. A handout lacks a source that shows loops of the solution. It has the
-compiled program instead (`grader.core.objectcache`), in the subfolder `prebuilt` of the source's folder.
+The programs may include the headers in native/. If a program's source contains loops of the solution, the handout for
+students lacks the source. It has the compiled program instead, in the subfolder `prebuilt` of the source's folder
+(`grader.core.objectcache`).
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ LARGEST_BYTES = 1 << 32
 
 
 def program(source: Path) -> Path:
-    """Return the path of a source's compiled program, or of the prebuilt program if a handout lacks the source.
+    """Return the path of the program compiled from `source`, or of the prebuilt program if the source is missing.
 
-    Raises KitError if the source does not compile, the cache cannot be written, or a handout lacks a program for this
-    platform.
+    Raises KitError if the source does not compile, or if the cache cannot be written. Also raises it if both the source
+    and a prebuilt program for this platform are missing.
     """
     name = source.stem
     if not source.is_file():
@@ -50,7 +51,7 @@ def program(source: Path) -> Path:
 
 
 def _executable(program: Path) -> Path:
-    """Return the program, or an executable copy if its file mode was lost when the handout was unpacked."""
+    """Return `program`, or an executable copy in the cache if unpacking the handout has lost the file's mode."""
     if os.access(program, os.X_OK):
         return program
 
@@ -63,12 +64,15 @@ def _executable(program: Path) -> Path:
 
 
 def _entry(recipe: bytes, name: str) -> Path:
-    """Return the cache's entry for `recipe`, the bytes that determine the content of the file `name`."""
+    """Return the cache's path for the file `name`. `recipe` are the bytes that determine the file's content."""
     return cache_root() / "objects" / f"{hashlib.sha256(recipe).hexdigest()[:32]}.{name}"
 
 
 def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, source: Path) -> Path:
-    """Compile a study's program for a platform into `folder`, for a handout. Raises KitError if `compiler` fails."""
+    """Compile a study's program for a handout. Return its path in `folder`. Raises KitError if `compiler` fails.
+
+    `system` and `machine` name the platform for which `compiler` compiles, as in Python's `platform`.
+    """
     made = folder / objectcache.prebuilt_name(source.stem, system, machine)
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
     return _compile(compiler, source, made, *bare)
@@ -102,7 +106,7 @@ def _checked(command: Sequence[str], cwd: Path, timeout_s: float, what: str) -> 
 
 @dataclass(frozen=True)
 class CacheModel:
-    """A cache to simulate (native/cachemodel.h). `ways` 0 means fully associative."""
+    """A cache to simulate (native/cachemodel.h). `ways` is its associativity; 0 means fully associative."""
 
     size_bytes: int
     ways: int = 0
@@ -117,9 +121,9 @@ class CacheModel:
 def cache_models(
     sizes: str | None, ways: str, line_bytes: int, usual: Sequence[int]
 ) -> tuple[CacheModel, ...]:
-    """Return the caches to simulate. `sizes` and `ways` are the values of `--cache` and `--ways`.
+    """Return the caches to simulate, the smallest first. `sizes` and `ways` are the values of `--cache` and `--ways`.
 
-    Without `sizes`, use the `usual` sizes in bytes. Raises UsageError for invalid values.
+    If `sizes` is None, the caches have the `usual` sizes in bytes. Raises UsageError for invalid values.
     """
     count = whole_number(ways, "--ways", 0, 1 << 20)
     chosen = tuple(usual) if sizes is None else byte_sizes(sizes, "--cache")
@@ -130,7 +134,11 @@ def cache_models(
 
 
 class Traffic(NamedTuple):
-    """`loads`, `stores`: accesses to tensor elements. `fetched`, `written`: cache lines moved from and to memory."""
+    """Result of a cache simulation: numbers of accesses and of cache lines.
+
+    `loads` and `stores` are accesses to tensor elements. `fetched` and `written` are cache lines read from and written
+    to memory.
+    """
 
     loads: int
     stores: int
@@ -143,9 +151,10 @@ class Traffic(NamedTuple):
 
 
 def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheModel]]) -> list[Traffic]:
-    """Run a simulator for each of `walks`, in parallel. Return the traffic of each, in their order.
+    """Run a simulator program once for each of `walks`, in parallel. Return the traffic in the order of `walks`.
 
-    Each walk has the arguments (a kernel and its sizes) and a cache. Raises KitError if the simulator fails."""
+    A walk is (the program's arguments: a kernel and its sizes, the cache to simulate). `simulator` is the program's
+    source. Raises KitError if the program fails."""
     program(simulator)
 
     def count(walk: tuple[Sequence[object], CacheModel]) -> Traffic:
@@ -161,7 +170,10 @@ def simulated(simulator: Path, walks: Sequence[tuple[Sequence[object], CacheMode
 
 
 def byte_sizes(text: str, flag: str) -> tuple[int, ...]:
-    """Return the sizes in a list like "16K,512K,2M" in bytes, sorted, each once. Raises UsageError for other texts."""
+    """Parse a list of sizes like "16K,512K,2M". Return them in bytes, sorted and without duplicates.
+
+    Raises UsageError for other texts. `flag` is the option's name for the message.
+    """
     return tuple(sorted({_byte_size(item.strip(), flag) for item in text.split(",")}))
 
 

@@ -1,13 +1,14 @@
 """Laboratory of the studies: it builds one source in several variants, checks them, and times them in turn.
 
 Theory of operation. In each round all variants are called twice: in one order, then in the reverse order (A B C C B A;
-in the next round B C A A C B). So a drift of the machine affects all variants alike. The times of a variant's two calls
-in a round are combined by their geometric mean. The result for two variants is the median over the rounds of the ratio
-of their times, with a confidence interval from order statistics (`grader.judge.timing`).
+in the next round B C A A C B). So a drift of the machine's speed affects all variants alike. A variant's time in a
+round is the geometric mean of its two calls' times. Two variants are compared by the ratio of their times in each
+round: the result is the median of the ratios, with a confidence interval from order statistics
+(`grader.judge.timing`).
 
-Other programs make all times longer, but hardly change these ratios. Without the alternation, the ratios would change,
-too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest thread, so only the best
-of three calls in a row is used.
+Other programs make all times longer, but hardly change these ratios. If each variant were timed in one block, the
+ratios would change, too (docs/study.md shows the difference). A call of an OpenMP part is as slow as its slowest
+thread. So the part is called three times in a row, and only the fastest call is used.
 
 A variant is timed only if it is right on its part's public cases. The result of each timed call is checked on random
 rows that are chosen after the call. A wrong variant keeps its row in the table, with the reason in place of a time.
@@ -43,13 +44,13 @@ from grader.study.figure import Series
 from grader.study.options import Settings
 from grader.study.table import Cell
 
-#: For parts timed by wall clock, only the fastest of this many calls in a row is used.
+#: Number of calls in a row of which only the fastest is used, for parts timed by wall clock.
 WALL_TRIES = 3
 
 
 @dataclass(frozen=True)
 class BuildFlags:
-    """Build options of a variant: macros as (name, value), and compiler flags that are added after the kit's flags."""
+    """Build options of a variant: macros as (name, value), and compiler flags that follow the kit's flags."""
 
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
@@ -59,8 +60,8 @@ class BuildFlags:
 class Variant:
     """A kernel to be timed, with its build options and sizes.
 
-    `shape` has all sizes by name. `reference`: the kernel is the part's reference, else the student's. `label` is the
-    variant's name in tables.
+    `label` is the variant's name in tables. `shape` has all sizes by name, such as N. `recipe` are the build options of
+    the student's file. `reference`: True for the part's reference kernel, False for the student's kernel.
     """
 
     label: str
@@ -78,7 +79,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of timing a variant: two calls for each round, or in `trouble` the reason why it was not timed."""
+    """Result of timing a variant.
+
+    `calls` has the two calls of each round. It is empty if the variant was not timed; `trouble` is then the reason.
+    """
 
     variant: Variant
     calls: tuple[tuple[Sample, Sample], ...] = ()
@@ -86,7 +90,7 @@ class Outcome:
 
 
 class Laboratory:
-    """The builds of one source, and the runners (processes that call kernels) for them. `set_up` makes a laboratory."""
+    """The builds of one source, and their runners (processes that call kernels). `set_up` makes a laboratory."""
 
     def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
         self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
@@ -99,18 +103,18 @@ class Laboratory:
     # ---- builds
 
     def prepare(self, recipes: Sequence[BuildFlags]) -> None:
-        """Build the source with each of `recipes`, in parallel on all cores."""
+        """Build the source with each of `recipes` that is not built yet, in parallel on all cores."""
         wanted = [recipe for recipe in dict.fromkeys(recipes) if recipe not in self._builds]
         if not wanted:
             return
         show_progress(f"Building {self.settings.source.name}, {len(wanted)} variants")
-        # The first build runs alone, because it makes the precompiled header that all builds use.
+        # The first build runs alone, because it makes the precompiled header for all builds.
         self._builds[wanted[0]] = self._build(wanted[0])
         with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
 
     def made(self, recipe: BuildFlags) -> Made:
-        """Return the source's build with this recipe. Its `ok` is False if the source does not compile.
+        """Return the source's build with this recipe, made if needed. `ok` is False if the source does not compile.
 
         Raises KitError if the machine lacks a program for the build.
         """
@@ -125,7 +129,7 @@ class Laboratory:
         return made
 
     def bench(self, variant: Variant) -> Bench:
-        """Return the judge's evaluation context (`Bench`) for this variant's build and sizes."""
+        """Return a `Bench`, the context in which the judge evaluates a build, for this variant's build and sizes."""
         made = self.made(variant.recipe)
         return Bench(
             self.assignment,
@@ -141,7 +145,10 @@ class Laboratory:
     # ---- right or wrong
 
     def trouble(self, variant: Variant) -> str:
-        """Return why a variant cannot be timed, or "". Only a student's kernel is checked, on all public cases."""
+        """Return the reason why a variant cannot be timed, or "".
+
+        A student's kernel is checked on all public cases of its part. A reference kernel is not checked.
+        """
         if variant.reference or not kind_of(variant.part).is_students:
             return ""
         key = (variant.part.id, variant.recipe)
@@ -150,7 +157,8 @@ class Laboratory:
         return self._troubles[key]
 
     def _judged(self, variant: Variant) -> str:
-        # Check at most at the assignment's default sizes, to save time. Timed calls check the larger sizes.
+        # To save time, no size is larger than the assignment's default. Results at larger sizes are checked in the
+        # timed calls.
         defaults = self.assignment.defaults
         shape = {name: min(size, defaults.get(name, size)) for name, size in variant.shape.items()}
         bench = self.bench(replace(variant, shape=shape))
@@ -159,9 +167,9 @@ class Laboratory:
     # ---- timing
 
     def timed(self, variants: Sequence[Variant], rounds: int) -> list[Outcome]:
-        """Time the variants in turn, after a warm-up round, as the module's docstring describes.
+        """Time the variants in turn as the module's docstring describes: one warm-up round, then `rounds` rounds.
 
-        Returns outcomes in the order of `variants`; wrong variants are not timed. Raises KitError if the reference
+        Returns the outcomes in the order of `variants`; wrong variants are not timed. Raises KitError if the reference
         fails, and UsageError for sizes that need more memory than a runner may use.
         """
         limits = self.assignment.limits
@@ -198,7 +206,7 @@ class Laboratory:
         )
 
     def _session(self, variant: Variant) -> Session:
-        """Return the runner for a variant's build and thread count. Start it if it is missing or has died."""
+        """Return the runner for a variant's build and number of threads. Start it if none is running."""
         key = (variant.reference, kind_of(variant.part), variant.recipe, variant.threads)
         bench, session = self.bench(variant), self._sessions.get(key)
         if session is None or session.death is not None:
@@ -209,7 +217,7 @@ class Laboratory:
             else:
                 session = bench.student(variant.part, threads=variant.threads, cpus=cpus)
             self._sessions[key] = session
-        # Variants of different sizes share a runner, but their calls have different time limits.
+        # Variants of different sizes share this runner, so set the time limit for this variant's sizes.
         session.call_timeout_s = bench.call_timeout_s(variant.shape)
         return session
 
@@ -218,7 +226,7 @@ class Laboratory:
 def set_up(settings: Settings) -> Iterator[Laboratory]:
     """Yield a laboratory for one command. End all its runners afterwards."""
     with ExitStack() as stack:
-        # The zygote (the parent of runners with torch) imports torch only if a part or the student's file needs torch.
+        # The zygote is the process from which runners with torch are forked. It imports torch when a runner needs it.
         sandbox = of_file(settings.source)
         zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox))
@@ -226,7 +234,7 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
 
 
 def trouble_of(bench: Bench, part: Part) -> str:
-    """Return the reason why the bench's build cannot be timed, or "" if it is right on the part's public cases."""
+    """Check the bench's build on the part's public cases. Return "" if it is right, else the reason not to time it."""
     from grader.judge.correctness import Correctness
 
     if not bench.build.ok:
@@ -254,10 +262,15 @@ def by_wall_clock(part: Part) -> bool:
 def one_round(
     callers: Mapping[int, Callable[[], Sample]], number: int, *, once: bool = False
 ) -> tuple[dict[int, list[Sample]], dict[int, str]]:
-    """Make one round: call all callers in turn, starting at the `number`-th, and then again in reverse order.
+    """Make one round: call all callers in turn, and then again in reverse order.
 
-    A caller makes one timed call of a variant. `once`: leave out the reverse order. Returns (samples of each caller in
-    order, error message of each caller that failed). A failed caller is not called again.
+    Args:
+        callers: functions that make one timed call of a variant, by the variant's index.
+        number: number of the round. The first caller is the one at position `number` modulo the number of callers.
+        once: leave out the calls in reverse order.
+
+    Returns (each caller's samples in order, error message of each caller that failed), both by the variant's index. A
+    failed caller is not called again.
     """
     order = list(callers)
     start = number % max(1, len(order))
@@ -275,7 +288,7 @@ def one_round(
 
 
 def words(verdict: str, diagnosis: Diagnosis | None) -> str:
-    """Return a verdict and the reason for it as one line of text."""
+    """Return one line of text with a verdict and, if there is a diagnosis, the first line of its message."""
     reason = f": {first_line(diagnosis.message)}" if diagnosis else ""
     return f"{'wrong result' if verdict == 'wrong' else verdict.replace('_', ' ')}{reason}"
 
@@ -285,7 +298,7 @@ def first_line(text: str) -> str:
 
 
 def show_progress(text: str) -> None:
-    """Overwrite the progress line on a terminal with `text`. Print nothing if standard error is not a terminal."""
+    """Replace the progress line on standard error by `text`. Print nothing if standard error is not a terminal."""
     if sys.stderr.isatty():
         harmless.control(sys.stderr, "rewrite")
         print(text, end="", file=sys.stderr, flush=True)
@@ -298,10 +311,11 @@ TIME_COLUMNS = ("ms", "ms from", "ms to", "to reference", "ratio from", "ratio t
 
 @dataclass(frozen=True)
 class Line:
-    """One variant in a comparison. `ratio` is its time divided by the base variant's time.
+    """One variant in a comparison. `ratio` is the variant's time divided by the base variant's time.
 
-    `round_ms` are its times, one per round. `behind` is a rival's time divided by the fastest rival's (see `compared`);
-    None for the fastest and for other variants. `time_ms`, `ratio`: None if `trouble` prevented timing.
+    `round_ms` are the variant's times, one per round. `behind` is the variant's time divided by the time of the fastest
+    rival (see `compared`); it is None for the fastest rival and for variants that are not rivals. `time_ms` and `ratio`
+    are None if the variant was not timed; `trouble` is then the reason.
     """
 
     variant: Variant
@@ -314,7 +328,7 @@ class Line:
 
     @property
     def note(self) -> str:
-        """Remark in the table: the trouble, "fastest", "may equal the fastest", or ""."""
+        """Remark in the table: the reason why the variant was not timed, "fastest", "may equal the fastest", or ""."""
         if self.trouble:
             return self.trouble
         if self.is_fastest:
@@ -324,10 +338,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Times of variants and their ratios to one of them, the base. A variant that was not timed has only a `trouble`.
+    """Times of variants, and their ratios to the time of one variant, the base.
 
-    `confidence` is the confidence of all intervals, from 0 to 1. `fit`: False if the base's two calls in a round
-    differed too much, because the machine was unsteady.
+    `confidence` is the confidence level of all intervals, from 0 to 1. `fit`: False if the machine was unsteady, as
+    shown by the base's two calls in a round, whose times differed too much.
     """
 
     clock: Clock
@@ -350,10 +364,11 @@ class Comparison:
 
 
 def compared(outcomes: Sequence[Outcome], rivals: Sequence[int] | None = None) -> Comparison:
-    """Compare the outcomes of `Laboratory.timed`. The base is the first that was timed.
+    """Compare the outcomes of `Laboratory.timed`. The base is the first variant that was timed.
 
-    `rivals` are the indices among which the fastest is chosen (default: all). All timed outcomes must have the same
-    number of rounds. If none was timed, the comparison's lines contain only the reasons (`trouble`).
+    `rivals` are the indices of the variants among which the fastest is found (default: all). All timed outcomes must
+    have the same number of rounds. If no variant was timed, the comparison's lines contain only the reasons
+    (`trouble`).
     """
     timed = [k for k, one in enumerate(outcomes) if one.calls]
     if not timed:
@@ -393,7 +408,10 @@ def compared(outcomes: Sequence[Outcome], rivals: Sequence[int] | None = None) -
 
 
 def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
-    """Return "cpu" if all timed parts are timed by CPU time and all calls have one, else "wall"."""
+    """Return the clock by which all outcomes can be compared. `timed` are the indices of the timed outcomes.
+
+    It is "cpu" if the assignment times all their parts by CPU time and every call has a CPU time, else "wall".
+    """
     if any(by_wall_clock(outcomes[k].variant.part) for k in timed):
         return "wall"
     samples = [sample for k in timed for pair in outcomes[k].calls for sample in pair]
@@ -401,12 +419,12 @@ def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
 
 
 def seconds(sample: Sample, clock: Clock) -> float:
-    """Return a call's time by `clock` in seconds, or SHORTEST_S if the time is shorter, so that ratios are finite."""
+    """Return a call's time by `clock` in seconds, at least SHORTEST_S, so that ratios of times are finite."""
     return max(sample.wall_s if clock == "wall" else sample.cpu_s or 0.0, measure.SHORTEST_S)
 
 
 def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
-    """Return the median of the ratios `these` / `those`, with its interval. Both have one time per round."""
+    """Return the median, with its interval, of the ratios of `these` to `those`, which have one time per round each."""
     return intervals.median_estimate([a / b for a, b in zip(these, those, strict=True)])
 
 
@@ -414,7 +432,7 @@ def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
 
 
 def time_cells(line: Line) -> tuple[Cell, ...]:
-    """Return the cells of a line for the columns TIME_COLUMNS."""
+    """Return a line's cells for the table columns TIME_COLUMNS."""
     return (*bounds(line.time_ms), *bounds(line.ratio), line.note)
 
 

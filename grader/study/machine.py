@@ -22,7 +22,10 @@ LEVEL_WORDS = {
 
 @dataclass(frozen=True)
 class MachineStudy:
-    """The machine's properties, as the system reports them, and measured speeds. `load`: load average of 1 minute."""
+    """The machine's properties, as the system reports them, and its measured speeds.
+
+    `load` is the 1-minute load average before the measurement; None if the system does not report it.
+    """
 
     processor: str
     cores: int
@@ -53,7 +56,7 @@ class MachineStudy:
         return Table("machine", "This machine", columns, tuple(rows), self.caption())
 
     def caption(self) -> str:
-        """Return a text on the measurement, with a note if the cache sizes are guesses or the machine was busy."""
+        """Return the table's caption, with a note if the cache sizes are guesses or the machine was busy."""
         guessed = " This system does not report its caches; the sizes shown are usual ones."
         guessed = "" if self.machine.is_reported else guessed
         busy = ""

@@ -1,9 +1,10 @@
-"""Study `memory`: bytes of memory that a call of each part takes, for several values of one size (such as N). It
-compares torch's profiler, the true peak and a formula.
+"""Study `memory`: bytes of memory that a call of each part needs, for several values of one size, such as N.
 
-The profiler's "mem usage" counts the tensors that are made inside the profiled scope. It misses workspaces that
-the assignment keeps out of the scope, and memory that is not torch's, such as a std::vector. The true peak covers all
-memory. It is the growth of peak resident memory during the first large call in a fresh runner, without the inputs.
+The study compares a formula with two measurements, torch's profiler and the true peak. The profiler's "mem usage"
+counts the tensors that are made inside the profiled scope. It misses workspaces (tensors for intermediate results) that
+the assignment makes outside the scope, and memory that torch did not allocate, such as a std::vector. The true peak
+covers all memory except for the inputs. It is the growth of peak resident memory during the first large call in a fresh
+runner, a process that calls the kernel.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
 """Number of runners whose peaks are measured; the true peak is their median. One runner's peak may include pages that a
 library touches only once."""
-#: Headings of the table's columns, by the field of `Row` that a column shows.
+#: {field of `Row`: heading of the table's column that shows this field}.
 COLUMNS = {
     "formula": "formula (bytes)",
     "profiler": "profiler (bytes)",
@@ -50,9 +51,9 @@ COLUMNS = {
 class Row:
     """Memory of one part in bytes, with the studied size (such as N) set to `size`.
 
-    `formula` and `profiler` cover the part's profiled scope; `all_formula` and `all_profiler` include its workspaces.
-    `peak` is the true peak, and `peak_range` its lowest and highest value. Values are None if a call failed (`trouble`)
-    or the system reports no peak.
+    `formula` and `profiler` cover only the profiled scope; `all_formula` and `all_profiler` include all workspaces.
+    `peak` is the median true peak of several runners, and `peak_range` the lowest and the highest. `reference_peak` is
+    that of the reference. Values are None if a call failed (`trouble` is the reason) or the system reports no peak.
     """
 
     part: Part
@@ -69,7 +70,10 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """Memory of all parts at all values of the size `over`, sorted by part. `axis` is the label of this size's axis."""
+    """Memory of all parts at all values of one size. The rows are sorted by part.
+
+    `over` is the name of the size, such as "N", and `axis` the label of its axis in the figure.
+    """
 
     rows: tuple[Row, ...]
     over: str
@@ -84,7 +88,7 @@ class MemoryStudy:
         return Table("memory", "Memory of the parts", columns, tuple(rows), f"{self.about}. {self.how()}")
 
     def how(self) -> str:
-        """Return sentences on the columns, and on the workspaces that the profiler does not see."""
+        """Return sentences for the caption: on the columns, and on the workspaces that the profiler does not see."""
         ranges = [(row.peak, row.peak_range) for row in self.rows if row.peak and row.peak_range]
         widths = [(high - low) / peak for peak, (low, high) in ranges]
         spread = f" (they differ by at most {100 * max(widths):.1f} %)" if widths else ""
@@ -155,7 +159,10 @@ class MemoryStudy:
 
 
 def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Return the bytes of a call's workspaces: the part's arguments of the form `zeros(...)`, as float32."""
+    """Return the bytes of a call's workspaces: the part's float32 arguments that the assignment makes by `zeros(...)`.
+
+    `shape` has all sizes by name.
+    """
     workspaces = [dims for argument in part.arguments if (dims := call_of(argument, "zeros")) is not None]
     return sum(FLOAT_BYTES * prod(evaluate_int(dim, shape) for dim in dims) for dims in workspaces)
 
@@ -173,7 +180,7 @@ def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
 def measure(
     laboratory: Laboratory, parts: Sequence[Part], over: SizeOption, sizes: Sequence[int]
 ) -> MemoryStudy:
-    """Measure each part at each of `sizes`, values of the size `over`. Raises KitError if the reference fails."""
+    """Measure each part with the size `over` set to each of `sizes`. Raises KitError if the reference fails."""
     laboratory.prepare([BuildFlags()])
     rows = [_row(laboratory, part, over.name, size) for part in parts for size in sizes]
     shape = {name: size for name, size in laboratory.settings.sizes.items() if name != over.name}
@@ -183,7 +190,7 @@ def measure(
 
 
 def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
-    """Measure a part with the size `over` set to `size`. Return the table's row."""
+    """Measure a part with the size named `over` set to `size`. Return the table's row."""
     show_progress(f"Memory of {part.id} at {over}={size}")
     shape = {**laboratory.settings.sizes, over: size}
     binding.refuse_oversize(part, shape, laboratory.assignment.limits.memory_gib)
@@ -217,15 +224,16 @@ def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
 
 
 def _median(values: Iterable[int | None]) -> int | None:
-    """Return the median of the known values; None if all are None."""
+    """Return the median of the values that are not None, rounded to a whole number; None if all are None."""
     known = [value for value in values if value is not None]
     return round(median(known)) if known else None
 
 
 def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
-    """Return numbers of bytes: the profiler's, the profiler's with all workspaces in its scope, and the true peak.
+    """Measure the student's kernel once by the profiler and once for the true peak.
 
-    A value is None if the system does not report it. Raises Faulty if a call fails.
+    Returns bytes: (by the profiler, by the profiler with all workspaces in its scope, true peak). A value is None if it
+    is not reported. Raises Faulty if a call fails.
     """
     part = marker.part
     threads = marker.shape["threads"]
@@ -249,9 +257,10 @@ def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
 
 
 def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
-    """Make one call with the size `marker.shape` in the runner `session`. Return it, with its peak memory.
+    """Make one call with the sizes `marker.shape` in the fresh runner `session`. Return the call with its peak memory.
 
-    A small call precedes it, so that memory for loading the code does not count. `reference`: True: call the reference.
+    A small call comes first, so that memory for loading the code does not count. `reference`: call the reference in
+    place of the student's kernel. Raises Faulty or KitError if a call fails.
     """
     small = marker.inputs_of(case_order.smallest(marker.part))
     sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)

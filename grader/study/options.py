@@ -1,4 +1,4 @@
-"""Options that all studies' command lines share, with their checks, and the description of a measurement."""
+"""Command-line options that all studies share, checks of their values, and the line that describes a measurement."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ LARGEST_SEED = (1 << 60) - 1
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked options of a study. `shape` has the sizes of the command line, which override the assignment's defaults.
+    """Checked options of a study. `source` is the student's file.
 
-    Each variant is measured twice in each of `rounds` rounds. `seed` makes the inputs repeatable. `out` is the folder
-    for CSV and PNG, `writeup` the Markdown file whose tables are filled. `show`: draw the figure in the terminal, too.
+    `shape` has only the sizes given on the command line; `sizes` adds the assignment's defaults. Each variant is timed
+    twice in each of `rounds` rounds. `seed` makes the inputs repeatable; None: random inputs. `out` is the folder for
+    CSV and PNG files, `writeup` the Markdown file whose tables are filled in. `show`: draw figures on the terminal.
     """
 
     assignment: Assignment
@@ -41,14 +42,15 @@ class Settings:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """All sizes by name, from the command line, else from the assignment's defaults."""
+        """All sizes by name: the values of the command line, and the assignment's defaults for the other sizes."""
         return {**self.assignment.defaults, **self.shape}
 
 
 def parser(arguments: list[str], command: str, description: str, *, lists: tuple[str, ...] = ()) -> Parser:
-    """Return the parser of `python gpt149.py COMMAND` with all common options. The caller adds its own.
+    """Return a parser with the common options for `python gpt149.py COMMAND`. The caller adds the study's options.
 
-    The options for the sizes in `lists` take several values, such as "2,4,8". The caller parses them with `numbers`.
+    `arguments` choose the assignment, whose sizes become options. For the sizes in `lists`, the option's value is a
+    list such as "2,4,8", which the caller parses with `numbers`.
     """
     parse = Parser(prog=f"{STUDENT_PROGRAM} {command}", description=description)
     parse.path("--module", "the file to study, or its folder", "PATH")
@@ -64,7 +66,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
 
 
 def settings(given: argparse.Namespace) -> Settings:
-    """Return the parsed common options as Settings. Raises UsageError if a value is invalid."""
+    """Check the parsed common options and return them as Settings. Raises UsageError if a value is invalid."""
     from grader.assignment.loading import load
 
     assignment = load(given.config)
@@ -88,7 +90,7 @@ def settings(given: argparse.Namespace) -> Settings:
 
 
 def part(settings: Settings, part_id: str) -> Part:
-    """Return the part with this id. Raises UsageError if it does not exist or lacks a reference to compare with."""
+    """Return the part with this id. Raises UsageError if the part does not exist or has no reference kernel."""
     studied = {part.id: part for part in settings.assignment.parts if part.reference}
     if part_id not in studied:
         raise UsageError(f"no part '{part_id}' to study: choose {', '.join(studied)}")
@@ -104,7 +106,7 @@ def shared_part(assignment: Assignment) -> Part | None:
 
 
 def openmp_part(settings: Settings, part_id: str | None) -> Part:
-    """Return the part with this id, or for None the part of `shared_part`. Raises UsageError if it is missing."""
+    """Return the part with this id or, if the id is None, the part of `shared_part`. Raises UsageError if missing."""
     found = part(settings, part_id) if part_id else shared_part(settings.assignment)
     if found is None:
         raise UsageError("no part of this assignment is timed on several threads: name a part")
@@ -112,7 +114,11 @@ def openmp_part(settings: Settings, part_id: str | None) -> Part:
 
 
 def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
-    """Return the numbers in a list like "2,4,8", sorted, without duplicates. Raises UsageError outside low..high."""
+    """Parse a list of numbers like "2,4,8". Return the numbers sorted and without duplicates.
+
+    Raises UsageError if the text is not such a list, or if a number is not in low..high. `flag` is the option's name
+    for the message.
+    """
     return tuple(sorted({whole_number(item.strip(), flag, low, high) for item in text.split(",")}))
 
 

@@ -19,7 +19,7 @@ from grader.study.table import Table
 
 
 class StudyResult(Protocol):
-    """Result of a study's `measure`: numbers, and methods that make a table and figures of them."""
+    """Interface of the result of a study's `measure`: methods that return the numbers as a table and as figures."""
 
     def table(self) -> Table: ...
 
@@ -27,7 +27,7 @@ class StudyResult(Protocol):
 
 
 def run(arguments: list[str], command: str, about: str, measure: Callable[[], StudyResult]) -> int:
-    """Run a study that has only the common options. `about` is for its help. Return exit code 0."""
+    """Run a study that has only the common options. `about` describes the study in --help. Return exit code 0."""
     settings = options.settings(options.parser(arguments, command, about).parse_args(arguments))
     prepare(settings, command)
     deliver(measure(), settings)
@@ -73,9 +73,9 @@ def deliver(finding: StudyResult, settings: Settings) -> None:
 
 
 def fill(writeup: Path, table: Table) -> None:
-    """Write the table into its region of the write-up. The rest of the file stays unchanged.
+    """Write the table into the region of the write-up with the table's name. The rest of the file stays unchanged.
 
-    Raises UsageError if the file is not UTF-8 text or lacks such a region.
+    Raises UsageError if the file is not UTF-8 text or has no region with this name.
     """
     before = read(writeup)
     after = _filled(writeup, before, table)

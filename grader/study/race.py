@@ -8,7 +8,8 @@ synchronisation that OpenMP promises.
 
 This needs gcc, ThreadSanitizer, and a file that uses only those parts of torch and OpenMP that the kit replaces.
 Otherwise the function `compare` repeats the call on several numbers of threads, and compares the results with ==.
-That shows only races that happen in these runs; random delays make them more likely (`Session.call(delays=True)`).
+This finds only races that change a result in these runs. Random delays make that more likely
+(`Session.call(delays=True)`).
 
 A correct kernel that divides its rows among threads gives the same bits on any number of threads. A kernel that sums
 over threads (`reduction`) adds in another order each time, so the last bits may differ. A difference within the
@@ -49,7 +50,8 @@ from grader.study import options, outcome, racereport
 from grader.study.racereport import RaceResult
 from grader.study.standalone import Kit, Ran, Unsuitable, build_program, ran
 
-#: Numbers of threads to compare. With more threads than cores, the system interrupts threads at random moments.
+#: Numbers of threads for `compare`. Some exceed the number of cores, because the system then interrupts threads at
+#: random moments.
 COMPARED_THREADS = (1, 2, 3, 4, 8, 16)
 
 
@@ -63,7 +65,10 @@ def compare(
     seed: int,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Search for races: make `rounds` equal calls with each thread count in COMPARED_THREADS, and compare them."""
+    """Search for races by comparing results: make `rounds` equal calls on each number of threads in COMPARED_THREADS.
+
+    `shape` has the sizes of the calls, `seed` determines the inputs, and `defines` are macros for the compiler.
+    """
     started = time.monotonic()
     sizes = {**shape, "threads": max(COMPARED_THREADS)}
     inputs = assignment.typical_inputs(part, sizes, seed)
@@ -96,8 +101,11 @@ def compare(
 
 @dataclass(frozen=True)
 class Run:
-    """Result of one call. `differs`: True if its output differs from the first call's (by `==`). `wrong_at`: index of
-    the first element whose error exceeds the oracle's error budget, or None."""
+    """Comparison of one call's output.
+
+    `differs`: True if the output differs (by `==`) from the first call's output. `wrong_at` is the index of the first
+    element whose error exceeds the oracle's error budget, or None.
+    """
 
     threads: int
     differs: bool
@@ -112,8 +120,10 @@ def _differences(
     threads: tuple[int, ...],
     rounds: int,
 ) -> str:
-    """Make `rounds` calls on each number of threads, and return `differences_text` of their results. Raises Faulty if a
-    call fails."""
+    """Make `rounds` calls on each of the numbers `threads`. Return `differences_text` of their results.
+
+    `expected` are the right outputs by name. Raises Faulty if a call fails.
+    """
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
@@ -143,7 +153,10 @@ def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tup
 
 
 def differences_text(runs: Sequence[Run]) -> str:
-    """Return a text on wrong results, to follow the function's name, or "". Print a note if right results differ."""
+    """Return the end of a sentence on wrong results that begins with the function's name, or "" if all are right.
+
+    If right results differ from call to call, print a note.
+    """
     wrong = [run for run in runs if run.wrong_at is not None]
     alone = [run for run in runs if run.threads == 1]
     wrong_alone = [run for run in wrong if run.threads == 1]
@@ -164,7 +177,7 @@ TIMEOUT_S = 60.0
 START_THREAD = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
 """Function of libstdc++ that `std::thread` calls to start a thread."""
 WRAPPED = ("_exit", "pthread_create", START_THREAD, "__tsan_func_entry", "__tsan_func_exit")
-#: Options of a build with ThreadSanitizer. With -O0 reports name the right source line of every access.
+#: Options of a build with ThreadSanitizer. Optimised code (-O1 and more) could make reports name a wrong source line.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
     link_flags=("-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in WRAPPED)),
@@ -200,9 +213,9 @@ def main(arguments: list[str]) -> int:
 
 
 def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
-    """Return the sizes of a call under ThreadSanitizer, which makes each access about 50 times slower.
+    """Return the default sizes of a call under ThreadSanitizer, which makes each memory access about 50 times slower.
 
-    The sizes are the lab's `watched_sizes`, else those of the part's largest public case.
+    The sizes are the lab's `watched_sizes`, or those of the part's largest public case if the lab defines none.
     """
     fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
     largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})
@@ -219,7 +232,7 @@ def measure(
     repeat: bool = False,
     defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
-    """Search for races with ThreadSanitizer. If that is impossible, or if `repeat`, compare many calls instead."""
+    """Search for races with ThreadSanitizer. If that is impossible, or if `repeat`, use `compare` instead."""
     if not repeat:
         try:
             return watch(assignment, part, source, shape, seed=settings.seed or 0, defines=defines)
@@ -238,10 +251,10 @@ def words_of(
     shape: Mapping[str, int],
     sandbox: Sandbox,
 ) -> Watched:
-    """Call a part under ThreadSanitizer. Return a text on its data races, or the reason why this was not possible.
+    """Call a part under ThreadSanitizer. Return a text on its data races, or the reason why the search failed.
 
-    The first call has small sizes. If it shows no race, but ran no parallel region, or ran one on a single thread, a
-    second call has the sizes `shape`.
+    The first call has small sizes (`watched_sizes`). It may find no race only because it ran no parallel region, or ran
+    a region on a single thread. In this case there is a second call with the sizes `shape`.
     """
     small = watched_sizes(assignment, part)
     try:
@@ -270,7 +283,10 @@ def watch(
     defines: Mapping[str, str] | None = None,
     sandbox: Sandbox | None = None,
 ) -> RaceResult:
-    """Return the races of one call under ThreadSanitizer. Raises Unsuitable if it cannot be used for this file."""
+    """Make one call of a part under ThreadSanitizer and return its data races.
+
+    Raises Unsuitable if ThreadSanitizer cannot be used for this file or on this machine.
+    """
     tools, sandbox = toolchain(), sandbox or of_file(source)
     if not has_thread_sanitizer(tools):
         raise Unsuitable(
@@ -288,11 +304,12 @@ def watch(
             environment={"TSAN_OPTIONS": TSAN_OPTIONS},
             threads=shape["threads"],
             timeout_s=TIMEOUT_S,
-            memory_bytes=None,  # The tool reserves terabytes of addresses; hard_rss_limit_mb limits memory.
+            # ThreadSanitizer reserves terabytes of addresses. TSAN_OPTIONS limits the memory that it uses.
+            memory_bytes=None,
             sandbox=sandbox,
         ) as run:
             pass
-        # ThreadSanitizer needs fixed addresses. If a randomised mapping occupies them, run without randomisation.
+        # ThreadSanitizer needs certain addresses. If address randomisation put a mapping there, run without it.
         if "unexpected memory mapping" not in run.output:
             break
     else:
@@ -314,7 +331,7 @@ def watch(
 
 @functools.cache
 def has_thread_sanitizer(tools: Toolchain) -> bool:
-    """Return True for gcc with libtsan on Linux. The kit's own OpenMP library is made for gcc's calls."""
+    """Return True if the compiler is gcc with libtsan on Linux: the kit's OpenMP library supports only gcc's calls."""
     if tools.system != "Linux" or tools.family != "gcc":
         return False
     return tools.file("libtsan.so") is not None
@@ -326,14 +343,14 @@ def _without_randomised_addresses() -> tuple[str, ...]:
 
 
 def _count(output: str, of: str) -> int | None:
-    """Return the number after the last occurrence of the text `of` in the output; None without such a number."""
+    """Return the number that follows the last occurrence of the text `of` in `output`; None if it is missing."""
     _, found, rest = output.rpartition(of)
     number = rest.split("\n", 1)[0]
     return whole(number) if found else None
 
 
 def _trouble(run: Ran) -> str:
-    """Return a text on a run's failure, to follow the function's name in a sentence; "" if the run did not fail."""
+    """Return the end of a sentence on a run's failure that begins with the function's name; "" if it did not fail."""
     finished = run.finished
     if finished.timed_out:
         return f"did not end within {TIMEOUT_S:.0f} s; no race was found until then"

@@ -30,13 +30,13 @@ LOCATION = re.compile(
 )
 FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d{1,9})(?::\d+)? \(", re.MULTILINE)
 
-#: Matches the name of the variable that `sum += x`, `row[j] = x` or `(*count)++` writes. It also matches declarations.
-#: `_written_name` excludes these, because threads do not share a new variable.
+#: Matches an assignment such as `sum += x`, `row[j] = x` or `(*count)++`, with the name of the variable that it writes.
+#: It also matches declarations, which `_written_name` excludes: threads do not share a variable declared on this line.
 WRITTEN = re.compile(
     r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
     r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
 )
-#: Pattern of the statements that an OpenMP reduction can replace, by its operator. {0} stands for the variable.
+#: {operator of an OpenMP reduction: pattern of the statements that the reduction can replace}. {0} is the variable.
 REDUCTIONS = {
     "+": r"\b{0}\s*\+=",
     "max": r"\b{0}\s*=\s*[\w:]*max\w*\s*\(",
@@ -52,15 +52,21 @@ MADE = re.compile(
 
 @dataclass(frozen=True)
 class Access:
-    """One of a race's two accesses. `is_write`: False for a read. `frames`: student's stack frames, innermost first."""
+    """One of a race's two memory accesses, a write or a read.
+
+    `frames` are the stack frames in the student's file, innermost first; () if the access is in other code.
+    """
 
     is_write: bool
     frames: tuple[Frame, ...]
 
     @property
     def shown_frame(self) -> Frame | None:
-        """The outermost of the student's lines, or None. For an access in a small function such as `at()`, this is the
-        line of the call, because all calls share the function's body."""
+        """The outermost frame in the student's file, or None.
+
+        For an access in a small function such as `at()`, it is the line that calls the function: a line in the function
+        would not show which call is meant.
+        """
         return self.frames[-1] if self.frames else None
 
 
@@ -68,8 +74,9 @@ class Access:
 class Race:
     """Data race: two threads access one variable without synchronisation, and at least one of them writes.
 
-    `variable` is its name, "" if unknown. `place` describes its memory. `now` and `before` are the two accesses.
-    `made` is the line that allocated the memory on the heap. `is_static`: True for a static variable of a function.
+    `variable` is the variable's name, "" if unknown. `place` describes its memory, such as "a global variable". `now`
+    and `before` are the later and the earlier access. `made` is the line that allocated memory on the heap, else None.
+    `is_static`: True for a static variable of a function.
     """
 
     variable: str
@@ -92,7 +99,10 @@ class Race:
 
 
 def races(output: str, source_text: str) -> tuple[Race, ...]:
-    """Return the races in a program's output, in order. Races of the same variable and lines are returned once."""
+    """Return the races that ThreadSanitizer reported in a program's `output`, in order.
+
+    Of races with the same variable and the same lines, only the first is returned. `source_text` is the student's file.
+    """
     rows = source_text.split("\n")
     starts = [match.start() for match in REPORT.finditer(output)]
     found: dict[tuple[str, tuple[int, ...]], Race] = {}
@@ -104,7 +114,10 @@ def races(output: str, source_text: str) -> tuple[Race, ...]:
 
 
 def _race(text: str, rows: Sequence[str]) -> Race | None:
-    """Parse one report. Return None if it lacks two accesses, or if neither is in the student's file."""
+    """Parse one report of ThreadSanitizer. Return None if it lacks two accesses, or if none is in the student's file.
+
+    `rows` are the lines of the student's file.
+    """
     accesses = list(ACCESS.finditer(text))
     if len(accesses) < 2:
         return None
@@ -129,14 +142,20 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
 
 
 def _made_name(text: str, sides: Sequence[Access]) -> str:
-    """Return the name of an array that the source line `text` allocates, preferably of one in the accesses' lines."""
+    """Return the name of an array that the source line `text` allocates, or "".
+
+    If there are several, prefer a name that also occurs in the source lines of the accesses `sides`.
+    """
     names = [one["grown"] or one["name"] for one in MADE.finditer(text)]
     used = re.findall(r"\w+", " ".join(frame.text for side in sides for frame in side.frames))
     return next((name for name in names if name in used), next(iter(names), ""))
 
 
 def _global_name(name: str) -> tuple[str, bool]:
-    """Return (variable, is_static) for a name in a report. `f(int)::sum` is the static variable `sum` of a function."""
+    """Return (variable, is_static) for a global name in a report.
+
+    For example, `f(int)::sum` is the static variable `sum` of a function: the result is ("sum", True).
+    """
     name = name.replace("(anonymous namespace)::", "")
     inside, bracket, rest = name.rpartition(")")
     return (rest.rpartition("::")[2], True) if inside and bracket and "::" in rest else (name, False)
@@ -147,7 +166,7 @@ def _stack_after(text: str, start: int) -> str:
 
 
 def _own_frames(stack: str, rows: Sequence[str]) -> tuple[Frame, ...]:
-    """Return the student's lines in one call stack of the report, innermost first."""
+    """Return the frames of a call stack that are in the student's file, innermost first and each once."""
     return tuple(
         dict.fromkeys(
             Frame(int(match["line"]), _row(rows, int(match["line"])), _short(match["function"]))
@@ -162,13 +181,15 @@ def _row(rows: Sequence[str], line: int) -> str:
 
 
 def _short(function: str) -> str:
-    """Return a demangled function name without arguments and without the compiler's additions."""
+    """Return a demangled function name without parameters, template arguments and suffixes such as [clone ...]."""
     return harmless(re.split(r"[(<]| \[", function, maxsplit=1)[0])
 
 
 def _written_name(sides: Iterable[Access]) -> str:
-    """Return the name of a variable to which one of the accesses' lines assigns, or "". Skip an access inside a helper
-    function: the line of such an access names a parameter of the helper."""
+    """Return the name of a variable to which the source line of one of the accesses assigns, or "".
+
+    An access in a helper function is skipped, because its line names a parameter of the helper.
+    """
     for side in sides:
         if side.is_write and len(side.frames) == 1:
             text = without_comments(side.frames[0].text)
@@ -180,13 +201,14 @@ def _written_name(sides: Iterable[Access]) -> str:
             }
             names = [(bool(match["index"]), name) for match, name in found if name not in declared]
             if names:
-                # Prefer a variable without an index: the others are mostly heap memory, whose line is shown.
+                # Prefer a variable without an index. Indexed variables are mostly on the heap; for these the message
+                # shows the line of the allocation.
                 return min(names, key=lambda found: found[0])[1]
     return ""
 
 
 def words(race: Race, file_name: str) -> list[str]:
-    """Return lines on a race for the student: the variable, both accesses, and how to correct it."""
+    """Return lines on a race for the student: the variable, both accesses, and advice. `file_name` is the student's."""
     name = race.variable or f"{race.place[0].upper()}{race.place[1:]}"
     lines = [f"{name}: {race.kind}, without synchronisation"]
     if race.before.shown_frame == race.now.shown_frame and race.now.shown_frame is not None:
@@ -235,8 +257,9 @@ def _advice(race: Race) -> str:
 class RaceResult:
     """Result of the search for data races in one part.
 
-    `method` describes the search. `trouble` describes a failure of the program. `regions` is the number of parallel
-    regions that ran on more than one thread (None: unknown), `alone` the number of regions that ran on one.
+    `method` describes the search. `trouble` is the end of a sentence on a failure or a wrong result, or "". `regions`
+    is the number of parallel regions that ran on more than one thread (None: unknown), `alone` the number of those that
+    ran on one thread. `wall_s` is the duration of the search in seconds.
     """
 
     part: Part
@@ -271,7 +294,7 @@ class RaceResult:
         return ()
 
     def summary(self) -> str:
-        """Return the result and the method in one sentence."""
+        """Return one or two sentences with the result and the method."""
         sizes = " ".join(f"{name}={self.shape[name]}" for name in self.shape)
         how = f"({self.method}, {sizes}, {self.wall_s:.1f} s)"
         if self.races:

@@ -2,13 +2,15 @@
 
 Theory of operation. ThreadSanitizer must be active from the start of a process, and valgrind makes a program fifty
 times slower. Neither works with an interpreter that has loaded torch. So the unchanged module.cpp is compiled with a
-stand-in for torch's tensors (`native.standin`), and linked with the native runner (inside/runner.cpp). Here the runner
-reads requests from a file and writes replies to a file. If module.cpp uses more of torch than the stand-in has, it does
-not compile. `native.standin` then names the line, and the caller uses another method.
+stand-in for torch's tensors (`native.standin`), and linked with the native runner (inside/runner.cpp), which calls its
+functions. In such a program, the runner reads requests from a file and writes replies to a file. If module.cpp uses
+more of torch than the stand-in has, it does not compile. `native.standin` then names the line, and the caller uses
+another method.
 
-The program is untrusted. It runs as a separate process with a minimal environment, in a sandbox with Landlock and a
-filter of system calls. There it can read or start only the system's libraries, /bin/sh, itself and the tool around it,
-and write only to its own folder. Without a sandbox only the user's own file is run. Its output is not trusted.
+The program and its output are untrusted. It runs as a separate process with a minimal environment, in a sandbox with
+Landlock and a filter of system calls. There it can read or start only the system's libraries, /bin/sh, itself, and the
+tool that runs it (such as valgrind). It can write only to its own folder. If no sandbox works here, only the user's own
+file is run.
 """
 
 from __future__ import annotations
@@ -48,12 +50,15 @@ COMPILE_TIMEOUT_S = 180.0
 
 
 class Unsuitable(Exception):
-    """Error: the file cannot be built or run as a standalone program. The text is the reason, in one line."""
+    """Raised if a file cannot be built or run as a standalone program. The error's text is the reason, in one line."""
 
 
 @dataclass(frozen=True)
 class Kit:
-    """Compiler and linker options for a program. `runtime`: a source in native/ that replaces the OpenMP library."""
+    """Compiler and linker options for a standalone program.
+
+    `runtime` is the name of a source in native/ that replaces the compiler's OpenMP library, or None.
+    """
 
     flags: tuple[str, ...]
     link_flags: tuple[str, ...] = ()
@@ -63,9 +68,10 @@ class Kit:
 def build_program(
     source: Path, kit: Kit, defines: Mapping[str, str] | None = None, sandbox: Sandbox = OPEN
 ) -> Path:
-    """Build a student's file as a program, or return the cached program. The compilers run in `sandbox`.
+    """Build a student's file as a standalone program, unless it is in the cache. Return the program's path.
 
-    Raises Unsuitable if the file does not compile or link without torch, and KitError if the kit's sources do not.
+    `defines` are macros by name. The compilers run in `sandbox`. Raises Unsuitable if the file does not compile or link
+    without torch, and KitError if a source of the kit does not.
     """
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
@@ -90,7 +96,10 @@ def build_program(
 def _compile_all(
     compilers: Compilers, prepared: standin.Prepared, kit: Kit, runner: Path, room: compiling.Room, name: str
 ) -> None:
-    """Compile the student's file without torch and link the program. Raises Unsuitable if this fails."""
+    """Compile the student's file without torch and link it as `program` in the folder `room`.
+
+    `name` is the file's name for messages. Raises Unsuitable if the file does not compile or link.
+    """
     tools, text, macros = prepared.tools, compilers.source.text, compilers.source.defines
     room.put("module.cpp", text)
     for command in prepared.commands(text):
@@ -116,7 +125,10 @@ def _compile_all(
 
 
 def _runtime(tools: Toolchain, source: Path) -> Path:
-    """Compile a source of the kit, not a student's. Return the cached object's path. Raises KitError on failure."""
+    """Return the object in the cache that is compiled from `source`, the kit's OpenMP library. Compile it if needed.
+
+    Raises KitError if the source does not compile.
+    """
     flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
     digest = hashlib.sha256(repr((tools, flags, source.name)).encode())
     for path in sorted(NATIVE.glob("*.*")):
@@ -146,7 +158,8 @@ def _first_error(finished: Finished) -> str:
 
 # ---- running it
 
-#: Shell command that connects the runner to files instead of pipes. The runner ends at the end of the requests.
+#: Shell command that starts a program with the files `requests` and `replies` in place of a runner's pipes. A runner
+#: ends at the end of the requests.
 _FROM_FILES = ("/bin/sh", "-c", 'exec "$@" 3<requests 4>replies', "sh")
 _REPLY_BYTES = 1 << 20
 CONFINES_SIGNALS = 6
@@ -155,10 +168,10 @@ CONFINES_SIGNALS = 6
 
 @dataclass(frozen=True)
 class Ran:
-    """Result of one run.
+    """Result of one run of a standalone program.
 
-    `output` is the text that the program and the tool around it printed. `call` is the reply to the request, or None if
-    it is missing or invalid. `folder` holds the files that the program wrote.
+    `output` is the text that the program and its tool (such as valgrind) printed. `call` is the program's reply to the
+    request, or None if it is missing or invalid. `folder` holds the files that the program wrote.
     """
 
     finished: Finished
@@ -181,11 +194,17 @@ def ran(
     memory_bytes: int | None = 4 * GIB,
     sandbox: Sandbox = OPEN,
 ) -> Iterator[Ran]:
-    """Run the program under a tool with the command line `prefix`, and call the function that `request` names.
+    """Run a standalone program, which calls the function that `request` names, and yield the result.
 
-    `without_the_call`: only prepare the call. `tool_files` are files that the tool starts or reads. Files that the
-    program wrote are in `Ran.folder` until the `with` block ends. If `sandbox` is for untrusted files, the program gets
-    its own user id if possible. Raises Unsuitable if this machine cannot confine the program.
+    Args:
+        without_the_call: prepare the call, but leave it out.
+        prefix: command line of a tool that runs the program, such as valgrind; () for none.
+        tool_files: files of the tool, to which the sandbox gives access.
+        environment: additional environment variables.
+        threads: value of OMP_NUM_THREADS.
+        sandbox: if it is one for untrusted files, the program gets a user id of its own if possible.
+
+    The end of the `with` block deletes `Ran.folder`. Raises Unsuitable if this machine cannot confine the program.
     """
     most_bytes = _REPLY_BYTES + 4 * math.prod(request.output_shape)
     header = {
@@ -206,7 +225,7 @@ def ran(
             sent = request.payload()
             requests.writelines((FRAME.pack(len(text), sum(map(len, sent))) + text, *sent))
         if block is not None:
-            # The program's user id may have no access to the cache.
+            # The user id under which the program will run may have no access to the cache.
             program = Path(shutil.copy(program, folder / "program"))
             for path in (folder, *folder.iterdir()):
                 os.chown(path, block[0], block[0])
@@ -233,9 +252,11 @@ def ran(
 
 
 def _sandbox(of_file: Sandbox) -> Sandbox:
-    """Return a sandbox of tier B: Landlock and a filter of system calls. Tier A has no /proc, which these tools read.
+    """Return the sandbox for a standalone program: tier B, which has Landlock and a filter of system calls.
 
-    If tier B does not work here, return OPEN (limits only) for the user's own file, and raise Unsuitable for others.
+    The stronger tier A is not used, because it has no /proc, which the tools read. `of_file` is the sandbox in which
+    the file is judged. If tier B does not work here, return OPEN (limits only) for the user's own file, and raise
+    Unsuitable for others.
     """
     try:
         found = replace(choose("B"), own_uid=choose("B").own_uid and of_file.locks)
@@ -251,7 +272,10 @@ def _sandbox(of_file: Sandbox) -> Sandbox:
 
 
 def _answer(replies: Path, request: Request, most_bytes: int) -> Call | None:
-    """Return the reply to the call, or None if it is missing or invalid. The runner's greeting precedes this reply."""
+    """Return the reply to the call from the file `replies`, or None if the reply is missing or invalid.
+
+    The file begins with the runner's greeting, a list of its functions. `most_bytes` limits the reply's arrays.
+    """
     try:
         descriptor = plainfile.open_file(replies)
     except OSError:

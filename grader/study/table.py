@@ -1,4 +1,4 @@
-"""Tables of a study, with the same cells on the terminal, in the write-up and in the CSV file."""
+"""Tables of studies. Terminal, write-up and CSV file show the same cells."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CAPTION_LETTERS = 100
 
 @dataclass(frozen=True)
 class Table:
-    """Table of a study. `name`, such as "sweep-part2", is used for its files and its region in the write-up.
+    """Table of a study. `name`, such as "sweep-part2", names the CSV file and the table's region in the write-up.
 
-    The names in `columns` include units. None in a cell means a missing number, not zero. `caption` describes the
-    measurement and the result in whole sentences.
+    The headings in `columns` include units. A cell with None is a missing number. `caption` describes the measurement
+    and the result in whole sentences.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Table:
         )
 
     def csv(self) -> str:
-        """Return the table as CSV: the names of the columns, then the cells. A cell with None is empty."""
+        """Return the table as CSV with a header line. A cell with None is empty."""
         lines = [csv_line(map(safe_text, self.columns))]
         for row, line in zip(self.rows, self.cells(), strict=True):
             cells = zip(row, line, strict=True)
@@ -71,12 +71,15 @@ class Table:
     # ---- layout
 
     def _numeric(self) -> set[int]:
-        """Return the indices of columns without text, only numbers and None. They are aligned to the right."""
+        """Return the indices of the columns that have only numbers and None. They are aligned to the right."""
         columns = range(len(self.columns))
         return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
 
     def _padded(self, escaped: Callable[[str], str] = str) -> list[list[str]]:
-        """Return the header and the rows with the cells padded to equal widths."""
+        """Return the header and the rows as text, with the cells of each column padded to equal width.
+
+        `escaped` is applied to each text before.
+        """
         lines = [[escaped(cell) or NOTHING for cell in line] for line in self.cells()]
         return padded([[escaped(name) for name in self.columns], *lines], self._numeric())
 
@@ -86,7 +89,10 @@ class Table:
 
 
 def shown(cell: Cell) -> str:
-    """Return a cell as text: integers in full, other numbers with four significant digits or as whole numbers."""
+    """Return a cell as text: integers in full, other numbers with at least four significant digits.
+
+    None and numbers that are not finite give "".
+    """
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -102,6 +108,9 @@ def shown(cell: Cell) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a cell's text, escaped so that it cannot end its cell in a Markdown table or be a write-up's marker."""
+    """Return a cell's text on one line, escaped for Markdown.
+
+    The escaped text cannot end its cell in a table, and cannot be a marker of the write-up such as `<!-- end -->`.
+    """
     one_line = " ".join(text.split())
     return one_line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,8 +1,8 @@
 """Study `threads`: speed-up of an OpenMP part for several numbers of threads and without OpenMP; fit of Amdahl's law.
 
-Amdahl's law. Let a share s of the work always run on one thread. Then t threads take T(t) / T(1) = s + (1 - s) / t.
-This is linear in s, so least squares give s in closed form (`serial_share`). The fit uses only thread counts up to the
-number of cores, because more threads than cores cannot all run at once.
+Amdahl's law. Let a share s of the work always run on one thread. Then the time T(t) on t threads satisfies
+T(t) / T(1) = s + (1 - s) / t. This is linear in s, so least squares give s in closed form (`serial_share`). The fit
+uses only thread counts up to the number of cores, because more threads than cores cannot all run at once.
 
 "OpenMP off" is the same source compiled without OpenMP: the compiler ignores its pragmas. The functions of omp.h still
 exist and report one thread.
@@ -45,11 +45,11 @@ COLUMNS = ("threads", "ms", "ms from", "ms to", "speed-up", "from", "to", "effic
 
 @dataclass(frozen=True)
 class Threads:
-    """Times of a part with several thread counts. `comparison` has a line for each of `counts`, and a last line for
-    OpenMP off if that was timed.
+    """Result of the study: times of a part with each of the thread counts `counts`.
 
-    `speedups` are T(1) / T of each line. `serial` is the serial share s of Amdahl's law, or None with fewer than two
-    counts to fit. `core_share` is CPU time / wall time on one thread, or None without CPU times.
+    `comparison` has a line for each count, and a last line for OpenMP off if that was timed. `speedups` are the time on
+    one thread / the time of each line. `serial` is the fitted serial share s of Amdahl's law, or None with fewer than
+    two counts to fit. `core_share` is CPU time / wall time of calls with one thread, or None without CPU times.
     """
 
     part: Part
@@ -148,7 +148,10 @@ def amdahl(serial: float, threads: int) -> float:
 
 
 def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
-    """Return the serial share s that fits the `times` at these thread `counts` best. The first count must be 1."""
+    """Return the serial share s of Amdahl's law, fitted by least squares to the `times` at these thread `counts`.
+
+    The first count must be 1.
+    """
     ys = [time / times[0] - 1 / count for count, time in zip(counts, times, strict=True)]
     xs = [1 - 1 / count for count in counts]
     return sum(x * y for x, y in zip(xs, ys, strict=True)) / sum(x * x for x in xs)

@@ -1,7 +1,7 @@
 """Command `study`: runs all studies in sequence. Their results go into one folder and one write-up.
 
-If a study fails, for example because a part is wrong, the others still run. Its error is printed when it occurs and
-again at the end.
+If a study fails, for example because a part is wrong, the remaining studies still run. The error is printed when it
+occurs and again at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def parser(arguments: list[str]) -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `python gpt149.py study ...`. Return exit code 3 if the kit failed in a study, 1 for a wrong part, else 0."""
+    """Run `python gpt149.py study ...`.
+
+    Return the largest exit code of a study: 3 if the kit failed, 1 for a wrong part or wrong usage, 0 if all is well.
+    """
     given = parser(arguments).parse_args(arguments)
     settings = options.settings(given)
     steps = chosen(settings.assignment.lab.steps() or general(settings.assignment), given.only)
@@ -73,7 +76,10 @@ def general(assignment: Assignment) -> list[Step]:
 
 
 def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
-    """Return the steps whose tables `only` names, or all steps if it is None. Raises UsageError for an unknown name."""
+    """Return the steps whose tables `only` names, separated by commas; all steps if `only` is None.
+
+    Raises UsageError for an unknown name.
+    """
     if only is None:
         return list(steps)
     wanted = {name.strip() for name in only.split(",")}
@@ -83,7 +89,7 @@ def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
 
 
 def common(given: argparse.Namespace, *, fills: bool) -> list[str]:
-    """Return the command-line options that every study gets. `fills`: add --writeup, to fill a table."""
+    """Return the command-line options that every study gets. `fills`: True if the study fills a table of --writeup."""
     rounds = QUICK_ROUNDS if given.quick and given.rounds == str(options.DEFAULT_ROUNDS) else given.rounds
     line = ["--out", str(given.out), "--config", str(given.config), "--rounds", rounds]
     for option in chosen_options(["--config", str(given.config)]):

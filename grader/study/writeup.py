@@ -46,7 +46,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def template_of(config: Path | None) -> Path:
-    """Return the path of an assignment's write-up template, by default the main one's. The file may be missing."""
+    """Return the path of the write-up template of the assignment `config`; None: of the main assignment.
+
+    The file may be missing.
+    """
     if config is None:
         return WRITEUP_TEMPLATE
     from grader.assignment import labs
@@ -66,7 +69,7 @@ def check_all(paths: Sequence[Path], export: str | None, template: Path = WRITEU
 
 
 def check(path: Path, export: str | None, template: Path) -> bool:
-    """Print the state of each region of one write-up, and export it to the format `export` if given.
+    """Print the state of each region of one write-up. Convert the write-up to the format `export` if given.
 
     Returns True if no region is empty. Raises UsageError if the file cannot be read, or its markers are broken.
     """
@@ -78,7 +81,7 @@ def check(path: Path, export: str | None, template: Path) -> bool:
 
 
 def exported(path: Path, kind: str) -> str:
-    """Convert `path` to a file with the suffix `kind`, "html" or "pdf", in the same folder. Return a message on it.
+    """Convert the write-up at `path` to `kind`, "html" or "pdf", in the same folder. Return a message on the new file.
 
     If pandoc is missing, the message says so. Raises KitError if pandoc fails.
     """
@@ -107,7 +110,7 @@ def exported(path: Path, kind: str) -> str:
 
 
 def parser(what: str) -> Parser:
-    """Return the parser of the command line. `what` describes the files in its help text."""
+    """Return the parser of the command line. `what` describes the argument FILE in the help text."""
     parse = Parser(
         prog=f"{GRADER_COMMAND} writeup", description="List the regions of a write-up that are empty."
     )
@@ -140,9 +143,9 @@ _COMMENT_START, _COMMENT_END = "<!--", "-->"
 
 @dataclass(frozen=True)
 class Region:
-    """One region: `kind` is "answer" or "table", `body` the text between its markers.
+    """One region of a write-up. `kind` is "answer" or "table", `body` the text between the region's two markers.
 
-    The body is text[start:end] of the write-up.
+    The body is the range [start, end) of the write-up's characters.
     """
 
     kind: str
@@ -165,7 +168,7 @@ def without_comments(text: str) -> str:
     """Return the text without its comments. A `<!--` without a `-->` counts as text."""
     kept: list[str] = []
     place = 0
-    # A regular expression would take quadratic time for comments without an end.
+    # A regular expression would take quadratic time for many comments without an end.
     while (start := text.find(_COMMENT_START, place)) >= 0:
         end = text.find(_COMMENT_END, start + len(_COMMENT_START))
         if end < 0:
@@ -215,7 +218,7 @@ def regions(text: str) -> list[Region]:
 
 
 def tables(text: str) -> dict[str, str]:
-    """Return the text of each table by name, in order and without comments; "" for an empty region."""
+    """Return {name: text without comments} for the table regions of a write-up, in order; "" for an empty region."""
     return {region.name: region.text for region in regions(text) if region.kind == "table"}
 
 
@@ -254,13 +257,13 @@ def _shown(marker: re.Match[str]) -> str:
 
 
 MOST_BYTES = 4 << 20
-#: Answers that are optional.
+#: Names of optional answers.
 OPTIONAL = ("extra",)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A region, and the number of `words` that the write-up has in it; None if the region's markers are missing."""
+    """State of one region. `words` is the number of words in it, 0 if it counts as empty; None if it is missing."""
 
     kind: str
     name: str
@@ -277,7 +280,7 @@ class Place:
 
 @dataclass(frozen=True)
 class State:
-    """All regions of a write-up, in the template's order. `texts` are the answers by name."""
+    """State of a write-up: its regions in the template's order, then others. `texts` are the answers by name."""
 
     places: tuple[Place, ...]
     texts: Mapping[str, str]
@@ -305,9 +308,10 @@ def wanted_regions(path: Path) -> tuple[Region, ...]:
 
 
 def state_of(text: str, name: str, wanted: tuple[Region, ...]) -> State:
-    """Return the state of a write-up's `text`. A region with the template's text (`wanted`) counts as empty.
+    """Return the state of a write-up's `text`. `wanted` are the template's regions.
 
-    Raises UsageError with the file `name` and the line if the markers are broken.
+    A region whose text is the same as in the template counts as empty. Raises UsageError with the file `name` and the
+    line if the markers are broken.
     """
     try:
         found = {(region.kind, region.name): region for region in regions(text)}

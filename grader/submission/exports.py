@@ -127,7 +127,8 @@ def _tree(content: bytes) -> object:
     documents = 0
     text = content.decode("utf-8-sig")
     if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:
-        raise _Strange(f"more than {MAX_DIRECTIVES} directives", 1)  # PyYAML parses directives in quadratic time.
+        # PyYAML parses directives in quadratic time.
+        raise _Strange(f"more than {MAX_DIRECTIVES} directives", 1)
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1

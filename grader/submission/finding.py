@@ -1,8 +1,8 @@
 """Search for the submissions in a file, folder or archive. Each is copied into a small folder of its own.
 
-The path that the staff name is one submission if it is a source, or a folder or archive with a source at its top level.
-An archive is also one submission if it holds only a folder with the source, or only another archive. Any other folder
-or archive is a class.
+The path that the staff name is one submission if it is a source, or if it directly contains a source. An archive is
+also one submission if it holds only a folder with the source, or only another archive. Any other folder or archive is a
+class.
 
 A folder on disk that holds only one folder is a class with one student. The submission's id is the inner folder's name,
 so the id stays the same when a second student hands in. Hidden files and the staff's tables and notes are skipped. A

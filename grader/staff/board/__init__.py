@@ -1,7 +1,7 @@
 """Leaderboard: `python -m grader board DIR ...` writes one page that ranks correct submissions by speed.
 
-It reads the results from the ledgers (`ledger.py`) in the folders. Name the folder of the oldest run first.
-A student's history shows every result. The ranking uses the student's last result.
+The results come from the ledgers (`grader.staff.classroom.ledger`) in the folders. Name the folder of the oldest run
+first, because the ranking uses each student's last result. The chart shows all results.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 
 def fields(board: Board) -> dict[str, list[dict[str, object]]]:
-    """Return the entries of Gradescope's `leaderboard` field by student id."""
+    """Return {student id: value of the field `leaderboard` in Gradescope's results.json}."""
     found: dict[str, list[dict[str, object]]] = {}
     for part in board.parts:
         for place in part.places:
@@ -104,8 +104,8 @@ def page(assignment: Assignment, board: Board, called: Mapping[str, str]) -> Ite
 
 
 def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
-    """Return an SVG chart with a line for each of the fastest students: the ratio (logarithmic) over the runs.
-    Return "" if no student has two results."""
+    """Return an SVG chart of the ratio (logarithmic) over the runs, with a line for each of the MOST_LINES fastest
+    students. Return "" if no student has two results."""
     if all(len(points) < 2 for points in part.history.values()):
         return ""
     shown = part.places[:MOST_LINES]
@@ -171,7 +171,10 @@ QUALITIES, ANIMALS = tuple(_QUALITIES.split()), tuple(_ANIMALS.split())
 
 
 def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
-    """Return each student's pseudonym by id, and store new ones in the folder. Raises UsageError if this fails."""
+    """Return {student id: pseudonym}, and store new pseudonyms in the folder.
+
+    Raises UsageError if the stored pseudonyms cannot be read or written.
+    """
     names = sorted(students)
     with explained(f"cannot keep pseudonyms in {folder}"), plainfile.folder(folder.resolve()) as place:
         key = _secret(place)
@@ -187,7 +190,10 @@ def pseudonyms(folder: Path, students: Iterable[str]) -> dict[str, str]:
 
 
 def _secret(place: int) -> bytes:
-    """Return the secret key that determines the pseudonyms. Make and store it if it is missing."""
+    """Return the secret key that determines the pseudonyms. If it is missing, make and store one.
+
+    `place` is the descriptor of the folder.
+    """
     try:
         return plainfile.read(SECRET, 64, inside=place)
     except FileNotFoundError:
@@ -197,7 +203,10 @@ def _secret(place: int) -> bytes:
 
 
 def _known(place: int) -> dict[str, str]:
-    """Return the stored pseudonyms by student id. Skip those with other words than `_drawn` uses, or too long ones."""
+    """Return the stored {student id: pseudonym}, without rows that `_drawn` cannot have made.
+
+    `place` is the descriptor of the folder.
+    """
     try:
         text = plainfile.read(TABLE, 16 << 20, inside=place).decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -212,7 +221,7 @@ def _known(place: int) -> dict[str, str]:
 
 
 def _drawn(key: bytes, name: str, taken: set[str]) -> str:
-    """Return the pseudonym computed from `key` and the student's id. Append a number if it is in `taken`."""
+    """Return the pseudonym computed from `key` and the student's id `name`, with a number if it is in `taken`."""
     digest = hmac.new(key, name.encode(errors="surrogateescape"), hashlib.sha256).digest()
     first, second = int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big")
     drawn = pseudonym = f"{QUALITIES[first % len(QUALITIES)]} {ANIMALS[second % len(ANIMALS)]}"
@@ -223,14 +232,15 @@ def _drawn(key: bytes, name: str, taken: set[str]) -> str:
     return pseudonym
 
 
-Ratio = tuple[float, float, float]  # the student's time / the reference's time, and the ends of its interval
+#: (the student's time / the reference's time, low end of this ratio's confidence interval, high end).
+Ratio = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Rank of one student in one part. `ratio` is the student's time / the reference's time.
+    """Rank of one student, given by id, in one part. `ratio` is the student's time / the reference's time.
 
-    `low` and `high` are the ends of its confidence interval. `is_tied`: True if other students have the same rank.
+    `low` and `high` are the ends of the ratio's confidence interval. `is_tied`: other students have the same rank.
     """
 
     student: str
@@ -278,7 +288,7 @@ def board_of(folders: Sequence[Path], assignment: Assignment) -> Board:
         starts = [run.at for run in history.runs]
         for record in ledger.results(folder):
             if record.submission_id in there:
-                # A folder's ledger can hold several runs: use the last start before the result was recorded.
+                # The ledger can hold several runs. The result belongs to the last run that started before it.
                 start = max((at for at in starts if at <= record.at), default=starts[0])
                 records.append((f"{k:04} {start}", record))
     states = sorted({state for state, _ in records})
@@ -298,8 +308,11 @@ def _part(
     states: Sequence[str],
     stands: Mapping[str, str],
 ) -> PartBoard | None:
-    """Return a part's ranking and history; None if no student has a time to rank (`counted`). `states`: each run's key
-    (number of the folder, start time), in order. `records`: (key of the run, record). `stands`: see `persons`."""
+    """Return a part's ranking and history; None if no student has a time to rank (`counted`).
+
+    A run's key is the text "NUMBER OF THE FOLDER, START TIME". `records` are pairs (key of the run, record), `states`
+    are all runs' keys in order, and `stands` is the result of `persons`.
+    """
     last: dict[str, Ratio | None] = {}
     points: dict[str, dict[int, float]] = {}
     for state, record in records:
@@ -321,7 +334,7 @@ def _part(
 
 
 def counted(record: Record, part_id: str) -> Ratio | None:
-    """Return a record's ratio for a part; None if the part is wrong, untimed or flagged."""
+    """Return a record's ratio for a part; None if the part is wrong, not timed, or has a flag for review."""
     ratio = record.ratios.get(part_id)
     if ratio is None or record.fault or part_id in record.flagged or not all(map(math.isfinite, ratio)):
         return None
@@ -329,8 +342,10 @@ def counted(record: Record, part_id: str) -> Ratio | None:
 
 
 def placed(found: Iterable[Place]) -> tuple[Place, ...]:
-    """Return the places with ranks, the fastest first. Students share a rank if their intervals overlap, or if other
-    students' intervals form a chain of overlaps between them."""
+    """Return the places with ranks, the fastest first.
+
+    Students share a rank if their intervals overlap, or if a chain of overlapping intervals connects them.
+    """
     groups: list[list[Place]] = []
     reached = -math.inf
     for place in sorted(found, key=lambda place: (place.low, place.ratio)):
@@ -347,8 +362,11 @@ def placed(found: Iterable[Place]) -> tuple[Place, ...]:
 
 
 def persons(entries: Iterable[Entry]) -> dict[str, str]:
-    """Return {submission id: the last submission id of the same person}. Submissions belong to one person if they share
-    an e-mail address or an id on a platform. Names are not compared: two students may have the same name."""
+    """Return {submission id: the last submission id of the same person}.
+
+    `entries` are the rosters' entries, the oldest run first. Submissions belong to one person if they share an e-mail
+    address or an id on a platform. Names are not compared: two students may have the same name.
+    """
     stands: dict[str, str] = {}
     known: dict[str, str] = {}
     for entry in entries:

@@ -1,8 +1,9 @@
 """Appeals: one student's submission is judged again on this machine, in several rounds.
 
-Each round also judges the calibration file, a correct solution that shows if the machine is fit. An appeal writes a
-dated record and a page for the student into the student's folder. With --accept, the result of the round with the
-median points replaces the recorded result. Of two middle rounds, the round with more points is taken.
+Each round also judges the calibration file, a correct solution. If that does not pass, or its times are unsteady, the
+round does not count. An appeal writes a dated record and a page for the student into the student's folder. With
+--accept, the result of the round with the median points replaces the recorded result. If the number of rounds is even,
+the middle round with more points is taken.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ from grader.staff.classroom.worker import bounded, calibrated, is_unfit
 
 @dataclass(frozen=True)
 class Round:
-    """Results of one round, for the submission and the calibration file. `at` is its start in UTC. `load` is the
-    1-minute load average before and after it. `trouble` is the reason why the round does not count, or ""."""
+    """Results of one round, for the submission and the calibration file.
+
+    `at` is the round's start in UTC (ISO 8601). `load` is the 1-minute load average (before, after) the round. `points`
+    are the submission's. `trouble` is the reason why the round does not count, or "".
+    """
 
     at: str
     load: tuple[float, float]
@@ -50,9 +54,12 @@ class Round:
 
 @dataclass(frozen=True)
 class Appeal:
-    """All rounds of one appeal. `chosen` is the index of the round with the median points; None if no round counts.
-    `accepted`: True if this round replaces the recorded result. `threads` is the number of threads of a timed call, by
-    part. `calibration` names the calibration file. `kit` is the digest of the kit's sources."""
+    """All rounds of one appeal, and the recorded result to which the student appeals.
+
+    `chosen` is the index of the round with the median points; None if no round counts. `accepted`: True if this round
+    replaces the recorded result. `threads` maps part ids to the number of threads of a timed call. `calibration` names
+    the calibration file. `kit` is the digest of the kit's sources.
+    """
 
     submission_id: str
     name: str
@@ -84,7 +91,7 @@ def html(assignment: Assignment, appeal: Appeal) -> str:
 
 
 def outcome(appeal: Appeal) -> str:
-    """Return the outcome as one or two sentences."""
+    """Return one or two sentences on the points of the appeal and of the recorded result."""
     before = words.number(appeal.recorded_points)
     if appeal.chosen is None:
         return f"No round counts, because the machine was too unsteady. The recorded {before} points stay."
@@ -98,7 +105,7 @@ def outcome(appeal: Appeal) -> str:
 
 
 def facts(appeal: Appeal) -> list[tuple[str, str]]:
-    """Return (label, text) for each condition of the measurement, such as the machine, its load and versions."""
+    """Return (label, text) for each condition of the measurement, such as the machine, the load and the versions."""
     shown = appeal.rounds[0].result
     machine, tools = shown.machine, shown.toolchain
     loads = ", ".join(
@@ -165,7 +172,7 @@ def run(
     trust: bool = False,
     accept: bool = False,
 ) -> int:
-    """Judge `rounds` times, and write the record and the page. Return the exit code.
+    """Judge one submission in `rounds` rounds, and write the record and the page. Return the exit code.
 
     `calibration` is by default the staff solution. `timing`: measure times. `trust`: allow a sandbox below tier C.
     `accept`: replace the recorded result. Raises UsageError for an unknown student, a missing source or result.
@@ -221,7 +228,10 @@ def run(
 
 
 def _refuse_mixing(timing: bool, assignment: Assignment, history: History, record: Record) -> None:
-    """Raise UsageError if the appeal's result must not replace the record. `timing`: True if the appeal has times."""
+    """Raise UsageError if the appeal's result must not replace the record, because the conditions differ.
+
+    They differ if the assignment has changed, or if the class was timed but the appeal is not (`timing` False).
+    """
     if not timing and history.runs[-1].timing:
         raise UsageError(
             "--accept with --no-time would replace a result that has times: leave out one of the two"
@@ -234,8 +244,10 @@ def _refuse_mixing(timing: bool, assignment: Assignment, history: History, recor
 
 
 def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path) -> list[Path]:
-    """Copy the source and the calibration file into `scratch`. Return both copies in this order. Raises UsageError if
-    one is missing."""
+    """Copy the student's source and the calibration file `master` into `scratch`. Return the copies in this order.
+
+    `student` is the student's folder. Raises UsageError if a file is missing.
+    """
     if not master.is_file():
         raise UsageError(
             f"there is no calibration file {master} (a right solution): name one with --calibration FILE"
@@ -251,7 +263,7 @@ def _sources(assignment: Assignment, student: Path, master: Path, scratch: Path)
 
 
 def threads(assignment: Assignment) -> dict[str, int]:
-    """Return the number of threads of a timed call by part id."""
+    """Return {id of a timed part: number of threads of a timed call}."""
     usual = assignment.defaults.get("threads", 1)
     return {part.id: part.time.threads or usual for part in assignment.parts if part.time}
 
@@ -263,8 +275,10 @@ def middle(rounds: Sequence[Round]) -> int | None:
 
 
 def line(k: int, each: Round) -> str:
-    """Return one line on a round: the points, each timed part's ratio and that of the calibration file, and the verdict
-    of each untimed part that did not pass."""
+    """Return one line on round `k` (from 0): points, load, verdicts and ratios.
+
+    Each timed part has its ratio, and that of the calibration file. An untimed part is named only if it did not pass.
+    """
     beside = {part.id: part for part in each.calibration.parts}
     pieces = [f"round {k + 1}: {each.points:g} points, load {each.load[0]:.1f} to {each.load[1]:.1f}"]
     for part in each.result.parts:

@@ -49,7 +49,7 @@ MOST_DAYS = 366
 
 @dataclass(frozen=True)
 class Days:
-    """Days that one student got: `extension` moves the due date, `slip` is the most late days without penalty."""
+    """Days that one student got. `extension` days move the due date; `slip` late days cost no points."""
 
     extension: int = 0
     slip: int = 0
@@ -59,11 +59,12 @@ class Days:
         return bool(self.extension or self.slip)
 
     def late_s(self, late_s: float) -> float:
-        """Return the lateness in seconds that remains after extension and slip days are subtracted."""
+        """Subtract extension and slip days from a lateness in seconds. Return the rest, at least 0."""
         return max(0.0, late_s - (self.extension + self.slip) * DAY_S)
 
     def slip_used(self, rule: LateRule | None, late_s: float | None) -> int:
-        """Return the number of slip days spent on a submission that is `late_s` late: at most `slip`."""
+        """Return the number of slip days, at most `slip`, that a submission uses up. `late_s` is its lateness in
+        seconds; None: unknown."""
         left = late_days(rule, None if late_s is None else max(0.0, late_s - self.extension * DAY_S))
         return min(self.slip, left)
 
@@ -77,9 +78,9 @@ class Days:
 
 
 def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list[str]]:
-    """Return (the students' extension and slip days by id, a remark for each id without a submission).
+    """Read extensions.yaml in `folder`. Return (days by student id, a remark for each id that is not in `ids`).
 
-    An id without a submission may be misspelt. Raises UsageError with file and line for a mistake in the file.
+    Such an id may be misspelt. Raises UsageError with file and line for a mistake in the file.
     """
     path = folder / FILE
     try:
@@ -105,7 +106,7 @@ def read_days(folder: Path, ids: Collection[str]) -> tuple[dict[str, Days], list
 
 def write_days(folder: Path, days: Mapping[str, Days]) -> None:
     """Write extensions.yaml. Raises UsageError if it cannot be written."""
-    # JSON's quoted strings are valid YAML.
+    # A JSON string is also a valid YAML string, so json.dumps can quote ids and reasons.
     lines = [
         f"{json.dumps(name, ensure_ascii=False)}: {{extension: {each.extension}, slip: {each.slip}"
         + (f", reason: {json.dumps(each.reason, ensure_ascii=False)}" if each.reason else "")
@@ -126,10 +127,11 @@ _POINTS = re.compile(r"\d{1,6}(\.\d{0,6})?|\.\d{1,6}")
 def read_manual(
     path: Path, assignment: Assignment | None = None, ids: Collection[str] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Read a table of points. Return the points by submission id and item.
+    """Read a table of points. Return {submission id: {item: points}}.
 
-    With `assignment`, check the names of the items and their maximum points. With `ids`, a row with points must have
-    one of these ids; a row with another id and no points is skipped. Raises UsageError with file and line.
+    If `assignment` is given, check the names of the items and their maximum points. If `ids` are given, each row with
+    points must have one of these ids; a row with another id but no points is skipped. Raises UsageError with file and
+    line.
     """
     most = None
     if assignment is not None:
@@ -164,11 +166,11 @@ def read_manual(
 def table(
     path: Path, items: Collection[str] | None = None
 ) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """Return (names of the columns, iterator over the rows that are not empty).
+    """Open a CSV table. Return (names of the columns, iterator over the rows that are not empty).
 
-    The iterator yields (number of the row's first line, cells by column, without surrounding blanks). With `items`,
-    all columns but `id` must be in `items` or in DESCRIPTIVE_COLUMNS. Raises UsageError with file and line; for a
-    mistake in a row, the iterator raises it.
+    The iterator yields (number of the row's first line, {column: cell without surrounding blanks}). If `items` are
+    given, all columns but `id` must be in `items` or in DESCRIPTIVE_COLUMNS. Raises UsageError with file and line; for
+    a mistake in a row, the iterator raises the error.
     """
     rows = _rows(path)
     line, header = next(rows, (1, []))
@@ -178,8 +180,10 @@ def table(
 def _by_column(
     rows: Iterator[tuple[int, list[str]]], columns: list[str], path: Path
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line number, cells by column) of rows that are not empty. Raises UsageError if a row has extra or missing
-    cells."""
+    """Yield (line number, {column: cell}) for each row that is not empty.
+
+    Raises UsageError if a row has extra or missing cells.
+    """
     for line, cells in rows:
         if not any(cells):
             continue
@@ -241,9 +245,10 @@ def _points(text: str, item: str, most: dict[str, float] | None, at: str) -> flo
 
 
 def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[str, datetime]:
-    """Read a table of submission times. Return the times in UTC by submission id.
+    """Read a table of submission times. Return {submission id: time in UTC}.
 
-    `zone` is used for times that do not name their zone. Raises UsageError with file and line.
+    A time without a time zone is in `zone`; if `zone` is None, it is a mistake. Raises UsageError with file and line
+    for a mistake and for an id that is not in `ids`.
     """
     columns, rows = table(path)
     if "time" not in columns:
@@ -279,10 +284,10 @@ Points = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class ByHand:
-    """Points by submission id and item, and days beyond the due date by submission id.
+    """Values that the staff entered by hand: `points` by submission id and item, `days` by submission id.
 
-    `source` is the path that the ledger stores for the table of points; None if the table is a pipe or missing.
-    `note` holds remarks on the choice of the table and on unknown ids in extensions.yaml, or "".
+    `source` is the path of the table of points for the ledger; None if the table is a pipe or missing. `note` holds
+    remarks on the choice of the table and on unknown ids in extensions.yaml, or "".
     """
 
     points: Points = field(default_factory=dict)
@@ -294,9 +299,10 @@ class ByHand:
 def read(
     folder: Path, given: Path | None, history: History, assignment: Assignment, ids: Collection[str]
 ) -> ByHand:
-    """Read the points and days by hand for the results in `folder`. `given` is the table of points; NONE: no table.
+    """Read the points and days by hand for the results folder `folder`, whose submissions are `ids`.
 
-    None: the table used last, else DIR/manual.csv. Raises UsageError for a mistake, and if the last table is gone.
+    `given` is the path of the table of points. If it is None, the table used last is read, else DIR/manual.csv. If it
+    is NONE, no table is read. Raises UsageError for a mistake, and if the table used last no longer exists.
     """
     days, notes = read_days(folder, ids)
     if given == NONE:
@@ -317,7 +323,7 @@ def read(
 
 
 def _is_there(own: Path) -> bool:
-    """Return True if the table `own` exists. Raises UsageError if it is a link, a folder or a device."""
+    """Return True if the file `own` (DIR/manual.csv) exists. Raises UsageError if it is a link, folder or device."""
     try:
         mode = own.lstat().st_mode
     except OSError:
@@ -342,8 +348,10 @@ def _require_there(path: Path) -> None:
 
 
 def _remembered(path: Path, folder: Path) -> str | None:
-    """Return the table's path for the ledger, relative to the results folder if it lies there; None for a pipe."""
-    # A shell's pipe, as in `--manual <(command)`, cannot be read again later.
+    """Return the table's path as the ledger stores it: relative to the results folder if the table lies in it.
+
+    Return None for a pipe, as in `--manual <(command)`: it cannot be read again later.
+    """
     if not path.is_file():
         return None
     place, home = path.resolve(), folder.resolve()

@@ -2,7 +2,7 @@
 
 The points come from `grades.csv`, which students may have seen. The reasons come from the ledger and each
 `result.json`: another file, other cases, another time, another kit or machine. If none of these differs, the reason is
-the rubric or points that people gave (points by hand).
+a change of the rubric, or of the points that the staff entered by hand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS = ("id", "part", "before", "after", "change", "why")
 
 @dataclass(frozen=True)
 class Standing:
-    """Source of one student's points: the record in the ledger and the result. Each is None if it is missing."""
+    """Record in the ledger and result from which one student's points were computed; None if missing."""
 
     record: Record | None = None
     result: SubmissionResult | None = None
@@ -58,7 +58,7 @@ class Standing:
 
 @dataclass
 class Graded:
-    """State of a results folder: `grades` has the rows of grades.csv, `records` the ledger's results, both by id."""
+    """State of a results folder. `grades` are the rows of grades.csv and `records` the ledger's records, both by id."""
 
     folder: Path
     grades: Mapping[str, Mapping[str, str]]
@@ -75,7 +75,7 @@ class Graded:
         return self.known[submission_id]
 
     def keep(self, submission_ids: Iterable[str]) -> Graded:
-        """Read the records and results of these submissions now, because a run will overwrite them."""
+        """Read the results of these submissions into memory, because a run will overwrite them. Return this object."""
         for name in submission_ids:
             self.known[name] = self.standing(name)
         return self
@@ -111,8 +111,10 @@ def read(folder: Path) -> Graded:
 
 
 def before(folder: Path, regraded: Iterable[str] = ()) -> Graded | None:
-    """Return the state before new reports are written, or None without earlier reports. `regraded` are submissions that
-    will be judged again: their results are read now, because the run will overwrite them."""
+    """Return the state before new reports are written, or None if no earlier reports exist.
+
+    `regraded` are the ids of submissions whose results a run will overwrite: these results are read now.
+    """
     try:
         return read(folder).keep(regraded)
     except UsageError:
@@ -120,7 +122,7 @@ def before(folder: Path, regraded: Iterable[str] = ()) -> Graded | None:
 
 
 def between(old: Graded, new: Graded) -> list[Change]:
-    """Return the changes of all students who are in both states, in the order of `new`."""
+    """Return the changes of points of all students who are in both states, in the order of `new.grades`."""
     found: list[Change] = []
     for name, row in new.grades.items():
         earlier = old.grades.get(name)
@@ -155,7 +157,10 @@ def _points(text: str | None) -> float | None:
 def _why(
     column: str, earlier: Mapping[str, str], row: Mapping[str, str], old: Standing, new: Standing
 ) -> str:
-    """Return the likely causes of a change in this column, such as "source: another file"."""
+    """Return the likely causes of a change in one column of grades.csv, such as "source: another file".
+
+    `earlier` and `row` are the student's old and new row; `old` and `new` are the records and results behind them.
+    """
     if column == "total":
         return ""
     if column == "late_penalty":
@@ -174,8 +179,8 @@ def _why(
         if prints.source != later.source:
             causes.insert(0, "source: another file")
         if not causes:
-            # `grader report` applies a new rubric without a new record. So the rubric may differ although the
-            # fingerprints are equal.
+            # `grader report` applies a changed rubric to old records. So a rubric may have changed although the
+            # records have equal fingerprints.
             most = earlier.get("max_points"), row.get("max_points")
             is_rubric = prints.assignment != later.assignment or most[0] != most[1]
             return "rubric" if is_rubric else "rubric or by hand"
@@ -226,7 +231,7 @@ def _evidence(then: PartResult, now: PartResult) -> list[str]:
 
 
 def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_ROWS) -> list[str]:
-    """Return a summary and the table of changes, of at most `most` rows, for a terminal."""
+    """Return lines for a terminal: a summary of the changes `found`, and a table with at most `most` rows."""
     both = [name for name in new.grades if name in old.grades]
     totals = [change for change in found if change.part == "total"]
     rose, fell = (sum(sign * change.by > 0 for change in totals) for sign in (1, -1))
@@ -252,7 +257,7 @@ def lines(old: Graded, new: Graded, found: Sequence[Change], most: int = MOST_RO
 
 
 def _contexts(old: Graded, new: Graded, names: Collection[str]) -> Iterator[str]:
-    """Yield one line for each change of the judging machine or compiler that concerns the students in `names`."""
+    """Yield one line for each change of machine or compiler, with the students in `names` whose results it affects."""
     for label in ("machine", "compiler"):
         pairs: dict[tuple[str, str], list[str]] = {}
         for name in names:

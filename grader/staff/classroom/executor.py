@@ -53,8 +53,11 @@ small fraction of it. A worker above the limit is killed before the machine runs
 
 @dataclass(frozen=True)
 class Job:
-    """A submission to be judged. If `left` is set, only the parts and cases that it lists are judged. The results of
-    all others are copied from the result.json at `before`."""
+    """A submission to be judged.
+
+    If `left` is given, only the parts and cases in `left` are judged. The results of all other parts and cases are
+    copied from the earlier result.json at the path `before`.
+    """
 
     submission_id: str
     source: Path
@@ -81,9 +84,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class Done:
-    """Event: a job has a verdict. `result` is the content of result.json. `unfit`: True if the machine was too unsteady
-    to measure a time. `seconds` is the wall time by kind of phase (waiting, building, results, timing). `timings` holds
-    the fields of `ledger.HeldTiming` for each timing. `machine` names the cluster machine that judged, or is ""."""
+    """Event: a job has a verdict. `result` is the content of result.json.
+
+    `unfit`: True if the machine was too unsteady to measure a time. `seconds` maps kinds of phases (waiting, building,
+    results, timing) to wall time. `timings` has the fields of `ledger.HeldTiming` for each timing. `machine` is the
+    cluster machine that judged, or "".
+    """
 
     submission_id: str
     result: Mapping[str, Any]
@@ -95,8 +101,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Event: a job ended without a verdict, probably not by the submission's fault. `died`: True if its worker process
-    died. `final`: True if the judge must not try the job again."""
+    """Event: a job ended without a verdict, probably not by the submission's fault. `why` is the reason.
+
+    `died`: True if the worker process (or machine) that judged it died. `final`: True if the job must not be tried
+    again.
+    """
 
     submission_id: str
     why: str
@@ -131,8 +140,12 @@ class Executor(Protocol):
 
 @dataclass
 class _Worker:
-    """The judge's record of one worker process. `ready`: True if it can take jobs. `outgrown`: True if it used too much
-    memory. `unread` is an incomplete line of its output. If it sends nothing until `silent_until`, it is killed."""
+    """The judge's record of one worker process.
+
+    `place` is the worker's folder. `ready`: True once it can judge. `outgrown`: True if it used too much memory.
+    `unread` is an incomplete line of its output. If it sends no message until `silent_until` (`time.monotonic`), it is
+    killed.
+    """
 
     process: subprocess.Popen[bytes]
     place: Path
@@ -177,7 +190,7 @@ class LocalExecutor:
         self._workers: list[_Worker] = []
         self._started = self._failed_starts = 0
         self._selector = selectors.DefaultSelector()
-        # The child processes of a dead worker, such as compilers, become children of this process: `_end` kills them.
+        # Adopt the child processes of a dead worker, such as compilers, so that `_end` can kill them.
         procfs.adopt()
         self._not_ours = procfs.children()
 
@@ -185,7 +198,10 @@ class LocalExecutor:
         self._queue.append(job)
 
     def results(self) -> Iterator[Event | None]:
-        """Yield events, and None regularly. Raises KitError if workers repeatedly die before they can take a job."""
+        """Yield events until every job has ended, and None at least every TICK_S seconds.
+
+        Raises KitError if MOST_FAILED_STARTS workers in a row die before they are ready.
+        """
         while True:
             self._assign()
             if not self._queue and not any(worker.job for worker in self._workers):
@@ -205,7 +221,7 @@ class LocalExecutor:
         self._selector.register(descriptor, selectors.EVENT_READ, None)
 
     def drop(self, submission_id: str) -> None:
-        """Forget a job, and end the worker that judges it. No further events of this job follow."""
+        """Forget the job of a submission, and kill the worker that judges it. No further events of the job follow."""
         self._queue = deque(job for job in self._queue if job.submission_id != submission_id)
         for worker in [
             worker for worker in self._workers if worker.job and worker.job.submission_id == submission_id
@@ -226,7 +242,7 @@ class LocalExecutor:
     # ---- workers
 
     def _assign(self) -> None:
-        """Give jobs to idle workers. Start more workers while jobs are left, up to the limit."""
+        """Give jobs to idle workers. If jobs are left, start more workers, up to the limit."""
         while self._queue:
             worker = next((w for w in self._workers if w.job is None), None)
             if worker is None and len(self._workers) < self._most:
@@ -240,7 +256,7 @@ class LocalExecutor:
     def _start(self) -> _Worker:
         place = self._scratch / f"worker-{self._started}"
         self._started += 1
-        # Runners with another user id have to pass through this folder.
+        # Mode 711: runners with another user id can open their own folders in this folder, but not list it.
         place.mkdir(mode=0o711)
         threads = max(1, (os.cpu_count() or 1) // self._most)
         with (place / "log").open("wb") as log:
@@ -256,7 +272,7 @@ class LocalExecutor:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                # Ctrl-C at the terminal must not reach workers: the judge ends them in order.
+                # Ctrl-C in the terminal must not reach the workers. The judge handles it, and ends the workers itself.
                 start_new_session=True,
             )
         assert process.stdout is not None
@@ -269,12 +285,12 @@ class LocalExecutor:
 
     def _tell(self, worker: _Worker, line: str) -> None:
         assert worker.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # The worker is dead: `_read` finds the end of its output.
+        with contextlib.suppress(BrokenPipeError):  # The worker is dead. `_read` will notice this, too.
             worker.process.stdin.write(line.encode() + b"\n")
             worker.process.stdin.flush()
 
     def _heard_of(self, worker: _Worker, kind: str) -> None:
-        """Restart the limit on the worker's silence after a message in a phase of this kind."""
+        """Restart the time limit on the worker's silence, with the limit for phases of this kind."""
         longest_s = max(
             (limit_s for limit_s in self._silence_s.values() if limit_s is not None), default=None
         )
@@ -297,7 +313,7 @@ class LocalExecutor:
             yield from self._understand(worker, json.loads(line))
 
     def _understand(self, worker: _Worker, message: Mapping[str, Any]) -> Iterator[Event]:
-        """Update the worker's state from its message, and yield the event that the message reports."""
+        """Update the worker's record from a message of the worker, and yield the event that it reports, if any."""
         job = worker.job
         if "ready" in message:
             worker.ready, self._failed_starts = True, 0
@@ -313,7 +329,10 @@ class LocalExecutor:
         self._heard_of(worker, message.get("kind", ""))
 
     def _died(self, worker: _Worker) -> Iterator[Event]:
-        """Remove a worker that ended. Its submission failed, or is queued again if the worker was never ready."""
+        """Remove a dead worker. If it was ready, yield a failure of its job; else put the job back into the queue.
+
+        Raises KitError if MOST_FAILED_STARTS workers in a row have died before they were ready.
+        """
         was_silent = worker.silent_until is not None and time.monotonic() > worker.silent_until
         said = worker.log
         code = self._end(worker)
@@ -356,12 +375,12 @@ def _resident_bytes(pid: int) -> int:
 def silence_limits(limits: RunLimits) -> dict[str, float | None]:
     """Return the longest time without a message from a worker, in seconds, by kind of phase; None means no limit.
 
-    The phase `inspection`, which reads untrusted files, has the shortest limit. If a worker hangs there, its
-    submission gets no verdict, and the other submissions lose half a minute.
+    The phase `inspection`, which reads untrusted files, has the shortest limit: a submission that makes it hang delays
+    the others by only half a minute.
     """
     calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
     return {
-        "waiting": None,  # A worker may wait for others, however long that takes.
+        "waiting": None,  # A worker may have to wait long for the timings of other workers.
         "headers": patience_s(HEADER_TIMEOUT_S) + SLACK_S,
         "building": patience_s(limits.build_s) + SLACK_S,
         "inspection": INSPECTION_SILENCE_S,

@@ -14,30 +14,35 @@ from grader.backends.native import toolchain
 from grader.core import imports
 from grader.core.places import ROOT
 
-#: Entry modules of judging. Each module that they import can change a verdict, except those in NOT_DECIDING.
+#: Modules at which judging starts. These modules, and all that they import, can change a verdict, except NOT_DECIDING.
 DECIDING = (
     *("grader.judge.evaluate", "grader.integrity.inspection", "grader.staff.classroom.worker"),
     *("grader.backends.torch.forkserver", "grader.runner.runner"),
     *("grader.sandbox.lock", "module_ref_stub.library"),
-    # No import statement names a lab, so the search for imports cannot find it.
+    # Labs are imported by name at run time, so the search for import statements does not find them.
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
 )
-#: Modules that the search for imports skips: commands for the staff, reports, and the studies for students.
+#: Packages that the search for imports skips, because they cannot change a verdict: commands for the staff (except the
+#: worker, see DECIDING), reports, and the studies for students.
 NOT_DECIDING = (
     "grader.staff",
     "grader.report",
     "grader.study",
     *(f"{labs.PACKAGE}.{name}.studies" for name in labs.known()),
 )
-#: Folders whose compiled sources decide verdicts: headers, the runners, kernels of the judge, and the reference.
+#: Folders with sources in C++ and CUDA that can change a verdict: headers, the runners, the judge's kernels, and the
+#: reference.
 COMPILED = ("grader/backends", "module_ref_stub")
 COMPILED_SUFFIXES = {".h", ".cpp", ".map", ".cu", ".ptx"}
 
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Digests of a verdict's inputs. `source`: the submission's files. `assignment`: the assignment's files.
-    `kit`: the kit's sources, and the versions of Python and torch. `settings`: the run's option `timing`."""
+    """Digests of a verdict's inputs.
+
+    `source`: the submission's files. `assignment`: the assignment's files. `kit`: the kit's sources, and the versions
+    of Python and torch. `settings`: the run's option `timing`.
+    """
 
     source: str
     assignment: str
@@ -45,7 +50,7 @@ class Fingerprints:
     settings: str
 
     def changes(self, now: Fingerprints) -> tuple[str, ...]:
-        """Return a reason such as "source changed" for each fingerprint that differs from `now`."""
+        """Return a text such as "source changed" for each digest that differs from that in `now`."""
         then, new = asdict(self), asdict(now)
         return tuple(f"{name} changed" for name in then if then[name] != new[name])
 
@@ -56,7 +61,10 @@ def of_text(text: str) -> str:
 
 
 def deciding() -> list[Path]:
-    """Return the files that can change a verdict: DECIDING, its imports except NOT_DECIDING, and compiled sources."""
+    """Return the sorted paths of the kit's sources that can change a verdict.
+
+    These are the modules DECIDING, all that they import except NOT_DECIDING, and the sources in COMPILED.
+    """
     known = imports.modules(ROOT)
     judging = imports.closure(ROOT, DECIDING, stop=NOT_DECIDING)
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(NOT_DECIDING)]

@@ -44,7 +44,7 @@ def write_reports(
 ) -> list[str]:
     """Write grades.csv, report.html and the feedback files for all submissions on the roster. Return lines to print.
 
-    The new points are compared with those in `before`, by default the state of the last reports.
+    The lines include the changes of points since the state `before`, by default the state of the last reports.
     """
     before = before or changes.before(book.folder)
     totals: dict[str, float] = {}
@@ -60,7 +60,7 @@ def write_reports(
 
 
 def changed(folder: Path, before: Graded | None) -> list[str]:
-    """Write changes.csv, the points that differ from the state `before`. Return the lines to print about them."""
+    """Write changes.csv with the points that differ from the state `before`. Return lines on the changes to print."""
     if before is None:
         return []
     now = changes.read(folder)
@@ -79,8 +79,11 @@ def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[R
 
 
 def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
-    """Return a list with one note on the totals that are lower than in the last report, or []. If the last report used
-    another table of points by hand, the note names both tables."""
+    """Return a note, as a list of one text, on the totals that are lower than in the last report; [] for none.
+
+    `totals` are the new totals by submission id. If the last report used another table of points by hand, the note
+    names both tables.
+    """
     if history.reported is None:
         return []
     before, on_roster = history.reported, {entry.submission_id for entry in history.roster}
@@ -102,8 +105,10 @@ def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> l
 
 
 def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
-    """Return a note on submissions without a submission time, which count as on time. Return "" if all have a time, or
-    the assignment sets no due date."""
+    """Return a note on submissions without a submission time, which count as on time.
+
+    Return "" if every submission has a time, or if the assignment sets no due date.
+    """
     due = assignment.late.due if assignment.late else None
     names = [entry.submission_id for entry in roster if entry.submitted_at is None]
     if due is None or not names:
@@ -140,7 +145,10 @@ def rows(folder: Path, assignment: Assignment, history: History, by_hand: ByHand
 def result_of(
     folder: Path, entry: Entry, record: Record | None
 ) -> tuple[SubmissionResult | None, str | None]:
-    """Return (the result or None, the reason why the submission has no complete result or None)."""
+    """Return (the submission's result or None, the reason why it is missing or incomplete or None).
+
+    `record` is the submission's record in the ledger, or None if it was not graded yet.
+    """
     if record is None:
         return None, entry.error or NOT_YET
     if record.fault == "kit":
@@ -157,7 +165,10 @@ def result_of(
 
 
 def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_hand: ByHand) -> Score:
-    """Return the score: points by the rubric and by hand, minus the penalty for late days if the time is known."""
+    """Return a submission's score: points by rubric and by hand, minus the penalty for late days.
+
+    A submission without a time gets no penalty.
+    """
     late = late_s(assignment, entry)
     if late is not None:
         late = by_hand.days.get(entry.submission_id, Days()).late_s(late)
@@ -165,7 +176,7 @@ def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, by_
 
 
 def late_s(assignment: Assignment, entry: Entry) -> float | None:
-    """Return how many seconds after the due date an entry was handed in, 0 if in time; None if a time is unknown."""
+    """Return an entry's lateness in seconds: 0 if it is in time, None without a submission time or a due date."""
     at = submitted_at(entry)
     return score.lateness_s(assignment, at) if at else None
 
@@ -178,9 +189,9 @@ def submitted_at(entry: Entry) -> datetime | None:
 
 
 def open_book(folder: Path) -> tuple[Assignment, History]:
-    """Return (the assignment, loaded again; the history of the class that was graded in this folder).
+    """Read a results folder. Return (the assignment, the history of the class).
 
-    Raises UsageError for a folder without a ledger.
+    The assignment is loaded from its file as the file is now. Raises UsageError for a folder without a ledger.
     """
     history = ledger.read(folder)
     if not history.runs:
@@ -190,9 +201,10 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
 
 
 def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
-    """Load the assignment file that a ledger names. Raises UsageError if this file has mistakes or is of another kind.
+    """Load the assignment file `config`, which the ledger in `folder` names.
 
-    A forged ledger may name any file, even a secret one. So errors quote only content of assignment files.
+    Raises UsageError if the file has mistakes. A forged ledger may name any file, even a secret one. So if the file is
+    not an assignment, the error does not quote its content.
     """
     try:
         return load(config, seed)
@@ -222,7 +234,10 @@ def config_of(folder: Path, run: Run) -> Path:
 
 
 def config_in(folder: Path | None) -> Path | None:
-    """Return the path of the assignment file with which a results folder was graded; None without a ledger in it."""
+    """Return the path of the assignment file with which the results folder was graded.
+
+    Return None if `folder` is None or has no ledger.
+    """
     runs = ledger.read(folder).runs if folder is not None and (folder / ledger.LEDGER).is_file() else ()
     return config_of(folder, runs[-1]) if folder is not None and runs else None
 
@@ -262,7 +277,7 @@ def report(
         filled = {}
         if exports:
             for name in exports:
-                gradebook.place_of(folder, name)  # raises before anything is written
+                gradebook.place_of(folder, name)  # Raises UsageError before any file is written.
             graded = rows(folder, assignment, history, by_hand)
             filled = gradebook.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
         written = write_reports(book, assignment, history, by_hand)
@@ -288,7 +303,10 @@ def report(
 
 
 def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
-    """Write each student's feedback (HTML if `as_html`, else text) and a table for a mail merge. Nothing is sent."""
+    """Write each student's feedback (HTML if `as_html`, else text) and a table for a mail merge into the folder `to`.
+
+    Sends no mail. Returns exit code 0.
+    """
     assignment, history = open_book(folder)
     by_hand = byhand.read(folder, None, history, assignment, ids_of(history))
     table = [csv_line(("email", "name", "id", "file", "total", "max_points", "final"))]
@@ -317,9 +335,11 @@ def give_feedback(folder: Path, to: Path, *, as_html: bool) -> int:
 def extend(
     folder: Path, submission_id: str | None, extension: int | None, slip: int | None, reason: str | None
 ) -> int:
-    """Set one student's days of extension and slip days, and write the reports again. If `submission_id` is None, only
-    print the days of all students. If `extension`, `slip` or `reason` is None, its old value stays; 0 removes days.
-    Raises UsageError if both numbers of days are None, or if the assignment has no late rule.
+    """Set one student's extension and slip days, and write the reports again. Return exit code 0.
+
+    If `submission_id` is None, only print the days of all students. If `extension`, `slip` or `reason` is None, the old
+    value stays; 0 removes days. Raises UsageError if both numbers of days are None, or if the assignment has no late
+    rule.
     """
     assignment, history = open_book(folder)
     ids = ids_of(history)
@@ -346,7 +366,10 @@ def extend(
 
 
 def show(folder: Path, submission_id: str, manual: Path | None) -> int:
-    """Print a student's result as the student's command prints it. Raises UsageError for an unknown id. Return 0."""
+    """Print a student's result as `gpt149.py` prints it, with the score. Return exit code 0.
+
+    Raises UsageError for an unknown id.
+    """
     assignment, history = open_book(folder)
     entry = entry_named(history, submission_id)
     submission_id = entry.submission_id
@@ -377,7 +400,7 @@ def show(folder: Path, submission_id: str, manual: Path | None) -> int:
 
 
 def conditions_text(result: SubmissionResult) -> str:
-    """Return lines on how a result was made: the machine and its load, then one line for each flag."""
+    """Return a text with one line on the machine that judged and its load, then one line for each flag."""
     facts = [str(result.machine.get("processor") or ""), load_text(result)]
     lines = [f"machine: {', '.join(one_line(fact, 80) for fact in facts if fact)}"] if any(facts) else []
     for part_id, flag in flags_of(result):

@@ -1,4 +1,4 @@
-"""Main loop of a run: it writes results from the executor into the ledger, and tries failed jobs again."""
+"""Main loop of a run: it writes the executor's results into the ledger, and submits failed jobs again."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ MOST_ALIKE = 3
 
 @dataclass(frozen=True)
 class Planned:
-    """One submission to grade. `reason` says why it is graded again; "" for the first time. `left` and `before` are as
-    in `Job`: they limit the parts and cases to judge."""
+    """One submission to grade. `reason` says why it is graded again; "" if it is graded for the first time.
+
+    `left` and `before` limit the parts and cases to judge, as in `Job`.
+    """
 
     submission: Submission
     fingerprints: Fingerprints
@@ -63,9 +65,9 @@ class Grading:
         self.any_verdict = False
 
     def record_unreadable(self) -> None:
-        """Record every submission that could not be unpacked or has no source file. These need no worker.
+        """Record every submission that could not be unpacked or has no source file, without a worker.
 
-        If the disk was too full to unpack a submission, the record gives the fault as "kit".
+        The `fault` of such a record is "kit" if the disk was too full to unpack the submission, else "submission".
         """
         for name, item in self.planned.items():
             if name not in self.jobs:
@@ -84,7 +86,7 @@ class Grading:
                 return
 
     def take(self, event: Event, executor: Executor) -> None:
-        """Handle an event: show it, submit its job again, or finish the submission."""
+        """Handle an event of the executor: print it, submit the job again, or finish the submission."""
         if isinstance(event, MachineMet):
             if not event.lost:
                 self.book.met(event.machine)
@@ -110,9 +112,10 @@ class Grading:
             self.any_verdict = True
 
     def give_up_if_hopeless(self, failed: Failed) -> None:
-        """Raise KitError if MOST_ALIKE submissions failed in the same way, and none has got a verdict in this run.
+        """Raise KitError if MOST_ALIKE submissions failed for the same reason and none has a verdict in this run.
 
-        A compiler may be missing. Deaths of workers are not counted, because the submission may have caused them.
+        The likely cause is the machine, for example a missing compiler. Failures by the death of a worker are not
+        counted, because the submission may have caused them.
         """
         self.faults[failed.why] += not failed.died
         if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
@@ -121,7 +124,10 @@ class Grading:
             )
 
     def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:
-        """Record one submission's result in the ledger, then print it."""
+        """Record one submission's result in the ledger, then print it.
+
+        Without a verdict, `done` is None, `trouble` the reason, and `fault` the cause (see `ledger.Record`).
+        """
         item, result = self.planned[name], done.result if done else None
         if fault == "submission":
             nothing = score.unreadable(self.assignment, name, trouble)
@@ -147,7 +153,7 @@ class Grading:
 
 
 def light(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result that are copied into its line in the ledger."""
+    """Return the fields of `ledger.Record` that are copied from a result, the parsed content of result.json."""
     return {
         "sha256": result["submission"]["sha256"],
         "verdicts": {part["id"]: part["verdict"] for part in result["parts"]},
@@ -164,7 +170,7 @@ def light(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the ids of parts with a flag that a person must review; all ids if the flag concerns the whole file."""
+    """Return the ids of parts with a flag that a person must review; all ids if a flag concerns the whole file."""
     grave = {
         part["id"]: [flag for flag in part["flags"] if flag["level"] != "note"] for part in result["parts"]
     }
@@ -174,8 +180,10 @@ def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Interruption:
-    """Handler of SIGINT (Ctrl-C), SIGHUP and SIGTERM. The first signal ends the run after the current event, the second
-    at once."""
+    """Handler of SIGINT (Ctrl-C), SIGHUP and SIGTERM inside a `with` block.
+
+    The first signal ends the run after the current event. The second raises KeyboardInterrupt at once.
+    """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -6,16 +6,17 @@ Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines:
 - `roster`: the list of submissions.
 - `result`: one finished submission, in short.
 - `machine`: the test result of a machine of a cluster.
-- `report`: the totals in the reports that were written, and the table of points that people gave (points by hand).
+- `report`: the totals in the reports that were written, and the path of the table of points given by hand.
 
-A submission is finished if it has a `result` line; its last such line is valid. The judge first renames the new
+A submission is finished if it has a `result` line; if it has several, the last counts. The judge first renames the new
 `result.json` into place, and then writes the line and syncs it to the disk. If the judge is killed in between, the
-submission is judged again. If it is killed while it writes the line, only this last line can be incomplete. Readers
-ignore an incomplete line, and the next writer removes it.
+submission is judged again. If the judge is killed while it writes the line, only this last line can be incomplete.
+Readers ignore an incomplete line, and the next writer removes it.
 
 The writer holds `DIR/lock` (flock), which the kernel releases when the writer dies. A note in the lock file names the
-writer's scratch folder and the lock file's own device and inode. In a copied folder these differ from the note, so the
-note is ignored. The writer also locks the scratch folder.
+writer's scratch folder, so that the next writer can remove it. The note also has the device and inode of the lock file.
+In a copy of the results folder these differ from the lock file's, and the note is ignored. The writer also locks the
+scratch folder.
 
 The folder may have been prepared by an attacker: no link in it is followed, and lines are read within limits of size,
 depth and type (`plainfile`, `typedjson`).
@@ -50,10 +51,13 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the judge in this folder. `config` is the assignment's file; if set, `seed` replaces its seed.
-    `timing`: True if times were measured. `at` is UTC in ISO 8601. `manual` is the path of the table with points that
-    people gave. `submitted` is the path of the table of submission times, or a constant of `planning` for another
-    source: FILE_TIMES (the files' dates) or COMMIT_TIMES (the last commits)."""
+    """One start of the judge in this folder, at the time `at` (UTC in ISO 8601).
+
+    `config` is the path of the assignment's file; if `seed` is set, it replaces the file's seed. `timing`: True if
+    times were measured. `sandbox` is the sandbox tier. `manual` is the path of the table of points given by hand.
+    `submitted` is the path of the table of submission times. It may also be a constant of `planning`: FILE_TIMES (the
+    files' dates) or COMMIT_TIMES (the last commits).
+    """
 
     at: str
     config: str
@@ -75,8 +79,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One submission on the roster. `marked_late`: True if the platform marks it as late, but gives no time. `error`:
-    why it cannot be graded. `identities`: its owners' ids on platforms (`grader.staff.platforms.matching`)."""
+    """One submission on the roster. `submitted_at` is UTC in ISO 8601, None if unknown.
+
+    `marked_late`: True if the platform marks the submission as late. `error` is the reason why it cannot be graded.
+    `identities` are the students' ids on platforms (`grader.staff.platforms.matching`).
+    """
 
     submission_id: str
     name: str
@@ -89,10 +96,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """One finished submission. `seconds` is the wall time by kind of phase, `verdicts` the verdict by part id.
-    `points` excludes late days and points by hand. `trouble` is the reason for a missing verdict. `fault` is "kit" if
-    the kit or the machine failed: the submission then has no verdict, and --resume tries it again. `waits_for` lists
-    the programs that the machine lacked, separated by blanks.
+    """One finished submission. `seconds` maps kinds of phases to wall time, `verdicts` maps part ids to verdicts.
+
+    `points` are the points by the rubric, without the late penalty and points by hand. `trouble` is the reason for a
+    missing verdict. `fault` is "submission" if the submission cannot be read. It is "kit" if the kit or the machine
+    failed: the submission then has no verdict, and --resume tries it again. `waits_for` lists the programs that the
+    machine lacked, separated by blanks.
     """
 
     submission_id: str
@@ -120,8 +129,11 @@ class Record:
 
 @dataclass(frozen=True)
 class HeldTiming:
-    """Resource that one timing had to itself. `resource` is "machine", or "core 3" for one core, of the machine named
-    `machine`. `began_s` and `ended_s` are seconds since 1970 by that machine's clock."""
+    """Time for which one timing had a resource to itself: the whole machine, or one core.
+
+    `machine` is the machine's name, and `resource` is "machine" or, for one core, "core 3". `began_s` and `ended_s` are
+    seconds since 1970 by that machine's clock.
+    """
 
     part: str
     machine: str
@@ -132,7 +144,10 @@ class HeldTiming:
 
 @dataclass(frozen=True)
 class Reported:
-    """Content of the reports written last: totals by submission id, and the path of the table of points by hand."""
+    """Facts on the reports that were written at the time `at`: totals by submission id, and the table of points.
+
+    `manual` is the path of the table of points given by hand, or None.
+    """
 
     at: str
     manual: str | None
@@ -141,8 +156,11 @@ class Reported:
 
 @dataclass(frozen=True)
 class History:
-    """Content of a ledger: the runs in order, the latest roster, the last record of each submission and machine, and
-    the last reports. `manual` is the path of the table of points by hand that was used last."""
+    """Content of a ledger: the runs in order, the latest roster, and the facts on the last reports.
+
+    `records` has the last record of each submission by id, `machines` the last of each cluster machine by name.
+    `manual` is the path of the table of points by hand that was used last.
+    """
 
     runs: tuple[Run, ...] = ()
     roster: tuple[Entry, ...] = ()
@@ -152,7 +170,10 @@ class History:
     machines: Mapping[str, Machine] = field(default_factory=dict)
 
     def judging(self, assignment_fingerprint: str) -> Mapping[str, PartPrints]:
-        """Return the parts' digests (`Run.judging`) from the last run with this assignment that has them, else {}."""
+        """Return `Run.judging` of the last run with this assignment in which it is not empty; {} if none has it.
+
+        `assignment_fingerprint` identifies the assignment.
+        """
         found = (
             run.judging for run in reversed(self.runs) if run.assignment_fingerprint == assignment_fingerprint
         )
@@ -168,8 +189,10 @@ MOST_BYTES = 512 << 20
 
 
 def read(folder: Path) -> History:
-    """Return the history in this folder; it is empty without a ledger. Raises KitError if a line is invalid, UsageError
-    if the ledger cannot be opened."""
+    """Return the history in this folder, which is empty if the folder has no ledger.
+
+    Raises KitError if a line is invalid, UsageError if the ledger cannot be opened.
+    """
     path = folder / LEDGER
     runs: list[Run] = []
     roster: tuple[Entry, ...] = ()
@@ -195,7 +218,10 @@ def read(folder: Path) -> History:
 
 
 def results(folder: Path) -> Iterator[Record]:
-    """Yield all result records, even outdated ones. Raises KitError for an invalid line, UsageError if unreadable."""
+    """Yield all records of results in order, even those that a later record of the same submission replaces.
+
+    Raises KitError if a line is invalid, UsageError if the ledger cannot be opened.
+    """
     yield from (item for item in _items(folder / LEDGER) if isinstance(item, Record))
 
 
@@ -296,7 +322,10 @@ class Ledger:
             self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
 
     def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
-        """Record a result. Write result.json and copies of the files in `graded` first, then the line in the ledger."""
+        """Record a submission's result, if it has one, and the record.
+
+        First write result.json and copies of the files in the folder `graded`, then the line in the ledger.
+        """
         with self._write_errors():
             if result is not None:
                 text = json.dumps(result, indent=2, allow_nan=False) + "\n"
@@ -304,7 +333,10 @@ class Ledger:
             self._append({"kind": "result", **asdict(record)})
 
     def finish_scored(self, scored: Iterable[tuple[Record, str]]) -> None:
-        """Record results with new points, given as (record, text of result.json). Write all files before the lines."""
+        """Record results whose points were computed again, given as pairs (record, text of result.json).
+
+        First write all files, then the lines in the ledger.
+        """
         lines = []
         with self._write_errors():
             for record, text in scored:
@@ -314,7 +346,10 @@ class Ledger:
             self._append(*lines)
 
     def _keep(self, record: Record, result: str, graded: Path | None, *, sync: bool = True) -> None:
-        """Write result.json and copies of the files in `graded`. `sync`: wait until they are on the disk."""
+        """Write result.json and copies of the files in the folder `graded` into the submission's results folder.
+
+        `sync`: wait until the files are on the disk.
+        """
         with plainfile.folder(self.folder / record.submission_id, make=True) as descriptor:
             for path in sorted(filter(Path.is_file, graded.iterdir())) if graded else ():
                 plainfile.replace(descriptor, path.name, [path.read_bytes()], sync=sync)
@@ -345,8 +380,8 @@ class Ledger:
 def hold(folder: Path) -> Iterator[Ledger]:
     """Create `folder` if needed, lock it, make a scratch folder, and yield the ledger for writing.
 
-    Removes the incomplete last line and the scratch folder of a killed writer. Raises UsageError if another process
-    holds the lock or the folder cannot be written.
+    First removes what a killed writer has left: an incomplete last line and a scratch folder. Raises UsageError if
+    another process holds the lock or the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         with explained(f"cannot write in {folder}"):
@@ -355,8 +390,10 @@ def hold(folder: Path) -> Iterator[Ledger]:
 
 
 def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
-    """Lock `folder` and return its ledger. When `stack` closes, it releases the lock and removes the scratch folder.
-    Raises UsageError, KitError or OSError."""
+    """Lock `folder` and return its ledger. Closing `stack` releases the lock and removes the scratch folder.
+
+    Raises UsageError, KitError or OSError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
     stack.callback(os.close, lock)
@@ -373,7 +410,7 @@ def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
     fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
     stack.callback(os.close, fd)
     scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
-    # Write the note before making the scratch folder. If this process dies, the note names the folder to remove.
+    # Write the note before making the scratch folder. Then the next writer can remove the folder if this process dies.
     os.ftruncate(lock, 0)
     os.pwrite(lock, json.dumps(asdict(_Note(_identity(lock), str(scratch), os.getpid()))).encode(), 0)
     stack.callback(removal.remove, scratch)
@@ -409,7 +446,7 @@ def _cut_torn_line(fd: int) -> None:
 
 @dataclass(frozen=True)
 class _Note:
-    """The writer's note in the lock file: its scratch folder, its process id, and the `_identity` of the lock file."""
+    """The writer's note in the lock file: the lock file's `_identity`, and the writer's scratch folder and process."""
 
     lock: str = ""
     scratch: str = ""
@@ -432,14 +469,18 @@ def _identity(lock: int) -> str:
 
 @contextlib.contextmanager
 def _claimed(scratch: Path) -> Iterator[None]:
-    """Lock the scratch folder while the context lasts, to show other writers that the folder's owner still runs."""
+    """Lock the scratch folder during the `with` block. The lock shows other writers that this process still runs."""
     with plainfile.folder(scratch) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
 
 
 def _clear_scratch(path: str) -> None:
-    """Remove the scratch folder of a killed writer, if it has a name of the kit and no process has locked it."""
+    """Remove the scratch folder of a killed writer.
+
+    The path comes from a note that may be forged. So keep the folder if its name does not begin with SCRATCH_PREFIX, if
+    another user owns it, or if a process has locked it.
+    """
     if not Path(path).name.startswith(SCRATCH_PREFIX):
         return
     with contextlib.suppress(OSError, ValueError), plainfile.folder(Path(path)) as descriptor:

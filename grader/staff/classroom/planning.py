@@ -7,8 +7,8 @@ points have changed, the plan computes them from the recorded results, and judge
 A resumed run keeps the earlier run's assignment, seed and timing, on which all verdicts depend. Another value on the
 command line needs --regrade. The sandbox tier is kept if it still works on this machine. --trust is not kept.
 
-If the machine lacks a program that a submission needs, the submission gets the verdict `unjudged` and its points stay
-open. Resume the run on a machine with the program to judge it.
+If the machine lacks a program that a part of a submission needs, the part gets the verdict `unjudged` and its points
+stay open. To judge it, resume the run on a machine that has the program.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from grader.staff.classroom.grading import Planned, light
 from grader.staff.classroom.ledger import History, Record, Run
 from grader.submission import Submission
 
-#: Checks that return True if this machine has a tool. Any other tool is a program on the PATH or a Python package.
+#: {tool: function that returns True if this machine has the tool}. Tools that are not listed here are programs on the
+#: PATH or Python packages.
 CHECKS: Mapping[str, Callable[[], bool]] = {
     ispc.TOOL: lambda: ispc.compiler() is not None,
     TORCH: lambda: torch_version() != ABSENT,
@@ -66,7 +67,10 @@ REMEDIES = {
 
 
 def is_over(waits_for: str) -> str:
-    """Return "PROGRAM is here now" if this machine has all programs in `waits_for` (separated by blanks), else ""."""
+    """Return "PROGRAM is here now" if this machine now has all programs for which a result waits, else "".
+
+    `waits_for` names the programs, separated by blanks.
+    """
     tools = waits_for.split()
     return f"{' and '.join(tools)} is here now" if tools and all(map(is_here, tools)) else ""
 
@@ -77,13 +81,19 @@ def is_here(tool: str) -> bool:
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
-    """Return {submission id: missing program that it needs}. Before grading, only the need for ispc is known."""
+    """Return {id: name of the missing program} for submissions that this machine cannot judge completely.
+
+    Only ispc is checked: the need for other programs is not known before grading.
+    """
     found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
     return {name: tool for name, tool in found.items() if tool}
 
 
 def missing_tools(waits: Mapping[str, str], remedy: str) -> list[str]:
-    """Return one line for each missing program: which submissions need it, and how to go on. `waits` is by id."""
+    """Return one line for each missing program: the submissions that need it, and how to go on.
+
+    `waits` maps submission ids to missing programs. `remedy` ends each line: it says how these submissions get judged.
+    """
     by_tool: dict[str, list[str]] = {}
     for name, tool in sorted(waits.items()):
         by_tool.setdefault(tool, []).append(name)
@@ -103,10 +113,10 @@ WORTH_CHANGED = "points rules changed"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of `grader run`, named like its flags. `to_resume` is the command that continues the run.
+    """Options of `grader run`, named like its flags. `to_resume` is the command line that continues the run.
 
     `resume`: continue the earlier run. `again`: grade finished submissions, too. `regrade`: accept other options than
-    the earlier run's. `timing`: measure times. `timings_alone`: measure one time at a time. `trust`: allow a sandbox
+    the earlier run's. `timing`: measure times. `timings_alone`: no two timings run at once. `trust`: allow a sandbox
     below tier C. `file_times`, `commit_times`: take submission times from the files or from git. If `config`, `seed`,
     `tier`, `manual` or `submitted` is None, a resumed run takes the earlier run's value. `manual` may be byhand.NONE.
     """
@@ -135,16 +145,21 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """Work of a run. `todo` are the submissions to judge, in order. `scored` are submissions that get new points, but
-    are not judged again, each as (new record, new text of result.json)."""
+    """Work of a run. `todo` are the submissions to judge, in order.
+
+    `scored` has a pair (new record, new text of result.json) for each submission that gets new points without being
+    judged again.
+    """
 
     todo: list[Planned] = field(default_factory=list)
     scored: list[tuple[Record, str]] = field(default_factory=list)
 
 
 def workers(parts: Sequence[Part]) -> int:
-    """Return the default number of workers: one for each core, or for two cores if parts use a GPU; fewer if memory is
-    short."""
+    """Return the default number of workers: one per core, or one per two cores if parts use a GPU of this machine.
+
+    The number is smaller if the machine has less than WORKER_BYTES of memory per worker.
+    """
     facts = machine.describe()
     fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES
     cores = int(str(facts["cores"] or 1))
@@ -159,7 +174,10 @@ def plan(
     submissions: Sequence[Submission],
     history: History,
 ) -> Plan:
-    """Compare the fingerprints of submissions with those in the ledger. Return the work that is left to do."""
+    """Compare the fingerprints of submissions with those in the ledger. Return the work that is left to do.
+
+    `start` holds the settings of the new run, `history` the ledger.
+    """
     settings = fingerprints.of_text(f"timing {start.timing}")
     found = Plan()
     for item in submissions:
@@ -198,7 +216,10 @@ def _cases_text(left: Rest) -> str:
 
 
 def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints) -> str:
-    """Return the reason why a finished submission must be graded again; "" if its result is valid or missing."""
+    """Return the reason why a submission with the record `record` must be graded again.
+
+    Return "" if the recorded result is up to date, or if `record` is None. `prints` are the fingerprints of now.
+    """
     if record is None:
         return ""
     if record.fault == "kit":
@@ -213,7 +234,10 @@ def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints)
 
 
 def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, history: History) -> list[str]:
-    """Return the lines to print before a run: which submissions stay, get new points, or are graded again, and why."""
+    """Return the lines to print before a run.
+
+    They list the submissions that keep their results, that get new points, and that are graded again, with reasons.
+    """
     todo = plan.todo
     finished = sum(item.id in history.records for item in submissions)
     again = [item for item in todo if item.reason]
@@ -256,10 +280,11 @@ COMMIT_TIMES = "commit times"
 
 
 def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:
-    """Return (the complete options, the assignment, the seed that replaces its own seed, or None to keep its own).
+    """Complete the options by those of the resumed run. Return (options, assignment, seed for the record of the run).
 
-    The seed comes from the command line, else from the resumed run. If the assignment has no seed either, it is random.
-    Raises UsageError for a change that would put verdicts out of date, unless `wanted.regrade` is set.
+    The seed, which replaces the assignment's seed, comes from the command line, else from the resumed run. It is None
+    if neither has one and the assignment's seed is used, or random if the assignment has none either. Raises UsageError
+    for a change that would put verdicts out of date, unless `wanted.regrade` is set.
     """
     before = history.runs[-1] if history.runs and wanted.resume else None
     config, is_recorded = wanted.config, False
@@ -282,7 +307,7 @@ def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment
 def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool) -> None:
     """Raise UsageError if the options differ from the run `before` in the assignment, the seed or `timing`."""
     changes = []
-    # A moved file is the same assignment if its fingerprint is the same.
+    # If only the path of the assignment's file has changed, the fingerprints are equal, and nothing is refused.
     if (
         str(config.resolve()) != before.config
         and load(config, before.seed).fingerprint != before.assignment_fingerprint
@@ -315,8 +340,11 @@ def sandbox_for(wanted: RunOptions, history: History) -> Sandbox:
 
 
 def source_of_times(wanted: RunOptions, history: History) -> str | None:
-    """Return the source of submission times: a table's path, FILE_TIMES or COMMIT_TIMES; None if only the platform's
-    export may contain them. Raises UsageError if the table of the resumed run no longer exists."""
+    """Return the source of submission times: the path of a table, FILE_TIMES or COMMIT_TIMES.
+
+    Return None if no source is named: then only times in the platform's export are used. Raises UsageError if the
+    table of the resumed run no longer exists.
+    """
     if wanted.submitted is not None:
         return str(wanted.submitted.resolve())
     if wanted.file_times:

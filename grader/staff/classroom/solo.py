@@ -83,7 +83,10 @@ def run(
 
 
 def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
-    """Return the student's files with paths relative to $GITHUB_WORKSPACE or, if unset, to the working directory."""
+    """Return the student's files for GitHub's annotations.
+
+    Their paths are relative to $GITHUB_WORKSPACE or, if that is not set, to the working directory.
+    """
     given = path if path.is_file() else path / only.origin
     found = given if only.origin and given.is_file() else github.repository() / assignment.source
     names = (assignment.source, *companions_of(assignment.source))

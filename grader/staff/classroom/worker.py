@@ -3,7 +3,7 @@
 Theory of operation. The executor starts `python -m grader.staff.classroom.worker` and writes JSON lines to its
 standard input: first the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} for
 each phase of a submission, and then {"done": ...} or {"failed": why}. It exits at the end of its input. When the judge
-dies, the kernel sends SIGTERM to the worker, which would otherwise disturb the timings of the next run. For PyTorch
+dies, the kernel sends SIGTERM to the worker, so that no old worker disturbs the timings of the next run. For PyTorch
 parts a worker keeps one zygote: a process that has imported torch and is forked for each runner.
 """
 
@@ -46,7 +46,10 @@ LOOK_S = 0.02
 
 
 def need_of(part: Part) -> Need:
-    """Return the resource that a timing of the part locks: "core" if it is serial and uses CPU time, else "machine"."""
+    """Return the resource that a timing of the part locks.
+
+    It is "core" for a serial part on the CPU that is timed by CPU time, and "machine" for all others.
+    """
     rule = part.time
     serial = rule is not None and rule.clock == "cpu" and rule.threads == 1
     return "core" if serial and not kind_of(part).on_card else "machine"
@@ -62,19 +65,23 @@ class Slot:
 
     There are three kinds of lock files: `core-K`, `room` and `gate`. Workers lock `room` shared while they build or
     check results. A timing that needs the machine locks `room` exclusively. A worker must lock `gate` for a moment
-    before it locks `room` shared. A timing that needs the machine locks `gate` from the start of its wait until its
-    end. So several such timings follow one another, and other work pauses only once for all of them. A worker must
-    lock `room` shared before its next timing of this kind. So other work waits for at most one timing per worker. A
-    worker also releases `room` before it starts a runner (`give_way`), because checking one submission can take
-    minutes, and all timings would wait. The locks use flock: the kernel releases the locks of a killed process.
+    before it locks `room` shared. A timing that needs the machine locks `gate` from the start of its wait until it
+    ends. So several such timings follow one another, and other work pauses only once for all of them. After such a
+    timing, the worker must lock `room` shared before its next timing of this kind. So other work waits for at most one
+    timing per worker. A worker also releases `room` before it starts a runner (`give_way`). Otherwise timings would
+    wait for the whole check of a submission, which can take minutes. The locks use flock: the kernel releases the locks
+    of a killed process.
 
-    `alone`: every timing locks the machine, one at a time, and other work may run between two timings. It is for
-    machines on which work on other cores disturbs timings. A Slot is not thread-safe: the whole process has the locks.
+    `alone`: every timing locks the machine, and other work may run between two timings. This is for machines on which
+    work on other cores disturbs timings. A Slot is not thread-safe, because its locks belong to the whole process.
     """
 
     def __init__(self, folder: Path, cores: Sequence[int] | None = None, *, alone: bool = False) -> None:
-        """Open the lock files in `folder`, which all workers of the machine share. On each of `cores`, by default
-        `machine.timing_cores()`, one serial timing may run at a time. `alone`: True if all timings lock the machine."""
+        """Open the lock files in `folder`, which all workers of the machine share.
+
+        On each of `cores`, by default `machine.timing_cores()`, one serial timing may run at a time. `alone`: every
+        timing locks the machine.
+        """
         self.folder, self.alone = folder, alone
         self.cores = machine.timing_cores() if cores is None else list(cores)
         self._times = False
@@ -83,7 +90,7 @@ class Slot:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Lock `room` shared while the context lasts, to build and to check results beside other workers."""
+        """Lock `room` shared during the `with` block, in which this worker builds and checks results."""
         self._enter()
         try:
             yield
@@ -91,15 +98,20 @@ class Slot:
             fcntl.flock(self._room, fcntl.LOCK_UN)
 
     def give_way(self) -> None:
-        """Let timings that wait for the machine go first. Call it inside `shared`, while this process has no runner."""
+        """Let timings that wait for the machine run first: release `room`, and wait to lock it shared again.
+
+        Call this inside `shared`, while this process has no runner. During a timing it does nothing.
+        """
         if not self._times:
             fcntl.flock(self._room, fcntl.LOCK_UN)
             self._enter()
 
     @contextmanager
     def hold(self, need: Need) -> Iterator[tuple[str, list[int] | None]]:
-        """Lock the resource that a timing needs. Yield (its name, the cores for the timed runner or None for the
-        default). Call it inside `shared`."""
+        """Lock the resource that a timing needs during the `with` block. Call this inside `shared`.
+
+        Yields (the resource's name, the cores for the timed runner, or None for the default cores).
+        """
         self._times = True
         try:
             if need == "machine" or self.alone or (need == "core" and not self.cores):
@@ -113,7 +125,7 @@ class Slot:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the machine while the context lasts. Call it inside `shared`, whose lock is released for that time."""
+        """Lock the machine during the `with` block. Call this inside `shared`, whose lock is released for that time."""
         fcntl.flock(self._room, fcntl.LOCK_UN)
         fcntl.flock(self._gate, fcntl.LOCK_EX if self.alone else fcntl.LOCK_SH)
         try:
@@ -149,7 +161,7 @@ class Slot:
             time.sleep(LOOK_S)
 
     def _enter(self) -> None:
-        """Lock `room` shared. `gate` is locked first, so that a worker that waits for the machine comes first."""
+        """Lock `room` shared, through `gate`: if timings wait for the machine, this waits until they have ended."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_SH)
@@ -170,7 +182,10 @@ PARTS_NAMED = 4
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run's workers. `timing`: measure times. `sandbox`: `Sandbox`'s fields. `slot`: `Slot`'s folder."""
+    """Settings of a run's workers. `config` is the assignment's path, and `seed` replaces its seed unless None.
+
+    `timing`: measure times. `sandbox` are the fields of `Sandbox`. `slot` is the folder with the lock files of `Slot`.
+    """
 
     config: str
     assignment_fingerprint: str
@@ -212,8 +227,11 @@ def is_unfit(result: SubmissionResult) -> bool:
 
 
 def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
-    """Return the reason why a machine may not judge, or "". `result` is the content of result.json for the calibration
-    submission, judged on this machine. `unfit`: True if its timings were too unsteady."""
+    """Return the reason why a machine may not judge, or "".
+
+    `result` is the machine's result for the calibration submission, as the content of result.json. `unfit`: True if its
+    timings were too unsteady.
+    """
     wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
     if wrong:
         return f"the calibration submission, which is right, did not pass: {', '.join(wrong[:PARTS_NAMED])}"
@@ -302,7 +320,10 @@ class Worker:
 
     @contextmanager
     def alone(self, part: Part) -> Iterator[list[int] | None]:
-        """Lock the resource for timing a part. Yield the cores for the timed runner; None for the default."""
+        """Lock the resource for timing a part during the `with` block, and record how long it was locked.
+
+        Yields the cores for the timed runner; None for the default cores.
+        """
         self.enter("waiting", self.part_id)
         with self.slot.hold(need_of(part)) as (resource, cpus):
             self.enter("timing", self.part_id)
@@ -356,8 +377,11 @@ def _end(_signal: int, _frame: object) -> None:
 
 
 def replies() -> Say:
-    """Return a function that sends a message as a JSON line to the standard output. From now on, printed text goes to
-    the standard error, so that it cannot mix with messages. Child processes do not inherit the pipe."""
+    """Return a function that sends a message to the judge, as a JSON line on the pipe that is now standard output.
+
+    From now on, printed text goes to standard error, so that it cannot mix with messages. Child processes do not
+    inherit the pipe.
+    """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 
@@ -374,7 +398,7 @@ def main() -> None:
     procfs.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(sys.argv[1]):
         return  # The judge died before `end_with_parent` was called, so no signal will come.
-    # Child processes must not inherit the pipe of requests.
+    # Child processes must not inherit the pipe of requests: move it from descriptor 0 to one that is closed on exec.
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:

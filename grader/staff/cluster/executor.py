@@ -56,7 +56,10 @@ State = Literal["new", "proving", "calibrating", "fit", "refused"]
 
 @dataclass
 class Attempt:
-    """One attempt to judge a job on a machine. `alone`: True if no other job may run there. `future`: dask's task."""
+    """One attempt to judge a job on a machine (`node`). `key` is the name of dask's task, `future` the task's future.
+
+    `alone`: True if the machine may run no other job meanwhile. `heard_s` is the time of the last message.
+    """
 
     key: str
     job: Job
@@ -70,8 +73,12 @@ class Attempt:
 
 @dataclass
 class Node:
-    """One machine: the dask worker at `address`. `most` is the number of jobs that it runs at once. `why` is the reason
-    why it was refused or lost. `unsteady` counts unsteady timings in a row, `tries` counts starts of its test."""
+    """One machine: the dask worker at `address`.
+
+    `most` is the number of jobs that it runs at once. `why` is the reason why it was refused or lost, or "". `attempts`
+    are its jobs by key. `facts` describe the machine. `unsteady` counts unsteady timings in a row, `tries` counts the
+    starts of its test. `future` is dask's future of the last test, which started at `since_s`.
+    """
 
     address: str
     name: str
@@ -86,8 +93,11 @@ class Node:
     since_s: float = field(default_factory=time.monotonic)
 
     def has_room(self, *, alone: bool, ahead: int = 0) -> bool:
-        """Return True if the machine can take one more job. `alone`: the job needs an idle machine. `ahead` is the
-        number of jobs that may wait on the machine besides those that run."""
+        """Return True if the machine can take one more job.
+
+        `alone`: the job needs an idle machine. `ahead` is the number of jobs that may wait on the machine in addition
+        to those that run.
+        """
         if self.state != "fit" or any(attempt.alone for attempt in self.attempts.values()):
             return False
         return not self.attempts if alone else len(self.attempts) < self.most + ahead
@@ -99,7 +109,7 @@ class Node:
         return self.state != "refused" and time.monotonic() - self.since_s < PROVE_WITHIN_S
 
     def is_silent(self) -> bool:
-        """Return True if the machine has jobs, but sent no message on any of them for SILENT_S."""
+        """Return True if the machine has jobs, but sent no message on any of them for SILENT_S seconds."""
         heard_s = [attempt.heard_s for attempt in self.attempts.values()]
         return bool(heard_s) and time.monotonic() - max(heard_s) > SILENT_S
 
@@ -119,8 +129,11 @@ class Node:
 
 
 class ClusterExecutor:
-    """Executor for many machines. `calibration` is the submission that each machine judges first, or None. `command`
-    replaces the command that starts a worker, for tests."""
+    """Executor for many machines, the workers of a dask scheduler.
+
+    `calibration` is the source that each machine judges first, or None. `command` replaces the command by which a
+    machine starts its workers, for tests; [] keeps it.
+    """
 
     def __init__(
         self,
@@ -228,7 +241,7 @@ class ClusterExecutor:
             yield from self._lost(self._nodes.pop(address), "it is gone")
         for node in [node for node in self._nodes.values() if node.is_silent()]:
             yield from self._lost(node, "it no longer answers")
-            # The machine may come back. Then it is tested again before it judges, like a new one.
+            # If the machine answers again, it is tested like a new one before it judges.
             node.state, node.future = "new", None
         for address, worker in there.items():
             if address not in self._nodes:
@@ -243,7 +256,10 @@ class ClusterExecutor:
         self._despair()
 
     def _despair(self) -> None:
-        """Raise UsageError or KitError if no machine can judge: all are lost or refused, or none has appeared."""
+        """Raise an error if no machine can judge, and none has become able to for some time.
+
+        Raises UsageError if the scheduler never had a worker, KitError if all machines were refused or lost.
+        """
         if any(node.may_judge() for node in self._nodes.values()):
             self._lonely_since_s = time.monotonic()
         elif time.monotonic() - self._lonely_since_s > WORKERS_WITHIN_S and not self._nodes:
@@ -262,9 +278,9 @@ class ClusterExecutor:
             raise KitError(f"no machine of the cluster may judge: {one_line(reasons, 600)}")
 
     def _reconnect(self) -> Iterator[Event | None]:
-        """Connect again after the scheduler was lost. Jobs in progress return to the queue, and no job gets the blame.
+        """Connect again after the scheduler was lost. Jobs in progress return to the queue and do not count as lost.
 
-        Yield the events, and None while it waits.
+        Yields None while it waits. Raises KitError if the scheduler is not back within RECONNECT_S seconds.
         """
         for node in self._nodes.values():
             for attempt in node.attempts.values():
@@ -317,7 +333,10 @@ class ClusterExecutor:
         future.add_done_callback(proved)
 
     def _proved(self, node: Node, future: Any, found: Mapping[str, Any]) -> Iterator[Event]:
-        """Go on after a machine's checks: calibrate it, admit it, refuse it, or try again if the worker was lost."""
+        """Continue a machine's test after its checks, whose result is `found`.
+
+        Start the calibration, admit or refuse the machine, or repeat the checks if the worker was lost meanwhile.
+        """
         if node.future is not future or node.state != "proving" or self._nodes.get(node.address) is not node:
             return
         if "lost" in found and node.tries < MOST_PROOFS:
@@ -341,7 +360,7 @@ class ClusterExecutor:
         yield MachineMet(node.recorded())
 
     def _calibrated(self, node: Node, found: Mapping[str, Any]) -> Iterator[Event]:
-        """Admit or refuse a machine after the calibration. Repeat an unsteady calibration once."""
+        """Admit or refuse a machine after the calibration, whose result is `found`. Repeat an unsteady one once."""
         if "done" not in found:
             yield from self._refuse(
                 node, f"it could not judge the calibration submission: {found.get('failed')}"
@@ -360,15 +379,15 @@ class ClusterExecutor:
     # ---- jobs
 
     def _assign(self) -> None:
-        """Send waiting jobs to machines that can take one more, first to the least busy ones."""
+        """Send queued jobs to machines that can take one more, each job to the least busy machine."""
         left: deque[Job] = deque()
         while self._queue:
             job = self._queue.popleft()
             alone = job.submission_id in self._suspects
             free = [node for node in self._nodes.values() if node.has_room(alone=alone)]
             if not free and not alone and len(self._queue) > sum(node.most for node in self._nodes.values()):
-                # One extra job is queued on each machine, so that the machine never waits for the judge. Near the end
-                # of a run, no extra job is queued.
+                # Queue one job on each busy machine, so that the machine never waits for the judge. Near the end of a
+                # run do not: a job queued there might wait while another machine is idle.
                 free = [node for node in self._nodes.values() if node.has_room(alone=alone, ahead=1)]
             if not free:
                 left.append(job)
@@ -386,7 +405,8 @@ class ClusterExecutor:
         self._count += 1
         message = request(job, only_source=job.submission_id == CALIBRATION)
         digest = hashlib.sha256(repr(sorted(message.items())).encode()).hexdigest()[:24]
-        # The digest identifies the job on dask's dashboard. The run's id and the attempt's number make the key unique.
+        # The key begins with the job's digest, which identifies the job on dask's dashboard. The run's id and the
+        # attempt's number make the key unique.
         key = f"judge-{digest}-{self._run}-{self._count}"
         attempt = Attempt(key, job, node, alone)
         self._attempts[key] = node.attempts[key] = attempt
@@ -402,7 +422,7 @@ class ClusterExecutor:
         attempt.future.add_done_callback(ended)
 
     def _ended(self, key: str, found: Mapping[str, Any]) -> Iterator[Event]:
-        """Handle the end of a job on a machine: a result, a failure, or a lost worker."""
+        """Handle the end of the attempt `key`. `found` has the result, a failure, or the reason why it was lost."""
         attempt = self._attempts.pop(key, None)
         if attempt is None:
             return
@@ -432,11 +452,14 @@ class ClusterExecutor:
             )
 
     def _is_doubtful(self, node: Node, job: Job, found: Mapping[str, Any]) -> bool:
-        """Return True if the machine may be the cause of a verdict. Then let another machine judge the submission."""
+        """Return True if the machine may be the cause of a verdict, so that another machine should judge it again.
+
+        Update the machine's state, too: it is tested again if its compiler or its timings have become doubtful.
+        """
         result, name = found["done"], job.submission_id
         self._avoid[name] = node.name
         if result.get("toolchain", {}).get("compiler", self._kit.compiler) != self._kit.compiler:
-            node.state = "new"  # Its compiler may have changed, so it is tested again.
+            node.state = "new"  # The machine's compiler has changed, so the machine is tested again.
             return True
         node.unsteady = node.unsteady + 1 if found["unfit"] else 0
         if node.unsteady >= MOST_UNSTEADY and self._calibration is not None:
@@ -444,7 +467,7 @@ class ClusterExecutor:
         timed_out = any(part["verdict"] == "timeout" for part in result["parts"])
         others = [other for other in self._nodes.values() if other.state == "fit" and other is not node]
         if timed_out and others and name not in self._slow_once:
-            # On a slow or busy machine a correct kernel may reach the time limit: let a second machine judge it.
+            # On a slow or busy machine, a correct kernel may exceed the time limit. Let another machine judge it once.
             self._slow_once.add(name)
             return True
         return False
@@ -465,11 +488,15 @@ class ClusterExecutor:
         yield MachineMet(node.recorded(), lost=why)
 
     def _blame(self, attempt: Attempt) -> Iterator[Event]:
-        """Put the submission of a lost machine back into the queue. If its judging had begun, it will be judged alone.
-        After MOST_DEATHS losses while it was judged alone, yield its failure instead."""
+        """Put the submission of a lost machine back into the queue.
+
+        If its judging had begun, it is judged on a machine without other jobs next time. If MOST_DEATHS machines were
+        lost while they judged it alone, yield its failure instead.
+        """
         name = attempt.job.submission_id
         if not attempt.phase:
-            self._requeue(attempt)  # Judging had not begun.
+            # The submission was not judged yet, so it cannot be the cause of the loss.
+            self._requeue(attempt)
             return
         self._deaths[name] += attempt.alone
         if self._deaths[name] >= MOST_DEATHS:
@@ -490,7 +517,7 @@ class ClusterExecutor:
 
 
 def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
-    """Return a name for messages: the dask worker's name, with a number if it is in `taken`."""
+    """Return a machine's name for messages: the dask worker's name, with a number if the name is in `taken`."""
     label = str(worker.get("name") or address)
     name = address.partition("://")[2] if label == address else label
     name = stem = name[:MOST_NAME]
@@ -507,7 +534,10 @@ def needs(*, card: bool) -> dict[str, float]:
 
 
 def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
-    """Return (number of jobs that a dask worker may run at once, the reason if this is 0). `card`: jobs need a GPU."""
+    """Return (number of jobs that a dask worker may run at once, the reason if this is 0, else "").
+
+    `worker` is dask's description of the worker. `card`: True if jobs need a GPU.
+    """
     resources = worker.get("resources") or {}
     cores, threads = int(resources.get("cores", 0)), int(worker.get("nthreads", 1))
     if cores < 1 or "machine" not in resources:
@@ -528,8 +558,11 @@ MOST_RESULT_BYTES = 8 << 20
 
 
 def request(job: Job, *, only_source: bool) -> dict[str, Any]:
-    """Return a job as JSON values: the submission's files (`only_source`: its source alone), and the earlier result if
-    only some parts or cases are judged."""
+    """Return a job as JSON values, with the contents of the submission's files in base64.
+
+    `only_source`: leave out the files beside the source. If only some parts or cases are judged, the earlier result is
+    included.
+    """
     files = {path.name: path for path in sorted(job.source.parent.iterdir()) if path.is_file()}
     if only_source:
         files = {job.source.name: job.source}
@@ -545,8 +578,11 @@ def request(job: Job, *, only_source: bool) -> dict[str, Any]:
 
 
 def fetched(future: Any) -> dict[str, Any]:
-    """Return the result of a task's future: {"lost": why} if its worker was lost, {"failed": why, "refused": why} if
-    the task raised another exception."""
+    """Return the result of the task to which `future` belongs.
+
+    It is {"lost": why} if the task's worker was lost, and {"failed": why, "refused": why} if the task raised an
+    exception.
+    """
     try:
         if future.status == "finished":
             return dict(future.result(timeout=FETCH_WITHIN_S))
@@ -555,6 +591,6 @@ def fetched(future: Any) -> dict[str, Any]:
             lost = type(error).__name__ in ("KilledWorker", "NoValidWorkerError")
             reason = one_line(f"{type(error).__name__}: {error}", 200)
             return {"lost": reason} if lost else {"failed": f"it cannot judge: {reason}", "refused": reason}
-    except Exception as error:  # If a worker has just gone, dask may raise any exception.
+    except Exception as error:  # If the worker is lost at this moment, dask may raise any exception.
         return {"lost": one_line(f"{type(error).__name__}: {error}", 200)}
     return {"lost": f"its task was {future.status}"}

@@ -1,9 +1,10 @@
 """Connection to the scheduler that `--cluster` names (tcp://HOST:PORT or tls://HOST:PORT), and local test clusters.
 
 `--cluster local:N` starts a scheduler and N dask workers on this machine, which simulate N machines. The workers divide
-the machine's cores; if there are too few, some share a core. Their timings use the same locks (`node.slot_folder`). The
-scheduler listens on the loopback interface only, by TLS with a new key. Without the key, untrusted code on this machine
-could connect and run programs as the judge. Processes that die are started again, at most MOST_RESTARTS times.
+the machine's cores; if there are too few, some share a core. Their timings use common locks (`node.slot_folder`). The
+scheduler listens on the loopback interface only, by TLS with a new key. If it accepted connections without the key,
+untrusted code on this machine could connect and run programs as the judge. Processes that die are started again, at
+most MOST_RESTARTS times in total.
 """
 
 from __future__ import annotations
@@ -65,16 +66,17 @@ def parse(text: str) -> Address:
 
 
 def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -> Client:
-    """Return a dask client that is connected to a scheduler. Without `security`, TLS keys come from dask's settings: in
-    ~/.config/dask, or in the environment variables DASK_....
+    """Return a dask client that is connected to a scheduler.
 
-    Raises UsageError if no scheduler answers, or if it uses another protocol.
+    `security` are the TLS keys. If it is None, dask's own settings name them: in ~/.config/dask, or in environment
+    variables DASK_.... Raises UsageError if no scheduler answers within `within_s` seconds, or if it uses another
+    protocol.
     """
     import logging
 
     from distributed import Client
 
-    # Turn off the log of dask: the judge reports lost connections itself.
+    # Turn off dask's log messages: the judge reports lost connections itself.
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -92,7 +94,7 @@ def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -
 
 
 def _why(scheduler: str, error: BaseException) -> str:
-    """Return a message on why a client cannot connect, from the texts of an exception of dask and of its causes."""
+    """Return a message with the likely reason why a client cannot connect. `error` is dask's exception."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:
@@ -129,10 +131,10 @@ KEY_FILES = ("key.pem", "cert.pem")
 
 
 class LocalMachines:
-    """Processes of a cluster on this machine: a scheduler, and `count` dask workers, each as if it were a machine.
+    """Processes of a cluster on this machine: a scheduler, and `count` dask workers that simulate machines.
 
-    `address` is the scheduler's address, and `security` has the keys for connections to it. Raises KitError if no key
-    can be made.
+    `address` is the scheduler's address, and `security` has the keys for connections to it. The constructor starts the
+    processes. It raises KitError if the key cannot be made or if the scheduler does not start.
     """
 
     def __init__(self, count: int, scratch: Path) -> None:
@@ -206,8 +208,11 @@ class LocalMachines:
             )
 
     def _awaited(self, address_file: Path, *, may_end: bool) -> str:
-        """Wait for the scheduler's address and return it. If the scheduler ends before it has one, return "" if
-        `may_end`, else raise KitError. Also raises KitError if the address is missing after START_WITHIN_S."""
+        """Wait until the scheduler has written its address into `address_file`, and return the address.
+
+        If the scheduler ends before, return "" if `may_end`, else raise KitError. Also raises KitError if the address
+        is missing after START_WITHIN_S seconds.
+        """
         ends_s = time.monotonic() + START_WITHIN_S
         while time.monotonic() < ends_s and self._runs("scheduler"):
             if address_file.exists():
@@ -223,8 +228,10 @@ class LocalMachines:
         return lines[-1][:200] if lines else "it printed no message"
 
     def _own_key(self) -> Any:
-        """Make a TLS key and return the settings that use it. Raises KitError if openssl cannot: the cluster must not
-        run without TLS."""
+        """Make a TLS key by openssl, and return the settings that use it.
+
+        Raises KitError if that fails, because the cluster must not run without TLS.
+        """
         if shutil.which("openssl") is None:
             raise KitError("--cluster local:N needs openssl to make its TLS key: 'apt install openssl'")
         key, certificate = (self.place / name for name in KEY_FILES)
@@ -240,7 +247,7 @@ class LocalMachines:
 
 
 def security_of(folder: Path) -> Any:
-    """Return the TLS settings of a local cluster. All its processes use the one key in `folder`."""
+    """Return the TLS settings of a local cluster, whose processes all use the key and certificate in `folder`."""
     from distributed.security import Security
 
     key, certificate = (str(folder / name) for name in KEY_FILES)
@@ -277,7 +284,8 @@ async def worker(security: Any, address: str, name: str, cores: Sequence[int]) -
         address,
         name=name,
         nthreads=len(cores) + 1,
-        # All workers of this machine offer its one GPU: the locks (`Slot`) let them use it by turns.
+        # Each worker offers dask one GPU, although they all share the same one. The locks of `Slot` let them use it in
+        # turn.
         resources={"cores": len(cores), "machine": 1, "card": 1},
         security=security,
         dashboard=False,
@@ -292,7 +300,7 @@ def main(arguments: Sequence[str]) -> None:
     parent, keys, what, *rest = arguments
     procfs.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(parent):
-        return  # The judge died before `end_with_parent` was called.
+        return  # The judge died before `end_with_parent` was called, so no signal will come.
     security = security_of(Path(keys))
     if what == "scheduler":
         asyncio.run(scheduler(security, *rest))

@@ -2,10 +2,11 @@
 
     python -m grader.staff.cluster.node        reads and writes lines of JSON on standard input and output
 
-The judge first sends `start`: the kit, a name, and the number of jobs at once. The node answers with `facts`: a
-description of this machine, with the reason if it may not judge. A job is {"job", "submission_id", "source", "files",
-"left", "before"}. The node answers with {"job", "phase"}, and at last with {"job", "done"} or {"job", "failed",
-"died"}. {"stop": job} ends a job at once. The node ends at the end of its input, or when its parent dies.
+The first line from the dask worker is `start`: the judge's `Kit`, the machine's name, and the number of jobs at once.
+The node answers with `facts`: a description of this machine, with a reason if it may not judge. A job is {"job",
+"submission_id", "source", "files", "left", "before"}. The node answers with {"job", "phase"} for each phase, and at
+last with {"job", "done"} or {"job", "failed", "died"}. {"stop": job} ends a job at once. The node ends at the end of
+its input, or when its parent dies.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class Node:
         self.executor: LocalExecutor | None = None
 
     def facts(self, *, thorough: bool) -> dict[str, Any]:
-        """Return {"facts": description of this machine}, with "refused": the reason why it may not judge, or "".
+        """Check this machine, and start the executor if the machine may judge. Return {"facts": description}.
 
-        `thorough`: run the doctor, too. Start the executor if the machine may judge."""
+        The description contains "refused", the reason why the machine may not judge, or "". `thorough`: run the doctor,
+        too."""
         refused = proof.refusals(self.kit)
         notes: list[str] = []
         if not refused and thorough:
@@ -110,14 +112,14 @@ class Node:
         try:
             self._begin(request)
         except OSError as error:
-            # For example, this machine's disk is full: the judge then sends the job to another machine.
+            # This machine's disk may be full. After the failure, the judge sends the job to another machine.
             removal.remove(self.scratch / f"job-{self.started - 1}")
             why = f"its files cannot be written here: {error.strerror}"
             self.say({"job": request["job"], "failed": why, "died": False})
 
     def _begin(self, request: Mapping[str, Any]) -> None:
         assert self.executor is not None
-        # The same submission may arrive twice, for example if the judge lost the scheduler and connected again.
+        # Jobs are numbered here, because a submission may arrive twice, for example after the judge has reconnected.
         name, known_as = f"{self.started}", str(request["submission_id"])
         place = self.scratch / f"job-{name}" / (known_as if is_id(known_as) else "submission")
         self.started += 1
@@ -157,11 +159,11 @@ class Node:
 
 
 def own_scratch() -> tuple[Path, int]:
-    """Make a scratch folder. Return (its path, the descriptor that locks it). First remove the folders of this user's
-    killed nodes.
+    """Make a scratch folder. Return (its path, the descriptor that locks it).
 
-    The kernel releases the locks of a dead process. A lock (`nodes`) lets only one node at a time make and remove
-    folders. Otherwise a node could remove another node's new folder, which is not locked yet.
+    First remove scratch folders that killed nodes of this user have left: the kernel has released their locks. The lock
+    `nodes` lets only one node at a time make and remove folders. Otherwise a node could remove another node's new
+    folder, which is not locked yet.
     """
     turn = os.open(slot_folder() / "nodes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -193,7 +195,10 @@ def slot_folder() -> Path:
 
 
 def serve() -> None:
-    """Read requests from standard input, judge jobs and write answers to standard output until the input ends."""
+    """Read requests from standard input, judge the jobs and write answers to standard output.
+
+    Returns if this machine may not judge. Raises EOFError at the end of the input.
+    """
     requests = Requests(0)
     say = replies()
     node = Node(requests.wait(), say)
@@ -235,7 +240,10 @@ class Requests:
         return found
 
     def wait(self) -> dict[str, Any]:
-        """Wait for the next request and return it. Raises EOFError also if none comes for IDLE_S: the judge is gone."""
+        """Wait for the next request and return it.
+
+        Also raises EOFError if no request arrives for IDLE_S seconds, because the judge is then probably gone.
+        """
         while not self._lines:
             if not select.select([self.descriptor], [], [], IDLE_S)[0]:
                 raise EOFError

@@ -1,7 +1,8 @@
-"""Test of a cluster machine before it gets a submission: the machine must give the same verdicts as the judge's.
+"""Test of a cluster machine before it gets a submission: it must give the same verdicts as the judge's machine.
 
-The judge sends its versions and digests (`Kit`). A node (the process on the machine) compares them with its own, and
-reports the differences. The calibration submission, which each machine judges first, then tests the timing.
+The judge sends the versions and digests of its machine (`Kit`). A node (the process on the cluster machine) compares
+them with those of the cluster machine, and reports the differences. Then the machine judges the calibration submission,
+which tests the timing.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from grader.staff.classroom import fingerprints
 
 @dataclass(frozen=True)
 class Kit:
-    """Versions, digests and settings on which the verdicts of a run depend. `config` is the assignment's path, relative
-    to the kit's folder if it lies there. `timing`: True if times are measured. `timings_alone`: True if they are
-    measured one at a time. `trust`: True if a sandbox below tier C is allowed."""
+    """Versions, digests and settings on which the verdicts of a run depend.
+
+    `config` is the assignment's path, relative to the kit's folder if it lies there. `kit` is the digest of the kit's
+    sources. `tier` is the sandbox tier. `timing`: times are measured. `timings_alone`: no two timings run at once.
+    `trust`: a sandbox below tier C is allowed.
+    """
 
     config: str
     assignment_fingerprint: str
@@ -47,7 +51,7 @@ class Kit:
 
 
 def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -> Kit:
-    """Return the `Kit` of the judge's machine, on which this runs. `settings` are its fields from `seed` to `trust`."""
+    """Return the `Kit` for this machine, the judge's. `settings` are the fields of `Kit` from `seed` to `trust`."""
     place = config.resolve()
     return Kit(
         config=str(place.relative_to(ROOT) if place.is_relative_to(ROOT) else place),
@@ -61,7 +65,10 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
 
 
 def versions() -> dict[str, str]:
-    """Return {field of `Kit`: version of a tool on this machine}. Raises KitError without a compiler."""
+    """Return the fields `python`, `torch`, `compiler` and `processor` of `Kit` for this machine.
+
+    Raises KitError without a compiler.
+    """
     tools = toolchain.toolchain()
     return {
         "python": platform.python_version(),
@@ -77,7 +84,7 @@ def config_path(kit: Kit) -> Path:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """Return {field of `Machine`: fact about this machine}. `name` is the machine's name in the cluster."""
+    """Return fields of `grader.report.machines.Machine` for this machine, whose name in the cluster is `name`."""
     known = machine.describe()
     return {
         "name": name,
@@ -88,7 +95,7 @@ def facts(name: str) -> dict[str, Any]:
 
 
 def refusals(kit: Kit) -> list[str]:
-    """Return a short phrase for each reason why verdicts of this machine could differ from the judge's."""
+    """Return a short phrase for each reason why verdicts of this machine could differ from those of the judge's."""
     found = []
     try:
         here = versions()

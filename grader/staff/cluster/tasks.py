@@ -1,7 +1,7 @@
 """Tasks that dask workers run: they pass jobs to a node (a child process), and report the jobs' progress.
 
-Dask pickles these functions by their names, so a worker without the kit cannot run them. Arguments and results are
-JSON values. A task does not interpret the files and results in them.
+Dask pickles these functions by name, so only a worker with the kit can run them. Arguments and results are JSON values.
+A task passes on the files and results in these values without reading them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ NODE_SILENT_S = 30.0
 
 
 class NodeProcess:
-    """Node of one judge's run: a child process of this dask worker. `facts` describe the machine once they arrive."""
+    """The node of one judge's run, a child process of this dask worker.
+
+    `facts` is the node's description of the machine, None before it arrives.
+    """
 
     def __init__(self, start: Mapping[str, Any]) -> None:
         self.inboxes: dict[str, queue.SimpleQueue[dict[str, Any]]] = {}
@@ -41,13 +44,16 @@ class NodeProcess:
         self.heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._there = threading.Event()
-        # The kernel kills the node when the thread that started it ends. So the reading thread also starts the node.
+        # The kernel kills the node when the thread that started it ends (PR_SET_PDEATHSIG). So the node is started by
+        # the thread that reads its messages.
         self._reader = threading.Thread(target=self._read, args=(dict(start),), daemon=True)
         self._reader.start()
 
     def wait_facts(self) -> dict[str, Any]:
-        """Wait for the node's description of the machine, with "refused" if it may not judge. Return it, or {"lost":
-        why}."""
+        """Wait for the node's description of the machine and return it. Return {"lost": why} if the node ends before.
+
+        The description contains "refused", the reason why the machine may not judge, or "".
+        """
         self._there.wait()
         return self.facts or {"lost": "its node ended while it looked at the machine"}
 
@@ -68,7 +74,7 @@ class NodeProcess:
         self._write({"stop": job})
 
     def is_silent(self) -> bool:
-        """Return True if the node sent no message for NODE_SILENT_S."""
+        """Return True if the node sent no message for NODE_SILENT_S seconds."""
         return time.monotonic() - self.heard_s > NODE_SILENT_S
 
     def kill(self) -> None:
@@ -93,11 +99,11 @@ class NodeProcess:
             self._process.stdin.flush()
 
     def _read(self, start: dict[str, Any]) -> None:
-        """Start the node and read its messages until it ends. Then, or after an error, wake all threads that wait."""
+        """Start the node and read its messages until it ends. Then, or after an error, wake all waiting threads."""
         said: deque[bytes] = deque(maxlen=1)
         try:
             self._talk(start, said)
-        except Exception as error:  # The process did not start, or it was killed while it wrote a line.
+        except Exception as error:  # The node did not start, or it was killed while it wrote a message.
             said.append(f"{type(error).__name__}: {error}".encode())
             self.kill()
         if self._process is not None:
@@ -144,12 +150,12 @@ _lock = threading.Lock()
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of the node, without dask's settings, which name files with keys."""
+    """Return the environment of the node: this process's, without dask's settings, which name files with keys."""
     return {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
 
 
 def node_of(run: str, start: Mapping[str, Any]) -> NodeProcess:
-    """Return the node of the judge's run with this id. Start one if none is running."""
+    """Return the node of the judge's run with the id `run`. Start a node if none is running."""
     with _lock:
         for other in [other for other, node in _nodes.items() if node.ended]:
             del _nodes[other]
@@ -160,12 +166,15 @@ def node_of(run: str, start: Mapping[str, Any]) -> NodeProcess:
 
 
 def prove(run: str, start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node's description of this machine. It contains "refused", the reason if the machine may not judge."""
+    """Return the node's description of this machine, or {"lost": why}. See `NodeProcess.wait_facts`."""
     return node_of(run, start).wait_facts()
 
 
 def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic: str) -> dict[str, Any]:
-    """Let the node judge a job; report its phases under dask's `topic`. Return its last message, or {"lost": why}."""
+    """Let the node judge a job (`request`). Return the node's last message on the job, or {"lost": why}.
+
+    The phases of judging are reported to the judge under dask's topic `topic`.
+    """
     from distributed import get_worker
 
     worker, job = get_worker(), request["job"]
@@ -200,7 +209,7 @@ def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic:
 
 
 def _is_wanted(worker: Any, key: str) -> bool:
-    """Return True if a client still waits for this task. Dask cannot end a running task."""
+    """Return True if a client still waits for this task. If not, the task must end itself: dask cannot end it."""
     task = worker.state.tasks.get(key)
     return task is not None and task.state in ("executing", "long-running")
 

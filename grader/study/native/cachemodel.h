@@ -1,9 +1,9 @@
-// Model of one cache. Programs repeat the memory accesses of some loops on it, and count the cache lines that are read
+// Model of one cache. A program repeats a loop's memory accesses on the model and counts the cache lines that are read
 // from memory and written back.
 //
 // The cache replaces the line that was used longest ago (LRU), fetches a line before it is written to (write-allocate),
-// and writes a changed line back when it is replaced. With 0 ways it is fully associative. Otherwise the line's address
-// chooses one of capacity / ways sets. A capacity is a number of lines.
+// and writes a changed line back to memory when it is replaced (write-back). With 0 ways it is fully associative.
+// Otherwise the line's address chooses one of capacity / ways sets. The capacity is a number of lines.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class Cache {
     heads_[set] = line;
   }
 
-  // Returns true if a set has room for two lines: two lines that are used alternately then both stay cached.
+  // Returns true if a set has room for two lines. Then two lines that are used alternately never evict each other.
   bool keeps_two() const { return ways_ >= 2; }
 
   void flush() {
@@ -55,7 +55,7 @@ class Cache {
   }
 
  private:
-  // State of one line of memory. The cached lines of a set form a list in the order of their last use.
+  // State of one line of memory. The cached lines of a set form a doubly linked list, the last used line first.
   struct Node {
     Line newer = kNone, older = kNone;
     bool cached = false, dirty = false;
@@ -63,7 +63,7 @@ class Cache {
 
   void unlink(Line line, size_t set) {
     Node &node = nodes_[line];
-    nodes_[node.newer].older = node.older;  // `line` is not the head of its list, so a newer line exists.
+    nodes_[node.newer].older = node.older;  // `line` is not the head of the list, so `node.newer` exists.
     if (node.older != kNone) nodes_[node.older].newer = node.newer;
     else tails_[set] = node.newer;
   }
@@ -84,10 +84,10 @@ class Cache {
   std::vector<uint64_t> filled_;
 };
 
-// A matrix of floats in the modelled memory. It starts at the start of a cache line.
+// A matrix of floats, stored by rows, in the modelled memory. Its first element is at the start of a cache line.
 struct Matrix {
   Cache *cache;
-  uint64_t first;  // Index of its first float in memory.
+  uint64_t first;  // Index of the matrix's first float, counted from the start of the modelled memory.
   int columns, per_line;
   uint64_t place(int row, int column) const {
     return first + static_cast<uint64_t>(row) * static_cast<uint64_t>(columns) + static_cast<uint64_t>(column);
@@ -102,11 +102,11 @@ struct Matrix {
   void write(int row, int column) const { cache->touch(line(row, column), true); }
 };
 
-// Matrices one after the other in memory, without common cache lines, and the cache through which they are accessed.
-// `run` makes the cache, after all matrices are known.
+// The modelled memory: matrices one after the other, each in cache lines of its own. `matrix` adds a matrix. `run`
+// makes the cache, whose tables need the size of the memory, so add all matrices before.
 class Layout {
  public:
-  // `sizes` are three arguments of the program: CACHE_BYTES WAYS LINE_BYTES.
+  // `sizes` are three of the program's arguments as text: CACHE_BYTES WAYS LINE_BYTES.
   explicit Layout(char **sizes)
       : bytes_(std::strtoull(sizes[0], nullptr, 10)), ways_(std::strtoull(sizes[1], nullptr, 10)),
         line_(std::strtoull(sizes[2], nullptr, 10)) {}
@@ -124,8 +124,9 @@ class Layout {
     return made;
   }
 
-  // Calls `walk(cache)`, which repeats the accesses. Then writes the cache's changed lines back. Prints "loads stores
-  // fetched written": numbers of accesses, and of lines fetched and written back. Returns the exit code.
+  // Calls `walk(cache)`, which repeats a kernel's accesses and returns false on failure. Then counts the changed lines
+  // that are still in the cache as written back. Prints four numbers: loads, stores, lines fetched, lines written back.
+  // Returns the program's exit code, 2 on failure.
   template <class Walk>
   int run(Walk walk) {
     if (lines() >= kNone) return 2;
@@ -142,14 +143,14 @@ class Layout {
   Cache cache_{0, 1, 1};
 };
 
-// A kernel's name, and the function that repeats the kernel's memory accesses on the given matrices and sizes.
+// A kernel's name, and a function that repeats the kernel's memory accesses. Its arguments are matrices and sizes.
 template <class... Memory>
 struct Kernel {
   const char *name;
   void (*walk)(const Memory &...);
 };
 
-// Runs the walk of the kernel with this name. Returns false if there is no such kernel.
+// Calls the function `walk` of the kernel called `name`. Returns false if no kernel has this name.
 template <std::size_t count, class... Memory>
 bool walked(const Kernel<Memory...> (&kernels)[count], const char *name, const Memory &...memory) {
   for (const auto &kernel : kernels)

@@ -1,7 +1,7 @@
-// State of a thread in openmp_tsan.cpp, which includes this file: its team, its position in a loop, and its tasks.
+// State of the threads of the OpenMP runtime openmp_tsan.cpp: a thread's team, its position in a loop, and its tasks.
 //
-// This file uses no containers of the standard library. Their code is compiled without the sanitizer here, but with it
-// in the program, and the linker would keep only one of the two.
+// This file uses no containers of the standard library. The runtime is compiled without the sanitizer and the student's
+// file with it. The linker would keep only one copy of a container's functions for both.
 #ifndef GPT149_OPENMP_TEAM_H
 #define GPT149_OPENMP_TEAM_H
 
@@ -20,8 +20,8 @@ extern "C" void __tsan_release(void *);
 
 namespace {
 
-// A lock in one int, because a lock that the program declares (omp_lock_t) may be as small as that. A pthread mutex is
-// not used, because the sanitizer would count it as synchronisation of the program.
+// A spin lock in one int, because omp_lock_t, in which the program's locks are stored, may be as small as an int. A
+// pthread mutex is not used, because the sanitizer would count it as synchronisation by the program.
 using Word = int;
 
 bool try_lock(Word *word) { return __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE) == 0; }
@@ -30,7 +30,8 @@ void lock(Word *word) {
 }
 void unlock(Word *word) { __atomic_store_n(word, 0, __ATOMIC_RELEASE); }
 
-// A lock that the program uses. The sanitizer learns that the next holder runs after the previous one.
+// Lock and unlock on behalf of the program. The calls of __tsan_... announce that each holder runs after the previous
+// one.
 void program_lock(Word *word) {
   lock(word);
   __tsan_acquire(word);
@@ -40,7 +41,7 @@ void program_unlock(Word *word) {
   unlock(word);
 }
 
-// Number of unfinished tasks among the children of one task, or among the tasks of one taskgroup.
+// A set of tasks for which a thread can wait: the children of one task, or the tasks of one taskgroup.
 struct Waited {
   std::atomic<int> unfinished{0};
 };
@@ -74,7 +75,7 @@ struct Team {
   int level = 0;
   std::atomic<int> arrived{0};
   std::atomic<unsigned> generation{0};
-  // Addresses by which the sanitizer identifies the barriers.
+  // Memory whose addresses identify barriers in calls of __tsan_acquire and __tsan_release.
   char orders[16] = {};
   char *order(unsigned barrier) { return &orders[barrier % 2 * 8]; }
   std::atomic<int> tasks{0};
@@ -90,9 +91,10 @@ struct Context {
   int id = 0;
   int singles = 0, copies = 0;
   Waited *children = nullptr, *group = nullptr;
-  // Loop that this thread executes: bounds and increment, modulo 2^64.
+  // Bounds and increment of the loop that this thread executes, modulo 2^64.
   uint64_t start = 0, end = 0, increment = 0;
-  // In iterations: their number, start of this thread's next piece, step between pieces, length of a piece.
+  // Counts of iterations: in the whole loop, before this thread's next piece (chunk), from the start of one of the
+  // thread's pieces to the start of the next, and in one piece.
   uint64_t trips = 0, next = 0, step = 0, piece = 0;
 };
 
@@ -125,7 +127,7 @@ void run_task(Task *task) {
   context.group = task->group;
   __tsan_acquire(task);
   task->body(task->argument);
-  // OpenMP lets children outlive their parent. Here the parent waits, because their counter is on its stack.
+  // OpenMP lets child tasks outlive their parent. Here the parent waits, because the counter `own` is on its stack.
   while (own.unfinished.load() > 0) sched_yield();
   context.children = outer_children;
   context.group = outer_group;
@@ -139,7 +141,7 @@ void run_task(Task *task) {
   std::free(task);
 }
 
-// Runs one task of this thread's queue, or with `any` of any thread's queue. Returns false if there is no task.
+// Runs one task of this thread's queue or, if `any`, of any thread's queue. Returns false if no task is queued there.
 bool run_some_task(bool any) {
   Context &context = me();
   Team *team = context.team;
@@ -156,7 +158,7 @@ bool run_some_task(bool any) {
 template <class Condition>
 void work_until(const Condition &holds) {
   for (int idle = 0; !holds();) {
-    // A busy thread does not run the tasks in its queue: after a long wait, this thread runs them.
+    // After a long wait, take tasks from other queues, too: their threads may be busy and not run them.
     if (run_some_task(idle > 2000)) idle = 0;
     else {
       idle++;

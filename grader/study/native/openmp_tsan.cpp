@@ -4,8 +4,8 @@
 // ThreadSanitizer reports two accesses as a race if no synchronisation orders them. libgomp synchronises threads with
 // futexes that the sanitizer does not see, so it would report races in correct programs. This runtime announces exactly
 // the synchronisation that OpenMP promises: start and end of a parallel region, barriers, critical, locks, tasks and
-// waits for them. The runtime is compiled without the sanitizer, which therefore does not see how the runtime itself
-// synchronises threads, and does not mistake a chance order of two threads for a promised one.
+// waits for them. The runtime is compiled without the sanitizer, so the sanitizer does not see the runtime's own
+// synchronisation of threads. It would otherwise count as promised an order of two accesses that is only accidental.
 //
 // Work is distributed round-robin, whatever `schedule` says. This is legal, needs no shared counter, and gives work to
 // all threads even on one core or in a short loop. Nested regions have one thread, as by default in OpenMP. Programs
@@ -23,7 +23,8 @@ void barrier() {
   Team *team = context.team;
   if (team->size == 1) return;
   const unsigned generation = team->generation.load();
-  // Barriers use two addresses in turn: a late thread must not see the release of a thread at the next barrier.
+  // Successive barriers use two addresses in turn. With one address, a late thread could acquire the release of a
+  // thread that has already reached the next barrier.
   char *const order = team->order(generation);
   __tsan_release(order);
   if (team->arrived.fetch_add(1) + 1 == team->size) {
@@ -63,7 +64,8 @@ void parallel(void (*body)(void *), void *data, unsigned threads) {
   team.size = team.level > 1 ? 1 : wanted;
   Start starts[kMostThreads];
   pthread_t others[kMostThreads];
-  // Create threads for each region: pthread_create and pthread_join synchronise its start and end as OpenMP promises.
+  // Each region gets new threads, because the sanitizer knows pthread_create and pthread_join: they announce the order
+  // that OpenMP promises at the start and end of a region.
   if (team.size > 1) regions++;
   else if (team.level == 1) regions_alone++;
   for (int k = 1; k < team.size; k++) {
@@ -129,13 +131,13 @@ Word critical_word, atomic_word;
 
 }  // namespace
 
-// ThreadSanitizer calls these functions of the program. A student's file that defines them, to hide its races, does not
-// link.
+// A program can define these functions to configure ThreadSanitizer. They are defined here, so a student's file that
+// defines them, to hide its races, does not link.
 extern "C" const char *__tsan_default_options() { return ""; }
 extern "C" const char *__tsan_default_suppressions() { return ""; }
 extern "C" void __tsan_on_report(void *) {}
 
-// A thread that the student's file starts without OpenMP counts as a region.
+// Each thread that the student's file starts without OpenMP counts as one parallel region.
 extern "C" void __real__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(void *self, void *state, void (*depend)());
 extern "C" void __wrap__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(void *self, void *state, void (*depend)()) {
   __atomic_fetch_add(&regions, 1, __ATOMIC_RELAXED);
@@ -146,8 +148,8 @@ extern "C" int __wrap_pthread_create(pthread_t *made, const pthread_attr_t *how,
   return __real_pthread_create(made, how, body, given);
 }
 
-// For functions with several versions (target_clones), the loader calls code of the program before ThreadSanitizer can
-// record calls. So calls are recorded only after the program is loaded.
+// For a function with several versions (target_clones), the loader calls the program's code that chooses the version.
+// ThreadSanitizer cannot record calls so early, so they are recorded only after the program is loaded.
 namespace {
 bool is_loaded = false;
 __attribute__((constructor(101))) void loaded() { is_loaded = true; }
@@ -161,8 +163,8 @@ extern "C" void __wrap___tsan_func_exit() {
   if (is_loaded) __real___tsan_func_exit();
 }
 
-// Prints the numbers of regions with one thread and with several threads. Only regions with several can show a race. It
-// prints in _exit, the runner's last call, because the runner does not run destructors of static objects.
+// Prints the numbers of regions with one thread and with several threads. Only regions with several threads can show a
+// race. _exit is the runner's last call; destructors of static objects do not run, so they cannot print this.
 extern "C" [[noreturn]] void __real__exit(int status);
 extern "C" [[noreturn]] void __wrap__exit(int status) {
   std::fprintf(stderr, "\nopenmp: alone %d\nopenmp: regions %d\n", regions_alone, regions);
@@ -176,7 +178,7 @@ extern "C" {
 void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned) { parallel(body, data, threads); }
 void GOMP_barrier(void) { barrier(); }
 
-// The functions for schedule(runtime) have no argument `chunk`.
+// Defines the functions for one kind of schedule. Those for schedule(runtime) have no argument `chunk` (NO_CHUNK).
 #define CHUNK(T) T chunk,
 #define NO_CHUNK(T)
 #define LOOP(kind, GIVEN, chunk)                                                                                     \
@@ -206,7 +208,7 @@ LOOP(maybe_nonmonotonic_runtime, NO_CHUNK, 1)
 void GOMP_loop_end(void) { barrier(); }
 void GOMP_loop_end_nowait(void) {}
 
-// Sections are a loop over their numbers, from 1.
+// The sections of a `sections` construct are the iterations of a loop from 1. 0 means that no section is left.
 unsigned GOMP_sections_next(void) {
   Ull from, to;
   return loop_next(&from, &to) ? static_cast<unsigned>(from) : 0;
@@ -222,7 +224,8 @@ void GOMP_parallel_sections(void (*body)(void *), void *data, unsigned threads, 
   parallel(run_loop_region, &region, threads);
 }
 
-// Successive `single` regions run on different threads, to find errors that stay hidden if thread 0 runs them all.
+// Returns true for the thread that runs a `single` region. Successive regions run on different threads, to find errors
+// that stay hidden if thread 0 runs them all.
 bool GOMP_single_start(void) {
   Context &context = me();
   return context.singles++ % context.team->size == context.id;
@@ -249,7 +252,7 @@ enum { kTaskDepend = 8, kTaskLoopUp = 1 << 8, kTaskLoopGrain = 1 << 9, kTaskLoop
 
 void GOMP_task(void (*body)(void *), void *data, void (*copy)(void *, void *), long size, long alignment,
                bool deferred, unsigned flags, void **, int, void *) {
-  // Tasks with dependences run immediately, one after the other. This is a legal order, but does not show their races.
+  // Tasks with `depend` clauses run immediately, one after the other. This order is legal, but cannot show their races.
   add_task(body, data, copy, size, alignment, !deferred || (flags & kTaskDepend) != 0);
 }
 void GOMP_taskwait(void) {
@@ -274,7 +277,7 @@ void GOMP_taskloop(void (*body)(void *), void *data, void (*copy)(void *, void *
   Waited *outer = context.group;
   if ((flags & kTaskLoopNoGroup) == 0) context.group = new Waited;
   for (long from = 0; from < trips; from += each) {
-    // In gcc's interface the first two numbers in a task's data are the bounds of its loop.
+    // In gcc's interface for taskloop, a task's data begin with the bounds of its part of the loop.
     long bounds[2] = {start + from * step, start + (from + each < trips ? from + each : trips) * step};
     std::memcpy(data, bounds, sizeof bounds);
     add_task(body, data, copy, size, alignment, false);

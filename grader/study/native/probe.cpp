@@ -2,12 +2,12 @@
 //
 //   program CORES CACHE_BYTES
 //
-// prints lines "peak LEVEL THREADS flops_per_s" for each instruction set level that the processor has, and "triad THREADS
-// bytes_per_s", "read THREADS bytes_per_s", each for one thread and for CORES, in about a second. CACHE_BYTES is the
-// size of the last-level cache. Each array for the bandwidth has about this size.
+// prints lines "peak LEVEL THREADS flops_per_s" for each instruction set level that the processor has (such as avx2),
+// and lines "triad THREADS bytes_per_s" and "read THREADS bytes_per_s". THREADS is 1 and CORES. Takes about a second.
+// CACHE_BYTES is the size of the last-level cache, and about the size of each of the three arrays.
 //
 // On x86-64 a block of assembly measures the peak of a level. It changes twelve registers in turn, so that no
-// instruction waits for the previous one. From C++ a compiler might spill registers or remove unused results.
+// instruction waits for the previous one. If it were C++, the compiler might spill registers or remove unused results.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -61,7 +61,7 @@ void run_avx2(long rounds) {
                "dec %0\njnz 1b\nvzeroupper\n" : "+r"(rounds) : : SIXTEEN_USED);
 }
 
-// Without fused operations: as many multiplications as additions.
+// AVX has no fused multiply-add, so half of the instructions multiply and half add.
 void run_avx(long rounds) {
   asm volatile(CLEAR_16 "1:\n"
                SIX("vmulps", "%%ymm12", "%%ymm0", "%%ymm1", "%%ymm2", "%%ymm3", "%%ymm4", "%%ymm5")
@@ -77,7 +77,7 @@ void run_avx(long rounds) {
                  "dec %0\njnz 1b\n" : "+r"(rounds) : : SIXTEEN_USED);                                           \
   }
 RUN_OLD(run_sse2, "ps")
-// The peak of scalar instructions, for loops that the compiler did not vectorise.
+// Scalar instructions: their peak is the limit for loops that the compiler does not vectorise.
 RUN_OLD(run_scalar, "ss")
 
 std::vector<Level> levels() {
@@ -91,7 +91,8 @@ std::vector<Level> levels() {
 
 #else
 
-// There is no assembly for this processor: use the compiler's vectors of four floats. It may fuse multiply and add.
+// Other processors have no assembly here. The loop uses the compiler's vector type of four floats; the compiler may
+// fuse multiply and add.
 typedef float Four __attribute__((vector_size(16)));
 
 void run_portable(long rounds) {
@@ -107,7 +108,7 @@ std::vector<Level> levels() { return {{"portable", 24 * 4, run_portable}}; }
 
 // ---- time of work on several threads at once
 
-// Returns the seconds from a common start until all threads have done `work`.
+// Calls `work(k)` on `threads` threads, k from 0, and returns the seconds from the common start until all have ended.
 template <class Work>
 double together_s(int threads, const Work &work) {
   std::atomic<int> ready{0};
@@ -127,7 +128,8 @@ double together_s(int threads, const Work &work) {
   return seconds_since(start);
 }
 
-// Returns the best of several times. Other programs can only make a time longer.
+// Calls `together_s` repeatedly for `budget_s` seconds and returns the shortest time, because other programs can only
+// make a time longer.
 template <class Work>
 double best_s(int threads, double budget_s, const Work &work) {
   double best = together_s(threads, work);
@@ -165,7 +167,7 @@ void measure_bandwidth(int threads, Arrays &arrays) {
   const double bytes = static_cast<double>(piece) * sizeof(float) * threads;
   std::printf("triad %d %.6g\n", threads, 3 * bytes / triad);
   double read = best_s(threads, kBandwidthBudget, [&](int k) {
-    // Add integers, because a compiler may change the order of their sum (and vectorise it).
+    // Add the floats' bits as integers: a compiler may vectorise a sum of integers, but not reorder a sum of floats.
     auto *words = reinterpret_cast<const uint32_t *>(&arrays.b[piece * static_cast<size_t>(k)]);
     uint32_t sum = 0;
     for (size_t i = 0; i < piece; i++) sum += words[i];
@@ -186,7 +188,7 @@ int main(int count, char **words) {
   Arrays arrays{bytes / sizeof(float), nullptr, nullptr, nullptr};
   for (auto *one : {&arrays.a, &arrays.b, &arrays.c}) one->reset(new float[arrays.count]);
   together_s(cores, [&](int k) {
-    // Each thread touches the memory that it will use first, so that the system places it near the thread's core.
+    // Each thread is the first to write to the memory that it will use, so the system places the memory near its core.
     const size_t piece = arrays.count / static_cast<size_t>(cores);
     for (size_t i = piece * static_cast<size_t>(k); i < arrays.count && i < piece * static_cast<size_t>(k + 1); i++)
       arrays.a[i] = arrays.b[i] = arrays.c[i] = 1.0f;

@@ -1,8 +1,8 @@
 """Detection of saved files, for all ways in which editors write files, with or without notifications by the system.
 
-The file's folder is watched, because some editors write a new file and rename it. After a notification the file is read
-when it has been unchanged for QUIET_S seconds. Only different content counts as a save. The content is also read every
-LOOK_S seconds, because the system does not report all changes: for example, changes in a network folder.
+The file's folder is watched, because some editors write a new file and rename it. After a notification, the file is
+read once it has not changed for QUIET_S seconds. It counts as saved only if its content differs. The content is also
+read every LOOK_S seconds, because the system does not report all changes, for example those in a network folder.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from grader.core import pythontree
 from grader.core.errors import UsageError, explained
 
 LIBRARY = "watchfiles"
-#: A file is read after this time without a change, in seconds, because editors write in pieces.
+#: Seconds without a change after which a file is read. Editors may write a file in several pieces.
 QUIET_S = 0.03
-#: A file that is missing for this time, in seconds, counts as removed. Some editors remove a file before they write it.
+#: Seconds after which a missing file counts as removed. Some editors remove a file before they write it anew.
 GONE_S = 0.3
 LOOK_S = 1.0
 #: Interval in seconds at which the file is read if the system sends no notifications.
 POLL_S = 0.1
-#: Options of watchfiles. After a change it waits for further changes in steps of `step` ms, at most `debounce` ms.
+#: Options of the package watchfiles. `step`: after a change, wait this many ms for further changes, again and again,
+#: but at most `debounce` ms in total.
 HOW: dict[str, Any] = {
     "debounce": 50,
     "step": 10,
@@ -51,7 +52,7 @@ def missing_library() -> str:
 
 @dataclass(frozen=True)
 class Content:
-    """Content of the judged files as bytes: the source, then the files compiled with it. None: the file is missing."""
+    """Content of the judged files in bytes: the source, then the files compiled with it. None: a file is missing."""
 
     files: tuple[bytes | None, ...]
 
@@ -65,9 +66,9 @@ class Content:
 
 
 class Watcher:
-    """Thread that watches a source and the files that are compiled with it.
+    """Thread that watches a source and the files that are compiled with it. It runs inside a `with` block.
 
-    The thread calls `on_save` with each new content. It reports a missing source only after GONE_S seconds.
+    The thread calls `on_save` with each new content. If the source is missing, it waits GONE_S seconds before the call.
     """
 
     def __init__(self, paths: tuple[Path, ...], on_save: Callable[[Content], None]) -> None:
@@ -90,7 +91,7 @@ class Watcher:
         self._thread.join(2 * LOOK_S)
 
     def content(self) -> Content:
-        """Return the current content of the source with its imports, and of the files beside it."""
+        """Return the current content of the source, with the modules that it imports, and of the other files."""
         source, *beside = self.paths
         self._imported = tuple(pythontree.members(source).values())
         return Content((_whole(source), *map(_bytes, beside)))
@@ -102,7 +103,7 @@ class Watcher:
             self._settle()
 
     def _changes(self) -> Iterator[object]:
-        """Yield whenever a watched file may have changed."""
+        """Yield each time a watched file may have changed, until the watcher ends. The values have no meaning."""
         if self.polls:
             while not self._ended.wait(POLL_S):
                 yield None
@@ -119,12 +120,12 @@ class Watcher:
                     yield change
                     if set(self._folders()) != set(folders):
                         break  # The source now imports a file from another folder.
-            # Watch the folders anew: one was removed or replaced, or there is a new one.
+            # A watched folder was removed or replaced, or another folder must be watched: start again.
             yield None
             self._ended.wait(POLL_S)
 
     def _settle(self) -> None:
-        """Wait until the files stop changing, then call `on_save` if their content differs."""
+        """Wait until the files stop changing. Then call `on_save` if their content differs from the last content."""
         gone_s = time.monotonic() + GONE_S
         signs = self._signs()
         now = self.content()
@@ -149,7 +150,10 @@ class Watcher:
 
 
 def _whole(source: Path) -> bytes | None:
-    """Return the source with its imported files, as it is judged, or None if it is missing."""
+    """Return the source as it is judged, with the modules that it imports; None if the source is missing.
+
+    If the imports are at fault, return the source alone.
+    """
     try:
         return pythontree.whole(source) if source.is_file() else None
     except UsageError:
@@ -158,14 +162,14 @@ def _whole(source: Path) -> bytes | None:
 
 def _bytes(path: Path) -> bytes | None:
     try:
-        # Read regular files only: reading a pipe might never end.
+        # Read regular files only: a read from a named pipe might never end.
         return path.read_bytes() if path.is_file() else None
     except OSError:
         return None
 
 
 def _sign(path: Path) -> tuple[int, int, int] | None:
-    """Return (inode, size, modification time) of a file; None if it is missing. A save changes one of them."""
+    """Return (inode, size in bytes, modification time in ns) of a file; None if missing. A save changes one of them."""
     try:
         found = path.stat()
     except OSError:
@@ -174,7 +178,10 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def _has_file_events(folders: list[Path]) -> bool:
-    """Return True if the system can notify this process of changes. It cannot if all watches (inotify) are in use."""
+    """Return True if the system can notify this process of changes in `folders`.
+
+    It cannot, for example, if all of Linux's inotify watches are in use.
+    """
     from watchfiles import watch
 
     try:
@@ -186,9 +193,9 @@ def _has_file_events(folders: list[Path]) -> bool:
 
 @contextlib.contextmanager
 def only_one(source: Path) -> Iterator[None]:
-    """Hold a lock on the source, because two sessions of --watch on one file would disturb each other's times.
+    """Hold a lock for `source` during the `with` block, because two sessions of --watch would disturb their times.
 
-    Raises UsageError if another --watch of the file is running.
+    Raises UsageError if another session watches the file.
     """
     folder = cache_root() / "watched"
     name = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:24]

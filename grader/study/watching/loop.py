@@ -1,4 +1,4 @@
-"""Main loop of `--watch`: it judges the file at each save. A new save interrupts the judging of the last one."""
+"""Main loop of `--watch`: it judges the file at each save. A new save stops the judging of the previous one."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ WIDTH = 78
 
 @dataclass(frozen=True)
 class Judged:
-    """A judged source with its verdict, which was reached at the time `at`.
+    """A source's `text` with the result of judging it, which ended at the local time `at`.
 
-    `object_sha256` is the digest of the compiled object and of `others`, or "" if nothing was compiled. `others` are
-    the contents of the files beside the source. `graded` are the ids of parts whose points depend on their time.
-    `History.add` sets `number` and `change`.
+    `others` are the contents of the files that are compiled with the source. `object_sha256` is a digest of the
+    compiled object and of `others`, or "" if nothing was compiled. `graded` are the ids of parts whose points depend on
+    their time. `number` counts the session's verdicts from 1; `History.add` sets it and `change`.
     """
 
     at: datetime
@@ -79,7 +79,7 @@ class Judged:
 
 @dataclass
 class History:
-    """Verdicts of one session: `judged` has the last KEPT, `lines` a line of text for each of the last SHOWN."""
+    """Verdicts of one session: `judged` has the last KEPT verdicts, `lines` has one line for each of the last SHOWN."""
 
     judged: deque[Judged] = field(default_factory=lambda: deque(maxlen=KEPT))
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
@@ -92,25 +92,32 @@ class History:
         return self.judged[-1] if self.judged else None
 
     def of_object(self, sha256: str) -> Judged | None:
-        """Return the last verdict whose `object_sha256` is this digest, or None."""
+        """Return the latest verdict with this `object_sha256`, or None."""
         return next((one for one in reversed(self.judged) if one.object_sha256 == sha256), None)
 
     def alike(self, text: str, others: tuple[bytes | None, ...] = ()) -> Judged | None:
-        """Return the last verdict if `others` are its files and `text` is its source except for comments and layout."""
+        """Return the last verdict if its source differs from `text` in comments and layout only, else None.
+
+        Also return None if its other files differ from `others`.
+        """
         last = self.last
         if last is None or last.others != others or without_layout(last.text) != without_layout(text):
             return None
         return last
 
     def change(self, text: str, others: tuple[bytes | None, ...] = ()) -> str:
-        """Return a text on the difference between `text` and the source of the last verdict."""
+        """Describe how `text` differs from the source of the last verdict, and if `others` differ from its files."""
         if self.last is None:
             return "first look"
         beside = "; a file beside it changed" if self.last.others != others else ""
         return changed(self.last.text, text) + beside
 
     def add(self, one: Judged, saved_at: datetime | None = None) -> None:
-        """Add a verdict and a line of text on it. `saved_at`: time of the save if the verdict is an earlier one."""
+        """Add a verdict, and a line of text on it.
+
+        If `one` is an earlier verdict, added again because the compiled object is equal, `saved_at` is the time of the
+        new save; else None.
+        """
         self.verdicts += 1
         change = self.change(one.text, one.others)
         if saved_at is None:
@@ -126,7 +133,7 @@ class History:
                     self.good[part.id] = part.time, one.clock
 
     def relation(self, known: Judged) -> str:
-        """Return "still" if `known` is the last verdict, or "back to" if it is an earlier one."""
+        """Return "still" if `known` is the last verdict, or "back to" if it is an older one."""
         return "still" if self.last is not None and self.last.number == known.number else "back to"
 
     def _ratios(self, one: Judged) -> list[str]:
@@ -138,7 +145,10 @@ class History:
 
 
 def summary(one: Judged) -> str:
-    """Return a text with the verdict and points of a single part, or with the number of parts that passed."""
+    """Summarise a verdict in one phrase: for a single part the verdict and the points.
+
+    For several parts: the number of parts that passed, the points, and the ids of the other parts.
+    """
     parts, points = one.result.parts, {line.id: line.points for line in one.score.lines}
     is_open = {part.id: is_untimed(part, one.graded) for part in parts}
     if len(parts) == 1:
@@ -153,7 +163,7 @@ def summary(one: Judged) -> str:
 
 
 def beside_last_good(known: tuple[Timing, str] | None, time: Timing) -> str:
-    """Return a text that compares a time with the part's last good time, `known`, or "" if that is None."""
+    """Return a text that compares `time` with `known`: the part's last good time and the time of day; "" for None."""
     if known is None:
         return ""
     before, clock = known
@@ -165,7 +175,7 @@ def beside_last_good(known: tuple[Timing, str] | None, time: Timing) -> str:
 
 
 def changed(before: str, after: str) -> str:
-    """Return a text on the lines that differ between two sources, and the functions that contain them."""
+    """Describe the lines that differ between two sources, such as "lines 3 to 5 of dot (+2 -1)"."""
     old, new = before.splitlines(), after.splitlines()
     if old == new:
         return "nothing changed"
@@ -187,9 +197,9 @@ def changed(before: str, after: str) -> str:
 
 
 def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
-    """Return (first line in `new`, number of lines added, number removed) for each changed span.
+    """Return (index of the first line in `new`, number of lines added, number removed) for each changed span.
 
-    Long texts give one span, because the comparison takes quadratic time.
+    Texts of more than MOST_COMPARED lines give one span, because the comparison takes quadratic time.
     """
     if not old or not new or max(len(old), len(new)) > MOST_COMPARED:
         return [(0, len(new), len(old))]
@@ -224,31 +234,34 @@ class Screen(Terminal):
             self.say(f"      {beside}" if beside else "")
 
     def begin(self, clock: str, what: str) -> None:
-        """Print a line that separates runs, with the time of day and the reason for judging."""
+        """Print a line that separates this judging from the previous one: the time of day and the reason (`what`)."""
         self.build_fault_shown = ""
         self.say(f"\n-- {clock}  {what} ".ljust(WIDTH, "-"))
 
     def again(self, known: Judged) -> None:
-        """Print the results of an earlier verdict again."""
+        """Print the results of the earlier verdict `known` again."""
         points = {line.id: line.points for line in known.score.lines}
         for part in known.result.parts:
             self.verdict(part, points.get(part.id, 0.0))
 
     def lines(self) -> None:
-        """Print the history, one line for each verdict, the last one at the end."""
+        """Print the history: one line for each of the last verdicts, the newest at the end."""
         self.say("\n" + "\n".join(f"  {line}" for line in self.history.lines))
 
 
-#: Signal that the watching thread sends to its own process at a save.
+#: Signal that the watching thread sends to the main thread at a save.
 SAVED = signal.SIGUSR1
 
 
 class Superseded(BaseException):
-    """Raised if the file is saved while it is being judged. Handlers of `Exception` do not catch it."""
+    """Raised in the main thread if the file is saved while it is being judged.
+
+    It is not an `Exception`, so that the judge's handlers of `Exception` do not catch it.
+    """
 
 
 class SameObject(Exception):
-    """Raised if the compiled object equals, byte for byte, an object that this session has judged (`known`)."""
+    """Raised if the compiled object equals, byte for byte, that of an earlier verdict of this session (`known`)."""
 
     def __init__(self, known: Judged) -> None:
         super().__init__()
@@ -257,9 +270,10 @@ class SameObject(Exception):
 
 @dataclass(frozen=True)
 class WatchTask:
-    """The source to judge at each save, and the options for it.
+    """The source to judge at each save, the parts to judge, and the options.
 
-    `deliver` is called with each verdict and writes output files. `observe`, if given, is called with each event.
+    `deliver` is called with each verdict and writes the output files. `observe`, if given, is called with each event of
+    the judge.
     """
 
     assignment: Assignment
@@ -354,7 +368,7 @@ class Loop:
     def _saved(self, content: Content) -> None:
         """Queue a new content, and interrupt the judging of an older one. Called in the watcher's thread."""
         self._events.put(content)
-        # A missing file may come back, so the run on the last save continues.
+        # If the file is missing, an editor may be about to write it: do not stop the judging of the last save.
         if self._armed and content.source is not None and content != self._judging:
             signal.pthread_kill(threading.main_thread().ident or 0, SAVED)
 
@@ -371,7 +385,7 @@ class Loop:
             raise KeyboardInterrupt
         if self._armed:
             self._armed = False
-            # Kill compilers and runners first, so that code that waits for them returns at once.
+            # Kill compilers and runners before raising: handlers that wait for them then end at once.
             for pid in procfs.children():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -380,7 +394,10 @@ class Loop:
     # ---- one verdict
 
     def _judge(self, content: Content, fresh: bool) -> None:
-        """Judge a content and print the verdict. `fresh`: judge it even if an equal object was judged before."""
+        """Judge a content of the files and print the verdict.
+
+        `fresh`: the user asked for it, so judge the file even if an equal object was judged before.
+        """
         self._has_begun = True
         clock = f"{datetime.now():%H:%M:%S}"
         self.screen.begin(
@@ -400,7 +417,7 @@ class Loop:
             finally:
                 self._armed = False
         except Superseded:
-            # The zygote may have been interrupted in the middle of a reply: the next run starts a new one.
+            # The zygote may have been interrupted in the middle of a reply: the next judging starts a new zygote.
             self._close()
             self.screen.say("\nSaved again: this run was stopped.")
         except SameObject as same:
@@ -415,7 +432,7 @@ class Loop:
         self._judging = None
 
     def _evaluated(self, fresh: bool) -> SubmissionResult:
-        """Judge the source. Raises SameObject if the object has a verdict already, unless `fresh`."""
+        """Judge the source. Unless `fresh`, raise SameObject if an equal compiled object has a verdict already."""
         task = self.task
 
         def listen(event: Event) -> None:
@@ -423,8 +440,8 @@ class Loop:
             if isinstance(event, Built) and event.build.object_path is not None:
                 self._object_sha256 = self._digest(event.build.object_path)
                 known = None if fresh else self.history.of_object(self._object_sha256)
-                # `observe` has collected the pictures of the last verdict only. To make the page of an older verdict,
-                # its object is judged again.
+                # With --html, `observe` collects the pictures for the page, but keeps only those of the last verdict.
+                # So an object with an older verdict is judged again.
                 if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
                 if known is not None:
@@ -433,19 +450,19 @@ class Loop:
                 task.observe(event)
 
         if self._zygote is None and not task.options.sanitize:
-            # The zygote (the parent of runners with torch) imports torch when needed, and lives until the session ends.
+            # The zygote is the process from which runners with torch are forked. Later verdicts use the same zygote.
             self._zygote = Zygote(sandbox=of_file(task.source), at_once=False)
         return evaluate(task.assignment, task.source, task.parts, task.options, listen, self._zygote)
 
     def _digest(self, object_path: Path) -> str:
-        """Return a digest of the object and of the other files that are compiled with the source."""
+        """Return a digest of the compiled object and of the other files that belong to the source."""
         found = hashlib.sha256(object_path.read_bytes())
         for other in self._judging.files[1:] if self._judging is not None else ():
             found.update(b"-" if other is None else b"+" + hashlib.sha256(other).digest())
         return found.hexdigest()
 
     def _judged(self, content: Content, result: SubmissionResult) -> None:
-        """Show and record a verdict, unless the judge has read a newer content of the file than `content`."""
+        """Print and record a result, unless the judge has read a newer version of the file than `content`."""
         if result.sha256 != hashlib.sha256(content.source or b"").hexdigest():
             return  # The file was saved again before the judge read it: the new content is judged next.
         scored = score.score(self.task.assignment, result)
@@ -464,7 +481,7 @@ class Loop:
         )
 
     def _same(self, content: Content, known: Judged) -> None:
-        """Print and record the verdict `known` again, because the new object is equal. Nothing is measured again."""
+        """Print and record the verdict `known` again, because the new compiled object is equal to its object."""
         self.screen.say(
             f"{self.history.relation(known).capitalize()} {known.name}: the compiled object is equal byte for byte, "
             "so the results are the same. The time is that of the earlier run."
@@ -485,7 +502,7 @@ class Loop:
     # ---- processes
 
     def _close(self) -> None:
-        """End the zygote and all processes that an interrupted run left."""
+        """End the zygote and all other child processes, which an interrupted run may have left."""
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
