@@ -1,11 +1,11 @@
 """Grading of a class: every submission gets a verdict, and a resumed run repeats no finished work.
 
-Theory of operation. The judge is one small process without torch. It finds the submissions and compares the
-fingerprints of each with those in its last record. New and outdated submissions go to an executor. A submission is
-finished once its result is in the ledger (`classroom.ledger`). If its worker dies, it returns to the queue once; if a
-second worker dies, the kit is recorded as the cause. A submission that was timed on an unsteady machine is judged
-again after all others, at most twice. The reports are written at the end and when the judge is interrupted. Even after
-a `kill -9` the ledger is enough to continue.
+Theory of operation. The judge is one small process without torch. It finds the submissions, and compares the
+fingerprints of each with those in the submission's last record. New and outdated submissions go to an executor. A
+submission is finished once its result is in the ledger (`classroom.ledger`). If its worker dies, the submission returns
+to the queue once; if a second worker dies, the kit is recorded as the cause. A submission that was timed on an unsteady
+machine is judged again after all others, at most twice. The reports are written at the end and when the judge is
+interrupted. The ledger is enough to continue, even after a `kill -9`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def run(wanted: RunOptions, command: Sequence[str] = ()) -> int:
         from grader.staff.cluster.local import parse
 
         parse(wanted.cluster)
-    # Report mistakes in the assignment or in the options before the results folder is created.
+    # `settle` is called again below. This call reports mistakes in the assignment or in the options before the results
+    # folder is created.
     planning.settle(wanted, ledger.read(wanted.out))
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
         history = ledger.read(wanted.out)
@@ -110,7 +111,8 @@ def run(wanted: RunOptions, command: Sequence[str] = ()) -> int:
         if plan.scored:
             book.finish_scored(plan.scored)
         if not any(item.submission.source for item in plan.todo):
-            wanted = replace(wanted, cluster=None)  # Nothing is to be judged, so no cluster is needed.
+            # Without a submission to judge, do not connect to a cluster.
+            wanted = replace(wanted, cluster=None)
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
         with closing(executor), Progress(len(plan.todo)) as progress:
             if wanted.cluster is not None and (page := getattr(executor, "dashboard", "")):
@@ -127,7 +129,7 @@ def run(wanted: RunOptions, command: Sequence[str] = ()) -> int:
 
 
 def refuse_mixing(wanted: RunOptions) -> None:
-    """Raise UsageError if --out lies in the folder of submissions: the next run would grade the results, too."""
+    """Raise UsageError if --out lies in the folder of submissions: the next run would take results for submissions."""
     if wanted.out.resolve().is_relative_to(wanted.submissions.resolve()):
         raise UsageError(
             f"--out {wanted.out} is inside the folder of submissions: choose one outside of {wanted.submissions}"
@@ -147,7 +149,10 @@ def found(wanted: RunOptions, assignment: Assignment, scratch: Path) -> list[Sub
 
 
 def refuse_places(out: Path, ids: Sequence[str]) -> None:
-    """Raise UsageError before grading starts if a report or result cannot be written, for example to a link."""
+    """Raise UsageError if a report or a result cannot be written, for example because a link has its name.
+
+    `ids` are the ids of the submissions.
+    """
     places = [(out / name, False) for name in ("grades.csv", "report.html")]
     for name in ids:
         places.append((out / name, True))
@@ -160,7 +165,11 @@ def refuse_places(out: Path, ids: Sequence[str]) -> None:
 def timed(
     wanted: RunOptions, history: History, assignment: Assignment, submissions: list[Submission], scratch: Path
 ) -> list[Submission]:
-    """Return the submissions, with submission times from the table, the files or the commits if `wanted` names them."""
+    """Return the submissions with their submission times.
+
+    Times come from a table, the files or the commits, as `wanted` (or the resumed run) says, else from the platform's
+    export. Raises UsageError for a mistake in the table, or if files or commits give no time at all.
+    """
     source = planning.source_of_times(wanted, history)
     if source == FILE_TIMES:
         if wanted.file_times and not any(item.submitted_at or item.modified_at for item in submissions):
@@ -200,8 +209,11 @@ def executor_for(
     scratch: Path,
     command: Sequence[str],
 ) -> LocalExecutor | ClusterExecutor:
-    """Return an executor for this machine, or for the cluster of --cluster. Raises UsageError if the cluster cannot be
-    reached."""
+    """Return an executor for this machine or, with --cluster, for the cluster.
+
+    `start` holds the settings of the run, `box` the sandbox. `command` replaces the command that starts a worker, for
+    tests. Raises UsageError if the cluster cannot be reached.
+    """
     if wanted.cluster is not None:
         from grader.staff.cluster import proof
         from grader.staff.cluster.executor import ClusterExecutor

@@ -1,8 +1,8 @@
 """Self-test of this machine: it judges kernels with known verdicts like the submissions of a class.
 
-Correct kernels must pass, wrong ones must fail, and only the slow one must get the verdict slow. Attacks on the judge
-must end as documented, in the sandbox that a run would choose now. Each group of kernels gets its own conclusion,
-because a machine with unsteady times can still judge results.
+Correct kernels must pass, wrong kernels must fail, and only the slow kernel must get the verdict slow. Attacks on the
+judge must end as documented, in the sandbox that a run would choose now. Each group of kernels gets a conclusion of its
+own, because a machine with unsteady times can still judge results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.sandbox import Sandbox
 
-#: Groups of trials, and the statement that can be trusted if all trials of a group succeed.
+#: {group of trials: what can be trusted if all trials of the group succeed}.
 GROUPS = {
     "right kernels": "that right kernels pass",
     "wrong kernels": "that wrong kernels are found",
@@ -76,7 +76,7 @@ def trial_text(trial: Trial) -> str:
 
 
 def conclusion(made: Iterable[Trial]) -> list[str]:
-    """Return one line for each group of GROUPS: "trusted", "NOT TRUSTED" or "NOT TRIED", with the numbers of trials."""
+    """Return one line for each group in GROUPS: "trusted", "NOT TRUSTED" or "NOT TRIED", with the number of trials."""
     by_group: dict[str, list[Trial]] = {group: [] for group in GROUPS}
     for trial in made:
         by_group[trial.group].append(trial)
@@ -95,7 +95,7 @@ def conclusion(made: Iterable[Trial]) -> list[str]:
 
 TIME_BUDGET_S = 10.0
 """Time budget in seconds for the calls of one timed part."""
-#: Flags of a timing that show an unsteady machine, with a description.
+#: {flag of a timing that shows an unsteady machine: description}.
 NOT_STEADY = {
     "machine_unfit": "the reference does not agree with itself",
     "undecided": "the machine is too unsteady to decide if the time is within the allowance",
@@ -104,7 +104,7 @@ NOT_STEADY = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One finished trial. `faults` are its differences from the expected result, () if it succeeded."""
+    """One finished trial. `faults` describe the differences from the expected result; () if the trial succeeded."""
 
     group: str
     name: str
@@ -129,8 +129,11 @@ class TrialSetup:
         return mutations.edited(master, mutation, self.kernels)
 
     def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> tuple[SubmissionResult, float]:
-        """Judge a source text in the sandbox. Return (result, seconds that it took). `timing`: True: measure times, at
-        the assignment's sizes. False: use the sizes `SHAPE`."""
+        """Judge a source text in the sandbox. Return (result, seconds that this took).
+
+        If `timing`, measure times at the assignment's sizes. Otherwise use the sizes `SHAPE` of the lab's `kernels`,
+        and measure no time.
+        """
         started, source = time.monotonic(), self.folder / self.assignment.source
         source.write_text(text, encoding="utf-8")
         options = Options(
@@ -150,9 +153,10 @@ class TrialSetup:
 
 
 def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = False) -> Iterator[Trial]:
-    """Run all trials and yield each when it ends. `every`: try all attacks, else one for each row of the lab's table.
+    """Run all trials and yield each when it ends. `folder` holds the trials' files.
 
-    Raises UsageError if the assignment's source holds no staff solution.
+    `every`: try all attacks, else one for each row of the lab's table of attacks. Raises UsageError if the assignment's
+    master source has no marked solution.
     """
     path = labs.master(assignment.lab_folder, assignment.source)
     with explained(f"cannot read {path}"):
@@ -192,7 +196,7 @@ def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
 
 
 def master_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield a fault for each part whose verdict is not pass or slow, and for each flag that a person must review."""
+    """Yield a fault for each part whose verdict is neither pass nor slow, and for each flag for review."""
     for part in result.parts:
         if part.verdict not in ("pass", "slow"):
             yield f"{part.id} is {part.verdict}: {part.diagnosis.message if part.diagnosis else 'without a message'}"
@@ -200,7 +204,10 @@ def master_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def time_faults(result: SubmissionResult) -> Iterator[str]:
-    """Yield a fault for each part timed as slow, undecided or unsteady. The kernels must have the reference's speed."""
+    """Yield a fault for each part with the verdict slow, and for each time that is undecided or unsteady.
+
+    The judged kernels must be about as fast as the reference.
+    """
     for part in result.parts:
         if part.verdict == "slow":
             yield f"{part.id} gets the verdict slow, but it is about as fast as the reference"
@@ -219,7 +226,7 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
 
 
 def right_variants(bench: TrialSetup, master: str) -> Iterator[Trial]:
-    """Check that correct kernels pass in time although they are written unlike the staff solution."""
+    """Check that the lab's other correct kernels, which differ from the staff solution, pass and are fast enough."""
     for right, result, took in judged_each(bench, master, getattr(bench.kernels, "RIGHT", ()), timing=True):
         yield Trial("right kernels", named(right), tuple(master_faults(result)), took)
         yield Trial("times", named(right), tuple(time_faults(result)), 0.0)
@@ -234,9 +241,10 @@ def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
 def judged_each(
     bench: TrialSetup, master: str, made: Sequence[Mutation], *, timing: bool
 ) -> Iterator[tuple[Mutation, SubmissionResult, float]]:
-    """Judge each mutated kernel, with times if `timing`. Yield (mutation, result of the mutated part, seconds).
+    """Judge the solution `master` with each of the mutations `made`, and with times if `timing`.
 
-    If the lab defines FUNCTIONS, one file contains all mutations. Each result then has the flags of that file.
+    Yields (mutation, result with only the mutated part, seconds that judging took). If the lab defines FUNCTIONS, one
+    file contains all mutations. Each result then has the flags of the whole file.
     """
     files = [(bench.edited(master, one), (bench.assignment.part(one.part),), (one,)) for one in made]
     if made and hasattr(bench.kernels, "FUNCTIONS"):
@@ -248,7 +256,7 @@ def judged_each(
 
 
 def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:
-    """Yield a fault if a wrong kernel does not fail, or if its diagnosis has a code that is not in `bug.codes`."""
+    """Yield a fault if a wrong kernel is neither wrong nor crashes, or if its diagnosis has an unexpected code."""
     code = part.diagnosis.code if part.diagnosis else "nothing"
     if part.verdict not in ("wrong", "crash"):
         yield f"the verdict is {part.verdict}, and must be wrong or crash"
@@ -264,9 +272,9 @@ def named(bug: Mutation) -> str:
 
 
 def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
-    """Judge the lab's attacks and their harmless controls. Yield a trial for each.
+    """Judge the lab's attacks, and harmless kernels as controls. Yield a trial for each.
 
-    `every`: judge them all. Otherwise judge a few submissions that cover each row of the lab's table of attacks.
+    `every`: judge all. Otherwise judge a few submissions that cover each row of the lab's table of attacks.
     """
     table = bench.assignment.lab.threats()
     if table is None:
@@ -286,8 +294,10 @@ def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
 
 
 def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
-    """Return a few submissions that together contain an attack of each row, in their original order. This is greedy:
-    each step chooses the submission with the most rows that are still missing."""
+    """Return a few submissions that together contain an attack of each row of the table, in their original order.
+
+    The choice is greedy: each step takes the submission with the most rows that are still missing.
+    """
     missing = {threat.row for submission in submissions for threat in submission.threats.values()}
     chosen: list[int] = []
     while missing:

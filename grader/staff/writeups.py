@@ -1,6 +1,6 @@
-"""Write-ups of a class. Writes a text with each question, its right answer (key) and all answers, and a points table.
+"""Write-ups of a class: a text with each question, its right answer (key) and all answers, and a table of points.
 
-The table gets a row for each write-up, in which people enter the points. `grader.study.writeup` parses a write-up and
+The table has a row for each write-up, into which people enter the points. `grader.study.writeup` parses a write-up and
 lists its empty regions.
 """
 
@@ -31,9 +31,9 @@ from grader.study.writeup import NAME, Region, State, exported, template_of
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `python -m grader writeup`. For a single write-up, print the same lines as the student's command.
+    """Run `python -m grader writeup`. For a single write-up and no staff option, do the same as a handout's command.
 
-    Returns the exit code; for a class always 0. Raises UsageError for mistakes in the options or files.
+    Returns the exit code, which is always 0 for a class. Raises UsageError for mistakes in the options or files.
     """
     given = _parser().parse_args(arguments)
     writeup.refuse_absent(given.paths)
@@ -73,16 +73,16 @@ def _parser() -> Parser:
     return parse
 
 
-#: Prefix of the remarks that this module writes into the table; comments of people lack it.
+#: Prefix of the remarks that this module writes into the table's column `comment`. People's comments lack it.
 MARK = "write-up: "
 
 
 def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, results: Path | None) -> str:
-    """Update the table of points in `path`. Return lines that describe the changes.
+    """Make or update the table of points in `path`. Return a text of one or two lines on the changes.
 
-    `remarks` maps ids to (name, remark). Only a comment that is empty or an earlier remark is replaced; all other
-    cells stay. With `results`, a results folder, each student on its roster gets a row. A write-up whose id is not on
-    the roster gets no row; the returned lines name it.
+    `remarks` maps ids to (name, remark), and `item` is the column for the points. A remark replaces only an empty
+    comment or an earlier remark; all other cells stay. If `results`, a results folder, is given, each student on its
+    roster gets a row. A write-up whose id is not on the roster gets no row; the returned text names it.
 
     Raises UsageError for mistakes in the table, with file and line, and if no write-up's id is on the roster.
     """
@@ -107,7 +107,10 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
 
 
 def _read(path: Path, item: str) -> list[dict[str, str]]:
-    """Read and check the table of points. Return its rows, each with the columns `item` and `comment`."""
+    """Read and check the table of points. Return its rows, with the columns `item` and `comment` added if missing.
+
+    Returns [] if the table does not exist.
+    """
     if not path.exists():
         return []
     byhand.read_manual(path)
@@ -118,7 +121,11 @@ def _read(path: Path, item: str) -> list[dict[str, str]]:
 def _with_roster(
     remarks: Mapping[str, tuple[str, str]], results: Path
 ) -> tuple[dict[str, tuple[str, str]], str]:
-    """Return (remarks by id of the roster's students, note on other ids or ""). Raises UsageError if all are others."""
+    """Match the remarks with the roster in `results`. Return ({id on the roster: (name, remark)}, note).
+
+    A student without a write-up gets the remark "none". The note names remarks whose ids are not on the roster; it is
+    "" if all are. Raises UsageError if no remark's id is on the roster.
+    """
     roster = {entry.submission_id: entry.name for entry in ledger.read(results).roster}
     if not roster:
         raise UsageError(f"{results} holds no results of a class: name the --out folder of a run")
@@ -166,7 +173,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Writeup:
-    """One student's write-up. `state` is None if it cannot be read; `trouble` is then the reason."""
+    """One student's write-up. `state` is None if the write-up cannot be read; `trouble` is then the reason."""
 
     id: str
     name: str
@@ -175,7 +182,7 @@ class Writeup:
 
     @property
     def remark(self) -> str:
-        """Remark for the grader in the table of points, such as the write-up's empty regions."""
+        """Remark for the table of points: the write-up's empty regions, or why it cannot be read; "" if complete."""
         if self.state is None:
             return self.trouble
         empty = [place.name for place in self.state.missing]
@@ -183,9 +190,10 @@ class Writeup:
 
 
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
-    """Return the write-ups in files, or in a class's folder or archive, with the same ids as in grades.csv.
+    """Return the write-ups at `paths`: files, or one folder or archive of a class. Ids are the same as in grades.csv.
 
-    `source` is the name of the assignment's source file: each folder with such a file is one student's.
+    `template` are the regions of the write-up's template. `source` is the name of the assignment's source file: a
+    folder that holds such a file belongs to one student.
     """
     if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix != ".md"):
         with tempfile.TemporaryDirectory(prefix="gpt149-writeups-") as scratch:
@@ -203,9 +211,10 @@ def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) ->
 
 
 def _titled(path: Path, source: str) -> tuple[str, str]:
-    """Return (title, key) of the student who owns a write-up: from these, `grader.submission.ids.identify` makes an id.
+    """Return (title, key) for a write-up, from which `grader.submission.ids.identify` makes the student's id.
 
-    A file `writeup.md` lies in a folder named after the student; any other file is itself named after the student.
+    A file `writeup.md` lies in a folder named after the student. A file with another name is named after the student.
+    `source` is the name of the assignment's source file.
     """
     if path.name == NAME:
         return (path.absolute().parent.name,) * 2
@@ -222,7 +231,7 @@ def _opened(name: str, title: str, path: Path | None, trouble: str, template: tu
 
 
 def reading(found: Sequence[Writeup], questions: Sequence[Question], template: tuple[Region, ...]) -> str:
-    """Return a Markdown text with each question, its key (the expected answer), and every student's answer."""
+    """Return a Markdown text with each question, its right answer (from the key), and every student's answer."""
     by_name = {question.answer: question for question in questions}
     names = [region.name for region in template if region.kind == "answer"]
     names += [question.answer for question in questions if question.answer not in names]
@@ -238,7 +247,7 @@ def reading(found: Sequence[Writeup], questions: Sequence[Question], template: t
 
 
 def _asked(name: str, question: Question | None) -> Iterator[str]:
-    """Yield the lines of a question's heading and of its right answer."""
+    """Yield the lines with a question's heading and its right answer. `question` is None if the key lacks it."""
     if question is None:
         yield f"## {name}"
         return
@@ -265,7 +274,7 @@ def _quoted(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a name or remark as one line of text without Markdown."""
+    """Return a name or remark as one line, with the characters escaped that Markdown would interpret."""
     line = " ".join(harmless(text).split())
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!&~" else c for c in line)
 
@@ -280,7 +289,7 @@ def _key(given: Path | None, config: Path | None) -> tuple[Question, ...]:
 
 
 def read_key(path: Path) -> tuple[Question, ...]:
-    """Read the questions and right answers from a key. Raises UsageError with file and line."""
+    """Read the questions and right answers from a key, a YAML file. Raises UsageError with file and line."""
     with explained(f"cannot read the key {path}"):
         data = path.read_bytes()
     keys = compose(data, path).mapping(_KEYS)

@@ -1,4 +1,4 @@
-"""`python -m grader new NAME`: makes a new lab, a folder whose tests pass from the start (see docs/labs.md)."""
+"""`python -m grader new NAME`, which makes a new lab: a folder whose tests pass from the start (see docs/labs.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grader.core.places import GRADER_COMMAND, INSTALLED, STUDENT_COMMAND
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
 COMMON = "common"
-#: Module and class of the reference, by backend.
+#: {backend: (module, class) of the lab's reference}.
 REFERENCES = {
     "cpp": ("grader.backends.torch.labreference", "SourceReference"),
     **dict.fromkeys(

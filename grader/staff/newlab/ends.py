@@ -21,10 +21,11 @@ NOT_STEADY = {"machine_unfit", "undecided"}
 
 @dataclass(frozen=True)
 class Ending:
-    """A kernel of a lab, and the verdict that it must get.
+    """A kernel of the lab in `folder`, and the verdict that it must get.
 
-    A kernel with an `edit` is the lab's solution with this change, and only the edit's part is judged. Without an
-    `edit`, it is the unchanged solution or the starter, and every part must get the verdict.
+    If `edit` is given, the kernel is the lab's solution with this change, and only the edit's part is judged. If `edit`
+    is None, the kernel is the starter for the verdict "wrong", else the unchanged solution. Every part must then get
+    the verdict.
     """
 
     folder: Path
@@ -36,7 +37,10 @@ class Ending:
         return self.name
 
     def faults(self, scratch: Path) -> list[str]:
-        """Judge the kernel in the folder `scratch`. Return one message for each part with another verdict or code."""
+        """Judge the kernel, written into the folder `scratch`. Return one message for each unexpected result.
+
+        A result is unexpected if the verdict differs, or if the diagnosis has a code that `edit.codes` does not list.
+        """
         assignment = load(labs.assignment_file(self.folder, staff=True))
         text = labs.master(self.folder, assignment.source).read_text(encoding="utf-8")
         if self.edit is not None:
@@ -57,10 +61,10 @@ class Ending:
     def _fault(self, part: PartResult) -> str:
         code = part.diagnosis.code if part.diagnosis else ""
         why = f": {part.diagnosis.message}" if part.diagnosis else ""
-        # If a suspect (a check for one mistake) raised an exception, the diagnosis may lack a cause.
+        # A suspect (a check for one likely mistake) may have raised an exception: then the diagnosis names no cause.
         why += "".join(f" ({flag.message})" for flag in part.flags if flag.code == "explanation_failed")
         if part.verdict == "unjudged":
-            return ""  # For example, this machine has no GPU. That does not refute the required verdict.
+            return ""  # This machine may lack a GPU. Then the verdict cannot be checked here.
         if part.verdict != self.verdict:
             return f"{part.id} is {part.verdict} and must be {self.verdict}{why}"
         if self.edit is not None and self.edit.codes and code not in self.edit.codes:

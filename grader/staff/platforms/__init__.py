@@ -1,9 +1,9 @@
 """Course platforms, such as Gradescope or Canvas: the kit reads their hand-ins, and returns grades and feedback.
 
-`table` has a row for each platform. `container` grades one submission inside a container that the platform starts
-(`gradescope`, `prairielearn`). `gradebook` writes a class's totals into the file that a platform exported (Canvas,
-Moodle). `github` finds the student to whom a cloned repository belongs. `grader.report` writes results in each
-platform's format. `grader.staff.release.products` writes the files that set up a platform.
+`table` has a row for each platform. `container` grades one submission inside a container that a platform starts
+(`gradescope`, `prairielearn`). `gradebook` writes a class's totals into a file that a platform exported (Canvas,
+Moodle). `github` finds the student to whom a cloned repository belongs. Elsewhere, `grader.report` writes results in
+each platform's format, and `grader.staff.release.products` makes the files that set up a platform.
 """
 
 from __future__ import annotations

@@ -25,8 +25,11 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text without quotation marks, and its range [start, end) in the file's text, including quotation
-    marks. `quoted`: True if the cell has quotation marks."""
+    """One cell. `text` is its content without quotation marks.
+
+    The cell, with its quotation marks, is the range [start, end) of the file's text. `quoted`: True if it has
+    quotation marks.
+    """
 
     text: str
     start: int
@@ -48,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A parsed table and its text. `rows` leaves out each row in which all cells are empty."""
+    """A parsed table and the file's text. `rows` has all rows, the header included, that have a non-empty cell."""
 
     path: Path
     text: str
@@ -58,8 +61,10 @@ class Table:
         return f"{self.path}:{row.line}"
 
     def replaced(self, values: Mapping[Cell, str]) -> bytes:
-        """Return the file's bytes with the cells' new `values`. A cell with quotation marks keeps them. The values must
-        not contain quotation marks, commas or line ends."""
+        """Return the file's bytes with the content of some cells replaced by `values`.
+
+        A cell with quotation marks keeps them. The values must not contain quotation marks, commas or line ends.
+        """
         pieces, at = [], 0
         for cell in sorted(values, key=lambda cell: cell.start):
             value = f'"{values[cell]}"' if cell.quoted else values[cell]
@@ -104,7 +109,10 @@ def parse(path: Path, text: str) -> Table:
 
 
 def _cell(path: Path, text: str, at: int, line: int) -> Cell:
-    """Return the cell that begins at the offset `at`. Raises UsageError if it is not CSV."""
+    """Return the cell that begins at the offset `at` in `text`. Raises UsageError if that is not valid CSV.
+
+    `line` is the number of the row's first line, for messages.
+    """
     quoted = text[at : at + 1] == '"'
     found = (_QUOTED if quoted else _PLAIN).match(text, at)
     if found is None:

@@ -50,7 +50,10 @@ def main() -> int:
 
 
 def grade(checkout: Path, scratch: Path) -> str:
-    """Grade the checkout, and copy the results into it. Return "", or the reason for a missing result."""
+    """Grade the checkout, and copy the files of the result into it. Return "", or the reason why the result is missing.
+
+    The kit is unpacked into the empty folder `scratch`.
+    """
     bundle = Path(__file__).resolve().parent
     kit, out, packages = (scratch / name for name in ("kit", "out", "packages"))
     out.mkdir()
@@ -85,7 +88,7 @@ def grade(checkout: Path, scratch: Path) -> str:
 
 
 def has_packages(kit: Path, environment: dict[str, str]) -> bool:
-    """Return True if this Python has every package that PACKAGES lists."""
+    """Return True if this Python can import every package that the file PACKAGES lists."""
     lines = Path(__file__).resolve().with_name(PACKAGES).read_text(encoding="utf-8").splitlines()
     names = [found[0] for line in lines if (found := re.match(r"[A-Za-z0-9_.]+", line))]
     ask = "import importlib.metadata, sys; [importlib.metadata.version(name) for name in sys.argv[1:]]"

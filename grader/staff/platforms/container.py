@@ -2,13 +2,13 @@
 
 Theory of operation. The platform starts this process, usually as root, with a folder that contains the hand-in. This
 process first writes a results file which says that grading did not end: the file remains if the container is stopped.
-Then it starts a child process, which grades within a time limit. At the end this process writes the child's results,
-or the reason why they are missing.
+Then it starts a child process, which grades within a time limit. At the end this process overwrites the results file
+with the child's results, or with the reason why they are missing.
 
-- The child writes its results into a folder that only this user can enter. This process reads only that folder. A
-  results file that the student hands in, or that a student's kernel writes, is overwritten.
-- Both times the results file is written in one step, and never through a link. Until the end other users cannot enter
-  its folder.
+- The child writes its results into a private folder that only its own user can enter. This process reads results only
+  from that folder. A results file that the student hands in, or that a student's kernel writes, is overwritten.
+- Each time, the results file is written in one step, and never through a link. Until this process ends, other users
+  cannot enter the file's folder.
 - Students never see a traceback. It goes to standard error, which platforms show to the staff.
 - If the kit fails, or the container lacks a program, the results say why a grade is missing. The exit code is then 3.
 """
@@ -42,8 +42,10 @@ Results = dict[str, Any]
 
 
 class Renderer(Protocol):
-    """Interface of modules such as `grader.report.gradescope`. Each method returns a results file as JSON values.
-    `seconds` is the time that grading took."""
+    """Interface of modules such as `grader.report.gradescope`.
+
+    Each method returns the content of a results file as JSON values. `seconds` is the time that grading took.
+    """
 
     def results(
         self, assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
@@ -51,20 +53,24 @@ class Renderer(Protocol):
         """Render a graded submission."""
 
     def refused(self, assignment: Assignment, why: str, *, seconds: float) -> Results:
-        """Render a submission that cannot be judged because of a mistake in it, such as a missing source file."""
+        """Render a submission that cannot be judged by its own fault, such as a missing source file. `why` says so."""
 
     def kit_fault(self, details: str, *, seconds: float, max_points: float = 0.0) -> Results:
-        """Render a failure of the grader, without a grade. `details`, such as a traceback, are for the staff only."""
+        """Render a failure of the grader, so that the submission gets no grade.
+
+        `details`, such as a traceback, are for the staff only.
+        """
 
 
 @dataclass(frozen=True)
 class Container:
-    """Settings of a platform that starts a container to grade one submission. Paths are relative to `root`.
+    """Settings of a platform that starts a container to grade one submission. Other paths are relative to `root`.
 
-    `kits` are folders that may contain an assignment (`configs/`). The first assignment found is used, else the kit's
-    own. `late_s` returns the seconds after the due date, or None if unknown. `limit_s` is the time limit of grading,
-    shorter than the platform's; the environment variable `limit_variable` overrides it. `module` is run as the child
-    process. `image` names the file in which the staff can add a program that the container lacks.
+    `submission` is the folder with the hand-in, and `results` the results file. `kits` are folders that may contain an
+    assignment (`configs/`). The first assignment found is used, else the one in the kit. `late_s` returns the lateness
+    in seconds, or None if unknown. `limit_s` is the time limit of grading in seconds, shorter than the platform's; the
+    environment variable `limit_variable` overrides it. `module` is run as the child process. `image` names the file in
+    which the staff can add a program that the container lacks.
     """
 
     title: str
@@ -89,10 +95,11 @@ _LARGEST_FOUND_BYTES = 4 << 20
 
 
 def main(container: Container, where: Path | Sequence[str], limit_s: float | None = None) -> int:
-    """Grade the submission in a folder. `where` is its path, or the command-line arguments that name it.
+    """Grade the submission in a folder that is laid out like the platform's `root`, and write the results file.
 
-    Returns exit code 0 if the grader worked. If it failed, prints a message to standard error and
-    returns 3. Writes the results file in both cases. Raises UsageError if the folder does not exist.
+    `where` is the folder's path, or the command-line arguments that name the folder. Returns exit code 0 if the grader
+    worked. If it failed, prints a message to standard error and returns 3. Raises UsageError if the folder does not
+    exist.
     """
     if not isinstance(where, Path):
         if list(where[:1]) == [CHILD]:
@@ -148,7 +155,10 @@ def _found_by_child(
 
 
 def run(command: Sequence[str], limit_s: float) -> str:
-    """Run a command in a new process group, and then kill the group. Return "" for exit code 0, else how it ended."""
+    """Run a command in a new process group for at most `limit_s` seconds, and then kill the group.
+
+    Return "" for exit code 0, else a text that says how the command ended.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
         command,
@@ -169,7 +179,7 @@ def run(command: Sequence[str], limit_s: float) -> str:
 
 
 def _read_found(path: Path) -> dict[str, Any] | None:
-    """Return the results that the child process wrote; None if the file is missing, too large or not an object."""
+    """Return the results that the child process wrote; None if the file is missing, too large or not a JSON object."""
     if not path.is_file() or path.stat().st_size > _LARGEST_FOUND_BYTES:
         return None
     found = json.loads(path.read_text(encoding="utf-8"))
@@ -185,7 +195,7 @@ def _limit_s(container: Container) -> float:
 
 @contextlib.contextmanager
 def _closed_to_others(results: Path) -> Iterator[Path]:
-    """Yield the results folder, created if missing. Inside the `with` block, other users cannot enter it."""
+    """Yield the folder `results`, created if missing. Inside the `with` block, other users cannot enter the folder."""
     if results.is_symlink() or (results.exists() and not results.is_dir()):
         results.unlink()
     results.mkdir(parents=True, exist_ok=True)
@@ -213,7 +223,7 @@ def _grade_to_file(container: Container, root: Path, private: Path) -> int:
     started = time.monotonic()
     max_points = 0.0
     try:
-        # A file with hidden cases comes first, the kit's own assignment last.
+        # In each folder, an assignment file with hidden cases comes first. The kit's folder is searched last.
         assignment = _first_assignment([*(root / name for name in container.kits), ROOT])
         max_points = sum(part.points for part in assignment.parts)
         found = grade(container, assignment, root, private / "scratch")
@@ -233,8 +243,10 @@ def _fault(container: Container, why: str, started: float, max_points: float) ->
 
 
 def grade(container: Container, assignment: Assignment, root: Path, scratch: Path) -> dict[str, Any]:
-    """Grade the submission below `root`. Return the results in the platform's format. Raises KitError or UsageError for
-    a failure of the kit or a mistake in the assignment."""
+    """Grade the submission below `root`. Return the results in the platform's format.
+
+    Raises KitError for a failure of the kit, UsageError for a mistake in the assignment.
+    """
     from grader import score, submission
 
     started = time.monotonic()
@@ -279,7 +291,10 @@ def _first_assignment(kits: Sequence[Path]) -> Assignment:
 
 
 def prepare(arguments: list[str]) -> int:
-    """Compile the reference, the runner and the headers for all submissions. setup.sh runs this for a new image."""
+    """Compile the reference, the runner and the headers once for all submissions. Return exit code 0.
+
+    setup.sh runs this when an image is built.
+    """
     from grader.backends.native import nativebuild
     from grader.backends.torch import torchbuild
 
@@ -291,7 +306,8 @@ def prepare(arguments: list[str]) -> int:
     torch = parse.parse_args(arguments).torch
     assignment = _first_assignment([ROOT])
     if all_on_card(assignment.parts):
-        # GPU kernels are compiled at their first call, for the GPU of the machine that judges them.
+        # GPU kernels are compiled at their first call, for the GPU of the machine that judges them. So nothing can be
+        # compiled now.
         return EXIT_PASS
     reference = assignment.lab.reference()
     reference.program()

@@ -5,9 +5,9 @@ Clones of Classroom 50 are called `CLASSROOM-ASSIGNMENT-USERNAME`. Its roster, `
 can change. The kit also reads rosters from GitHub Classroom (closed in August 2026), with the columns `identifier`,
 `github_username`, `github_id` and `name`. A roster must lie in the folder of the clones, under a name in ROSTERS.
 
-The submission time is the time of the last commit. Git runs in an empty repository of the kit and reads only the
-clone's objects, so the clone's configuration has no effect. Git's time, memory and output are limited. A student can
-choose a commit's date. A table (`--submitted`) of the times at which GitHub received the commits is more reliable.
+The submission time is the time of the last commit. Git runs in an empty repository that the kit makes, and reads only
+the clone's objects, so the clone's configuration has no effect. Git's time, memory and output are limited. A student
+can choose a commit's date. A table (`--submitted`) of the times at which GitHub received the commits is more reliable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ GIT_MEMORY_BYTES = 256 << 20
 """Limit in bytes on git's address space. It is needed because git decompresses a whole object before it prints."""
 GIT_OUTPUT_BYTES = 1 << 20
 """Limit in bytes on a commit's text. Only its start is needed: the committer's line precedes the message."""
-#: By default git maps whole pack files into memory, which exceeds the limit even in ordinary repositories.
+#: Options for git. By default it maps whole pack files into memory, more than GIT_MEMORY_BYTES even in ordinary
+#: repositories.
 _SMALL_WINDOWS = ("-c", "core.packedGitWindowSize=1m", "-c", "core.packedGitLimit=32m")
 _LARGEST_REF_BYTES = 1 << 20
 _REF = re.compile(r"ref: (refs/[\w./-]{1,200})\n?")
@@ -68,14 +69,20 @@ def find_roster(submissions: Path) -> Path | None:
 
 
 def _is_roster(path: Path) -> bool:
-    """Return True if the first line names a column of GitHub's rosters. Other tables may have the same file name."""
+    """Return True if the file's first line names a column of GitHub's rosters.
+
+    The file's name is not enough: the staff may have other tables of this name.
+    """
     with explained(f"cannot read {path}"), path.open("rb") as file:
         first = file.readline(4096)
         return b"github_username" in first or b"github_id" in first
 
 
 def read_roster(path: Path) -> list[Enrolled]:
-    """Read the roster. A student without a username has not joined yet. Raises UsageError if it is not a roster."""
+    """Read the roster. In it, a student who has not joined yet has an empty username.
+
+    Raises UsageError, with file and line, if the file is not a roster or if two students have the same id.
+    """
     table = cells.read(path)
     header = [cell.text.strip() for cell in table.rows[0].cells] if table.rows else []
     if "github_username" in header:
@@ -113,8 +120,10 @@ def read_roster(path: Path) -> list[Enrolled]:
 def named(
     submissions: Sequence[Submission], roster: Sequence[Enrolled]
 ) -> tuple[list[Submission], list[str]]:
-    """Return (the submissions with names and identities from the roster; notes on students without a repository and on
-    repositories without a student). The submissions keep their ids."""
+    """Add names and identities from the roster to the submissions. Return (the submissions, notes to print).
+
+    The notes name students without a repository, and repositories without a student. The submissions keep their ids.
+    """
     joined = {person.username.casefold(): person for person in roster if person.username}
     joined |= {
         person.github_id: person for person in roster if person.github_id and person.github_id not in joined
@@ -161,10 +170,10 @@ def _known(person: Enrolled) -> dict[str, object]:
 
 
 def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
-    """Return the prefix before the username in folder names, such as "hw1-". It ends at a hyphen.
+    """Return the prefix before the username in the folder names `titles`, such as "hw1-".
 
-    Choose the prefix whose removal turns the most folder names into usernames of the roster; of equally good ones, the
-    longest.
+    The prefix is empty or ends with a hyphen. Choose the one whose removal turns the most folder names into keys of
+    `joined`, the usernames and GitHub ids of the roster; of equally good ones, the longest.
     """
     first = min(titles, key=len, default="")
     cuts = ["", *(first[: k + 1] for k, char in enumerate(first) if char == "-")]
@@ -179,8 +188,10 @@ def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
 
 
 def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
-    """Return the submissions. Those without a time get the time of their clone's last commit. Raises UsageError if git
-    is missing, or if even then no submission has a time."""
+    """Return the submissions, of which those without a time get the time of their clone's last commit.
+
+    Raises UsageError if git is missing, or if afterwards no submission has a time.
+    """
     git = shutil.which("git")
     if git is None:
         raise UsageError("--commit-times needs git, which is not installed here")
@@ -197,7 +208,10 @@ def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[
 
 
 def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
-    """Return the time of a clone's last commit in UTC, or None if it cannot be read."""
+    """Return the time of a clone's last commit in UTC, or None if it cannot be read.
+
+    `git` is the program's path, `own` the kit's empty repository.
+    """
     if item.folder is None or not (commit := _last_commit(item.folder / ".git")):
         return None
     objects = str(item.folder.absolute() / ".git" / "objects")
@@ -214,7 +228,7 @@ def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
 
 
 def _last_commit(folder: Path) -> str:
-    """Return the hash of the commit to which HEAD points, or "" if it cannot be read."""
+    """Return the hash of the commit to which HEAD points in `folder`, a .git folder; "" if it cannot be read."""
     at = _text(folder / "HEAD")
     if _OBJECT.fullmatch(at.strip()):
         return at.strip()
@@ -236,8 +250,10 @@ def _text(path: Path) -> str:
 
 
 def _git(git: str, cwd: Path, *arguments: str, **variables: str) -> bytes:
-    """Run git, and return its output, or b"" if git fails or takes too long. Git ignores the configuration of user and
-    system, and fetches nothing."""
+    """Run git, and return its output; b"" if git fails or takes too long.
+
+    Git ignores the configuration of user and system, and fetches nothing. `variables` are added to its environment.
+    """
     environment = {
         "PATH": os.environ.get("PATH", ""),
         "GIT_CONFIG_NOSYSTEM": "1",

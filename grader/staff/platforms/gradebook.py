@@ -1,7 +1,7 @@
 """Writer of a class's totals into a gradebook file that a platform exported. Only the cells of grades change.
 
-All formats share the code in this module. `table` defines each format: its columns, the rows of students,
-and the permitted values. Only numbers are written to the file, never a student's text.
+All formats share the code in this module. `grader.staff.platforms.table` defines each format: its columns, the rows of
+students, and the permitted values. Only numbers are written to the file, never a student's text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[-+]?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})")
 
 @dataclass(frozen=True)
 class Target:
-    """A student in an export, and the cell of the grade. `locked`: the reason why the grade cannot change, or ""."""
+    """A student's row in an export, and the cell for the grade. `locked`: why the grade cannot change, or ""."""
 
     person: Listed
     cell: Cell
@@ -44,21 +44,24 @@ class Filled:
 
 @dataclass(frozen=True)
 class Asked:
-    """The assignment whose column is to be filled: its title, its maximum points, and the value of `--column`."""
+    """The assignment whose column is filled: its title, its maximum points, and the value of `--column` or None."""
 
     title: str
     max_points: float
     column: str | None = None
 
 
-#: Function that returns an export's students in order. Raises UsageError if the file has another format.
+#: Function that returns the students in an export, in the file's order. Raises UsageError for another format.
 Reader = Callable[[Table, Asked], Sequence[Target]]
 
 
 @dataclass(frozen=True)
 class Gradebook:
-    """Reader and rules of one gradebook format. `fold`: ignore case in e-mail addresses. `most`: the platform refuses
-    totals above the maximum, so the maximum is written in their place."""
+    """Reader and rules of one gradebook format. `title` is the platform's name.
+
+    `fold`: ignore case in e-mail addresses. `most`: the platform refuses totals above the maximum, so the maximum is
+    written in place of a larger total.
+    """
 
     title: str
     read: Reader
@@ -67,8 +70,11 @@ class Gradebook:
 
 
 def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked) -> Filled:
-    """Return the export at `path` with each student's total in it. A student without a total keeps the old grade. Write
-    no file. Raises UsageError with file and line if the export and the students do not fit together."""
+    """Return the content of the export at `path` with each student's total in it. No file is written.
+
+    A student without a total keeps the old grade. Raises UsageError, with file and line, if the file has another
+    format, or if its students cannot be matched with `students` without doubt.
+    """
     table = cells.read(path)
     targets = book.read(table, asked)
     matched = matching.match([target.person for target in targets], students)
@@ -132,7 +138,10 @@ def _names(targets: Sequence[Target]) -> list[str]:
 
 
 def _not_final(students: Sequence[Student]) -> str:
-    """Return a note on students whose total may still change: their ids, or "all N" if all wait for the same items."""
+    """Return a note on students whose total may still change, because rubric items have no points yet; "" if none.
+
+    The note has the students' ids with the items, or "all N" if all students wait for the same items.
+    """
     waiting = [student for student in students if student.pending]
     if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
         return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"
@@ -154,9 +163,12 @@ def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> st
 
 
 def columns(table: Table, required: Sequence[str], what: str, optional: Sequence[str] = ()) -> dict[str, int]:
-    """Return {name: index} of the columns. `what` describes the expected file in messages. Case is ignored in the names
-    `required` and `optional` (Moodle's "Maximum Grade" has become "Maximum grade"). Raises UsageError if a required
-    column is missing, or if one of these names occurs twice."""
+    """Return {name: index} of the columns in the table's header.
+
+    Case is ignored for the names in `required` and `optional`, because Moodle's "Maximum Grade" has become "Maximum
+    grade". `what` describes the expected file in messages. Raises UsageError if a required column is missing, or if a
+    required or optional column occurs twice.
+    """
     if not table.rows:
         raise UsageError(f"{table.path}: the file is empty: this is not {what}")
     header = table.rows[0]
@@ -194,7 +206,10 @@ def points(value: float) -> str:
 
 
 def same_maximum(table: Table, row: cells.Row, text: str, asked: Asked, where: str) -> None:
-    """Raise UsageError if `text`, the maximum in the export, is not the assignment's. `where` names the platform."""
+    """Raise UsageError if `text`, the maximum points in the export, is not the maximum of the assignment.
+
+    `where`, such as "in Canvas", says where to correct it.
+    """
     there = number(text)
     if there is None or abs(there - asked.max_points) > 0.005:
         maximum = f"out of {points(there)} points" if there is not None else f"'{one_line(text, 20)}'"
@@ -212,8 +227,12 @@ def filled(
     roster: Sequence[Rostered],
     column: str | None = None,
 ) -> dict[str, Filled]:
-    """Return each export with the totals filled in, by platform name. `rows` are the graded rows of `roster`, in the
-    same order. `column` names the column to fill if there are several. Writes no file. Raises UsageError as `fill`."""
+    """Return {platform name: export with the totals filled in}. No file is written.
+
+    `exports` are the paths of the exports and `books` their formats, by platform name. `rows` are the results of the
+    submissions in `roster`, in the same order. `column` names the column to fill; None: the one with the assignment's
+    title. Raises UsageError like `fill`.
+    """
     graded = [
         (entry, row.total, row.score.pending if row.score else ())
         for entry, row in zip(roster, rows, strict=True)
@@ -232,7 +251,10 @@ def max_points(assignment: Assignment) -> float:
 
 
 def _student(entry: Rostered, total: float | None, pending: tuple[str, ...], *, fold: bool) -> Student:
-    """Return the record that is matched with an export's rows. `fold`: ignore case in e-mail addresses."""
+    """Return the `Student` for a submission on the roster, which `fill` matches with an export's rows.
+
+    `fold`: ignore case in e-mail addresses.
+    """
     known = matching.identities(entry.submission_id, entry.emails, entry.identities, fold=fold)
     numbers = sum(identity.startswith("sis:") for identity in entry.identities)
     finite = total if total is not None and math.isfinite(total) else None
@@ -242,7 +264,7 @@ def _student(entry: Rostered, total: float | None, pending: tuple[str, ...], *, 
 
 
 def place_of(folder: Path, name: str) -> Path:
-    """Return the path of a platform's filled export. Raises UsageError if it cannot be written."""
+    """Return the path of a platform's filled export in `folder`. Raises UsageError if it cannot be written."""
     place = folder / f"{name}.csv"
     if trouble := plainfile.trouble_with(place, wants_folder=False):
         raise UsageError(f"cannot write {place}: {trouble}")

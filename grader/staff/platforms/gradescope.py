@@ -1,5 +1,8 @@
-"""Gradescope's autograder: the kit in a container, whose folder `/autograder` has `source/` (the kit), `submission/`,
-`results/`, and `submission_metadata.json` with the submission time and the due date."""
+"""Gradescope's autograder: the kit in a container.
+
+The container's folder `/autograder` has `source/` (the kit), `submission/`, `results/`, and `submission_metadata.json`
+with the submission time and the due date.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ AUTOGRADER = Path("/autograder")
 
 
 def late_s(root: Path, assignment: Assignment) -> float | None:
-    """Return the seconds by which a submission is late, or None if unknown. The due date is Gradescope's, including
-    extensions, else the assignment's."""
+    """Return a submission's lateness in seconds: 0 if it is in time, None if unknown.
+
+    The due date is Gradescope's, including extensions, else the assignment's.
+    """
     from grader import score
 
     submitted_at, due = read_metadata(root / "submission_metadata.json")
@@ -60,7 +65,7 @@ def _moment(text: object) -> datetime | None:
     if not isinstance(text, str):
         return None
     with contextlib.suppress(ValueError):
-        # Python 3.10 cannot parse the "Z" for UTC.
+        # `fromisoformat` of Python 3.10 does not accept "Z" for UTC.
         moment = datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))
         return moment if moment.tzinfo else None
     return None
@@ -80,7 +85,7 @@ CONTAINER = Container(
     limit_variable="GPT149_GRADESCOPE_LIMIT_S",
     image="setup.sh",
 )
-#: Command `python -m grader gradescope [DIR]`.
+#: The command `python -m grader gradescope [DIR]`: a function of its arguments that returns the exit code.
 main = partial(container.main, CONTAINER)
 
 

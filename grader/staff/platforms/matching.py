@@ -2,8 +2,9 @@
 
 A student has *identities*, texts of the form KIND:VALUE: `sis:100234` (the number in the university's records),
 `email:ada@example.edu`, `login:ada`, `canvas:4711`, `moodle:123`. A row of the list matches a submission if they share
-an identity. Names are never compared, because two students may share one. If a class was handed in as plain folders,
-only the folders' names are known. They are identities, too (`folder:ada`), used only if no other identity matches.
+an identity. Names are never compared, because two students may have the same name. If a class was handed in as plain
+folders, only the folders' names are known. They are identities, too (`folder:ada`), used only if no other identity
+matches.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Student:
-    """One graded submission. `total` is its points, with points given by people, minus the late penalty; None without a
-    grade. `pending` lists the rubric items without points. `people` is the number of students who handed it in."""
+    """One graded submission, whose students have the `identities`.
+
+    `total` are the points by rubric and by hand, minus the late penalty; None without a grade. `pending` lists the
+    rubric items without points. `people` is the number of students who handed in the submission together.
+    """
 
     submission_id: str
     name: str
@@ -43,7 +47,7 @@ class Listed:
 
 
 class Rostered(Protocol):
-    """One submission on the roster of a class (`grader.staff.classroom.ledger.Entry`)."""
+    """Interface of one submission on the roster of a class, such as `grader.staff.classroom.ledger.Entry`."""
 
     @property
     def submission_id(self) -> str: ...
@@ -58,8 +62,10 @@ class Rostered(Protocol):
 def identities(
     submission_id: str, emails: Iterable[str], others: Iterable[str], *, fold: bool
 ) -> frozenset[str]:
-    """Return a submission's identities: its e-mail addresses, `others`, and its id as the name of a folder. `fold`:
-    ignore case in e-mail addresses."""
+    """Return a submission's identities: its e-mail addresses, `others`, and its id as the name of a folder.
+
+    `fold`: ignore case in e-mail addresses.
+    """
     return frozenset(
         [
             *(email(address, fold=fold) for address in emails if address.strip()),
@@ -81,11 +87,11 @@ def folder(value: str) -> str:
 
 
 def match(listed: Sequence[Listed], students: Sequence[Student]) -> dict[int, int]:
-    """Match rows with submissions. Return {index of a row: index of its submission}, sorted. Several students who
-    handed in one submission together may each have a row.
+    """Match rows with submissions. Return {index in `listed`: index in `students`}, sorted by the row's index.
 
-    Raises UsageError if the match is ambiguous: two rows share an identity, a row's identities belong to two
-    submissions, or a submission matches more rows than students handed it in.
+    If students handed in one submission together, each of them may have a row. Raises UsageError if the match is
+    ambiguous: two rows share an identity, or a row's identities belong to two submissions. Also raises it if a
+    submission matches more rows than students handed it in.
     """
     _refuse_equal_rows(listed)
     holders: defaultdict[str, list[int]] = defaultdict(list)
@@ -110,7 +116,7 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
     for row in listed:
         for identity in row.identities:
             if identity.startswith(f"{FOLDER}:"):
-                continue  # Folder names made from two different addresses may be equal.
+                continue  # A folder's name may be made from an e-mail address. Different addresses can give one name.
             if identity in seen and seen[identity] is not row:
                 raise UsageError(
                     f"{row.at}: another student has the same id '{_value(identity)}': see {seen[identity].at}"
@@ -121,7 +127,10 @@ def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
 def _holder(
     row: Listed, students: Sequence[Student], holders: dict[str, list[int]], *, weak: bool
 ) -> int | None:
-    """Return the index of the row's submission, or None. `weak`: compare folder names, else all other identities."""
+    """Return the index of the row's submission, or None. Raises UsageError if the row matches two submissions.
+
+    `holders` maps identities to indices of submissions. `weak`: compare only folder names, else all other identities.
+    """
     found: dict[int, str] = {}
     for identity in row.identities:
         if identity.startswith(f"{FOLDER}:") != weak:
@@ -151,15 +160,17 @@ def _refuse_crowds(pairs: dict[int, int], listed: Sequence[Listed], students: Se
 
 
 def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
-    """Return the e-mail address of a submission that differs from a row's address only in case, or ""."""
+    """Return an e-mail address of `students` that differs from the row's address only in case, or ""."""
     own = {identity.casefold() for identity in row.identities if identity.startswith("email:")}
     known = (identity for student in students for identity in student.identities)
     return next((_value(each) for each in known if each.startswith("email:") and each.casefold() in own), "")
 
 
 def listed(what: str, names: Sequence[str]) -> str:
-    """Return one line "WHAT (number of names): names"; "" without names. Names are separated by semicolons if one has a
-    comma, such as Canvas's "Last, First"."""
+    """Return one line "WHAT (number of names): names"; "" without names.
+
+    The names are separated by commas, or by semicolons if a name has a comma, such as Canvas's "Last, First".
+    """
     lines = [one_line(name, 200) for name in names]
     comma = "; " if any("," in name for name in lines) else ", "
     return f"{what} ({len(lines)}): {comma.join(lines)}" if lines else ""

@@ -1,5 +1,7 @@
-"""PrairieLearn's external grader. The container has the hand-in in `/grade/student/` and the question's files for the
-staff in `/grade/tests/`. PrairieLearn reads the results from `/grade/results/results.json`.
+"""PrairieLearn's external grader: the kit in a container.
+
+The container has the hand-in in `/grade/student/` and the question's files for the staff in `/grade/tests/`.
+PrairieLearn reads the results from `/grade/results/results.json`.
 
 The kit is part of the image. The assignment is in the question's `tests/configs/`, so the staff can change a case
 without building a new image. The kit deducts no points for lateness: PrairieLearn does this by its access rules.
@@ -33,7 +35,7 @@ CONTAINER = Container(
     limit_variable="GPT149_PRAIRIELEARN_LIMIT_S",
     image="image/Dockerfile",
 )
-#: Command `python -m grader prairielearn [DIR]`.
+#: The command `python -m grader prairielearn [DIR]`: a function of its arguments that returns the exit code.
 main = partial(container.main, CONTAINER)
 
 

@@ -56,8 +56,10 @@ def read_canvas(table: Table, asked: Asked) -> list[Target]:
 
 
 def chosen(table: Table, asked: Asked) -> int:
-    """Return the index of the column that `--column` names, else of the column with the assignment's title. Raises
-    UsageError if such a column is missing or occurs more than once."""
+    """Return the index of the column that `--column` names or, without this option, that has the assignment's title.
+
+    Raises UsageError if the column is missing or occurs more than once.
+    """
     header = table.rows[0]
     found = {
         k: match for k, cell in enumerate(header.cells) if (match := _ASSIGNMENT.fullmatch(cell.text.strip()))
@@ -99,8 +101,8 @@ MOODLE_COLUMNS = (
     *("Identifier", "Status", "Grade", "Maximum Grade", "Grade can be changed"),
     *("Last modified (submission)", "Last modified (grade)", "Feedback comments"),
 )
-#: Columns that depend on the settings of the assignment or site. Blind marking leaves out names and addresses.
-#: Addresses are also missing if the user who exports may not see them.
+#: Columns of a worksheet that depend on the settings of the assignment or site. Blind marking leaves out names and
+#: addresses. Addresses are also missing if the person who exports may not see them.
 OPTIONAL = (
     *("Full name", "Email address", "ID number", "Username", "Group"),
     *("Marker", "Marking workflow state", "Online text"),
@@ -109,7 +111,10 @@ _PARTICIPANT = re.compile(r"Participant (?P<number>\d{1,20})")
 
 
 def read_moodle(table: Table, asked: Asked) -> list[Target]:
-    """Return the participants in a Moodle worksheet, each with the cell of the grade. Other files raise UsageError."""
+    """Return the participants in a Moodle worksheet, each with the cell of the grade.
+
+    Raises UsageError for other files, and if every grade is locked.
+    """
     places = gradebook.columns(
         table, MOODLE_COLUMNS, "an offline grading worksheet of Moodle in English", OPTIONAL
     )
@@ -141,7 +146,10 @@ def read_moodle(table: Table, asked: Asked) -> list[Target]:
 
 
 def _participant(table: Table, row: Row, places: dict[str, int]) -> Listed:
-    """Return a participant with all keys by which a submission can match. Raises UsageError for a bad identifier."""
+    """Return the participant in a row, with all identities by which a submission can match.
+
+    `places` maps column names to indices. Raises UsageError if the identifier is not like "Participant 123".
+    """
     participant = _PARTICIPANT.fullmatch(row.text(places["Identifier"]))
     if participant is None:
         identifier = one_line(row.text(places["Identifier"]), 40)
@@ -167,9 +175,11 @@ MOODLE = Gradebook("Moodle", read_moodle, fold=False, most=True)
 
 @dataclass(frozen=True)
 class Platform:
-    """One platform. The texts are printed by `grader platforms NAME`: see `whole`. `gradebook` is None if the platform
-    has none. `release` describes the files that `release --platform NAME` writes. `seconds` and `bytes_back` limit the
-    time of grading and the results file; None: no limit is known.
+    """One platform. `grader platforms NAME` prints the texts in these fields (see `whole`).
+
+    `gradebook` is the format of the platform's gradebook, or None. `release` describes the files that
+    `release --platform NAME` writes. `seconds` limits the time of grading, and `bytes_back` the size of the results
+    file; None: no limit is known.
     """
 
     name: str
@@ -266,7 +276,7 @@ def gradebooks() -> dict[str, Gradebook]:
 
 
 def line(row: Platform) -> str:
-    """Return a platform's name, the files that it wants back, and the command for it, in one line."""
+    """Return one line with a platform's name, the files that it expects back, and the command that makes them."""
     return f"{row.name:13} {row.wants_back}: {row.command}"
 
 

@@ -3,7 +3,7 @@
 Theory of operation. `contents` collects the files of handout and autograder from a checkout. `products` lists the files
 for each platform. `making` looks for lines of the solution and for hidden seeds in the handout. `proofs` unpacks the
 archives into empty folders and judges the starter and the solution there. If all these steps succeed, `making` writes
-the files. The same files and commit always give the same bytes.
+the files. The same sources and commit always give archives with the same bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Contents of a release's two archives: the students' handout and the autograder.
 
-A handout has the modules of the students' command lines and all modules that these import, except STAFF_ROOMS.
+A handout has the modules of the students' command lines and all modules that these import, except those in the packages
+STAFF_ROOMS.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from grader.core.errors import KitError, UsageError
 from grader.report import gradescope
 from grader.staff.release import wording
 
-#: Modification time of all files in an archive, the earliest that a zip can store: equal files give equal archives.
+#: Modification time of every file in an archive, the earliest that a zip can store. A fixed time makes archives of
+#: equal files equal.
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 _REGULAR_FILE = 0o100000
@@ -33,18 +35,21 @@ _REGULAR_FILE = 0o100000
 
 @dataclass(frozen=True)
 class File:
-    """One file of an archive. `executable`: its mode is 755, else 644."""
+    """One file of an archive. Its mode is 755 if `executable`, else 644."""
 
     content: bytes
     executable: bool = False
 
 
-#: Files by their path in the archive, with forward slashes.
+#: {path in the archive, with forward slashes: file}.
 Files = Mapping[str, File]
 
 
 def packed(files: Files) -> bytes:
-    """Return the bytes of a zip with the files, sorted by path. Raises KitError for a path that leads out of it."""
+    """Return the bytes of a zip archive with the files, sorted by path.
+
+    Raises KitError for a path that would lead out of the folder in which the archive is unpacked.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(files):
@@ -85,11 +90,11 @@ CONFIG = "gpt149.yaml"
 _EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
 HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-#: Modules and packages that every handout has. Their imports give the other modules of a handout.
+#: Modules and packages that every handout has. It also has the modules that these import.
 STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "textgen")
 #: Packages that no handout has. `grader.__main__` imports them only for commands of the staff.
 STAFF_ROOMS = ("grader.staff", "grader.submission")
-#: Data files that an archive needs, by the module that reads them.
+#: {module: patterns of the data files that it reads}. An archive with the module needs these files.
 DATA = {
     "grader.backends.torch.torchbuild": ("grader/backends/native/shim/**/*",),
     "grader.backends.native.nativebuild": ("grader/backends/native/inside/*",),
@@ -99,25 +104,28 @@ DATA = {
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }
-#: Message for the staff if an incomplete autograder gets a submission. run_autograder writes it into results.json.
+#: Message for the staff, which run_autograder writes into results.json if setup.sh did not install the kit's packages.
 NOT_STARTED = (
     "The autograder could not be started. Most likely setup.sh failed, so that source/.venv with the kit's packages is "
     "missing: read the image's build log, and build the image again. The output of run_autograder has details."
 )
-#: Folders of an autograder that only its own user may enter: hidden cases, references, known kernels.
+#: Folders of an autograder that only the user who grades may enter: hidden cases, references, known kernels.
 PRIVATE = ("configs/hidden", "labs", "module_ref_stub")
 LARGEST_MASTER = 1 << 20
-#: VS Code's tasks: one for each part, and a pattern to find the compiler's errors in its output.
+#: Path of VS Code's tasks in a handout. They judge the parts and find the compiler's errors in the output.
 EDITOR_TASKS = ".vscode/tasks.json"
 LICENSE = "LICENSE"
-#: Pages that only the main lab's handout has.
+#: Pages that a handout has only if its lab has the text generation demo.
 MAIN_PAGES = ("docs/demo.md", "docs/judging.md")
 
 
 @dataclass(frozen=True)
 class Kit:
-    """Sources of a release. `root` is the kit's checkout. `config` is the assignment file with hidden cases; it extends
-    `public`, the file that students get. `text`: path of the assignment's text. `writeup`: path of its template."""
+    """Sources of a release. `root` is the kit's checkout.
+
+    `config` is the assignment file with hidden cases, which extends `public`, the file that students get. `text` is the
+    path of the assignment's text for students. `writeup` is the path of the write-up's template, or None.
+    """
 
     root: Path
     config: Path
@@ -141,7 +149,7 @@ class Kit:
 
     @property
     def program_sources(self) -> list[Path]:
-        """The sources of the lab's study programs. They contain loops of the solution, so no handout has them."""
+        """The sources of the lab's study programs. A handout lacks them, because they contain loops of the solution."""
         return [self.lab / name for name in self.assignment.lab.programs]
 
     @property
@@ -151,8 +159,11 @@ class Kit:
 
     @property
     def staff_files(self) -> list[Path]:
-        """Sources that must not leak into a handout: the reference, study programs, kernels with known verdicts, and
-        other files that the lab reserves for the staff."""
+        """Paths of sources whose text must not be in a handout, except for the masters.
+
+        They are the reference, study programs, kernels with known verdicts, and other files for the staff
+        (`Lab.staff`).
+        """
         named = ("kernels.py", *self.assignment.lab.staff)
         found = {*self.reference_sources, *self.program_sources}
         for path in (self.lab / name for name in named):
@@ -178,8 +189,11 @@ def kit(
     text: Path | None = None,
     writeup: Path | None = None,
 ) -> Kit:
-    """Read the sources of a release. Raises UsageError if `config` extends no file for students, if a master contains
-    no marked solution, or if a file is missing."""
+    """Read the sources of a release. `master` is the path of the main source with the solution.
+
+    If `master`, `text` or `writeup` is None, the lab's file is used, else the kit's. Raises UsageError if `config`
+    extends no file for students, if a master contains no marked solution, or if a file is missing.
+    """
     assignment = load(config)
     files = layers.read(config).files
     if len(files) < 2:
@@ -207,7 +221,10 @@ def comment_of(name: str) -> str:
 
 
 def _starter(master: Path, solution: str) -> str:
-    """Return a master's text without its solution. Raises UsageError for missing or wrong marks of its regions."""
+    """Return the text `solution` of a master without the solution.
+
+    Raises UsageError, with the path `master`, if lines such as `// BEGIN SOLUTION` are missing or wrong.
+    """
     try:
         made = strip_solution(solution)
     except UsageError as error:
@@ -221,7 +238,10 @@ def _starter(master: Path, solution: str) -> str:
 
 
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """Return the master's path for each file to hand in. If `given` is set, it is the first; the rest lie beside it."""
+    """Return {file to hand in: path of its master}, the main one first.
+
+    If `given` is a path, it is the main master, and the others are in the same folder.
+    """
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}
@@ -229,7 +249,10 @@ def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
 
 
 def _writeup(root: Path, assignment: Assignment) -> Path | None:
-    """Return the path of the write-up's template: the lab's own, else for the main lab the kit's; None without one."""
+    """Return the path of the write-up's template in the lab, or None.
+
+    If the main lab has no template of its own, it is the kit's.
+    """
     own = assignment.lab_folder / "writeup_template.md"
     if own.is_file():
         return own
@@ -240,7 +263,10 @@ def _writeup(root: Path, assignment: Assignment) -> Path | None:
 
 
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
-    """Return the files of handout.zip. `compiled` are the compiled reference and programs by path in the archive."""
+    """Return the files of handout.zip. `compiled` has the bytes of compiled files by path in the archive.
+
+    These are the reference and the study programs.
+    """
     lab = _lab_modules(kit, staff=False)
     chosen = _asked_of_kit(kit, lab) if kit.elsewhere else _entrances(kit)
     rooms = student_rooms(kit.root, chosen)
@@ -274,7 +300,7 @@ def within(name: str, rooms: Iterable[str]) -> bool:
 
 
 def _entrances(kit: Kit) -> list[str]:
-    """Return the names of the lab's package and of its studies' modules. No import statement names these modules."""
+    """Return the names of the lab's package and of its studies' modules, which are imported by name at run time."""
     package = f"{labs.PACKAGE}.{kit.lab.name}"
     return [package, *(resolve_name(module, package) for module, _ in kit.assignment.lab.studies.values())]
 
@@ -282,7 +308,7 @@ def _entrances(kit: Kit) -> list[str]:
 def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
     """Return {import name: path} for the modules of a lab outside the kit; {} for a lab of the kit.
 
-    `staff`: all of the lab's modules. Otherwise its package and studies, and the modules that these import.
+    `staff`: True for all of the lab's modules. False for its package and studies, and the modules that these import.
     """
     if kit.elsewhere is None:
         return {}
@@ -307,14 +333,20 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
-    """Return the package `labs` and the kit's modules that `modules`, those of a lab outside the kit, import."""
+    """Return the names of the kit's modules that `modules` import, and of the package `labs`; [] without modules.
+
+    `modules` are the modules of a lab outside the kit.
+    """
     known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)
 
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
-    """Return an archive's files below `labs/`: the lab's `modules`, and an `__init__.py` that makes it the main lab."""
+    """Return an archive's files below `labs/`: the lab's `modules`, and `labs/__init__.py`.
+
+    In the archive, `labs/__init__.py` names this lab as the main lab.
+    """
     own = Path(labs.PACKAGE, kit.lab.name)
     files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"
@@ -344,7 +376,7 @@ def autograder(kit: Kit) -> dict[str, File]:
         files[place.as_posix()] = _file(path)
     files |= configs(kit)
     for name, path in kit.masters.items():
-        # A Python file of the lab is already among the modules: do not add it twice.
+        # A master in Python is also a module of the lab. The archive has it only as a file to hand in.
         files.pop((Path(labs.PACKAGE) / kit.lab.name / name).as_posix(), None)
         files[name] = _file(path)
     files["LICENSE"] = _file(kit.root / "LICENSE")
@@ -370,7 +402,7 @@ def json_file(value: object) -> File:
 
 
 def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
-    """Return the source files of the modules `rooms` and the data files that these read, by path relative to `root`."""
+    """Return the sources of the modules `rooms`, and the data files that these read, by path relative to `root`."""
     known = imports.modules(root)
     rooms = set(rooms)
     paths = [known[name] for name in rooms]
@@ -386,7 +418,7 @@ def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
 
 
 def _note() -> File:
-    """Return the file with the kit's commit, which results name. An unpacked archive has no git folder to read."""
+    """Return a file with the kit's commit, for the results of an archive, in which no git repository gives it."""
     return File(f"{version.commit()}\n".encode())
 
 

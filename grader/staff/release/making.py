@@ -1,8 +1,9 @@
 """The four steps of a release: collect the files, search them for secrets, test the archives, write them.
 
 Secrets are lines of the solution, of the reference and of staff files, and the seeds and names of hidden cases. Short
-lines occur by chance, so a secret line has at least LEAST_CHARACTERS besides white space. Comments, heads of plain
-loops, lines of the starter, and preprocessor directives (the assignment's text quotes a pragma) are not secret.
+lines occur by chance, so a secret line has at least LEAST_CHARACTERS besides white space. Comments, lines of the
+starter, and lines with only the head of a simple `for` loop are not secret. Neither are preprocessor directives,
+because the assignment's text quotes a pragma.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from grader.staff.release.products import Made
 from grader.study import helpers
 
 _BOUND = re.compile(r'^\s*m\.def\(\s*"(\w+)"', re.MULTILINE)
-#: Cross compilers for other platforms, used if they are installed.
+#: {(system, machine): cross compiler for this platform}. A cross compiler is used if it is installed.
 CROSS_COMPILERS = {("Linux", "aarch64"): "aarch64-linux-gnu-g++", ("Linux", "x86_64"): "x86_64-linux-gnu-g++"}
 
 
@@ -36,8 +37,8 @@ def release(
 ) -> tuple[Path, ...]:
     """Write the files of a platform's release into `out`. Return the paths of its archives and folders.
 
-    `references` are objects compiled on other machines. If a check fails, nothing is written. Raises UsageError for the
-    first failure, and KitError if this machine cannot build or judge.
+    `references` are reference objects compiled on other machines. `say` prints a line of progress. If a check fails,
+    nothing is written. Raises UsageError for the first failure, and KitError if this machine cannot build or judge.
     """
     product = products.PRODUCTS[platform]
     if product.folder and (out / product.folder).exists():
@@ -47,7 +48,7 @@ def release(
     with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         refuse_unnamed(kit)
-        # Report secrets in texts before the slow compilation.
+        # Search the handout's texts before the slow compilation, to report secrets in them early.
         refuse(contents.handout(kit, {}) | product.in_handout(kit), kit)
         handout = contents.handout(kit, prebuilt(kit, scratch, references, say)) | product.in_handout(kit)
         refuse(handout, kit)
@@ -64,9 +65,9 @@ def release(
 
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
-    """Compile the handout's reference and study programs for this platform and those with an installed cross compiler.
+    """Compile the handout's reference and study programs for all platforms for which this machine has a compiler.
 
-    Return them and the `given` objects as {path in the handout: bytes}.
+    Return the compiled files, and the objects `given` by path, as {path in the handout: bytes}.
     """
     from grader.backends.native.toolchain import toolchain
 
@@ -96,11 +97,11 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
 def given_objects(
     given: Sequence[Path], own: Mapping[str, bytes], named: Iterable[str] = ()
 ) -> dict[str, bytes]:
-    """Read reference objects compiled on other machines. Return them by path in the handout.
+    """Read reference objects compiled on other machines. Return {path in the handout: bytes}.
 
-    `own` are the objects compiled here, by path in the handout. A given file NAME-PLATFORM.o belongs to the own object
-    with the same NAME, and goes into its folder. Raises UsageError for another name, or if the file lacks a function of
-    `named` that this own object has.
+    `own` are the objects compiled here, by path in the handout. A given file must be called NAME-PLATFORM.o like an own
+    object with the same NAME, and gets the same folder. `named` are functions of the reference. Raises UsageError for
+    another file name, and if the given object lacks one of these functions that the own object has.
     """
     places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     wanted = {PurePosixPath(path).name.partition("-")[0]: data for path, data in own.items()}
@@ -115,7 +116,7 @@ def given_objects(
             data = path.read_bytes()
         except OSError as error:
             raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
-        # An ELF or Mach-O object has its functions' names in its symbol table.
+        # The symbol table of an ELF or Mach-O object contains the names of its functions as plain bytes.
         lacking = [name for name in named if name.encode() in wanted[stem] and name.encode() not in data]
         if lacking:
             raise UsageError(
@@ -126,7 +127,10 @@ def given_objects(
 
 
 def refuse_unnamed(kit: Kit) -> None:
-    """Raise UsageError if the reference exports a function that no part uses: students could see it in the object."""
+    """Raise UsageError if the reference exports a function that no part uses.
+
+    Students could see the function's name in the compiled object.
+    """
     named = {part.reference for part in kit.assignment.parts}
     for path in kit.reference_sources:
         for name in _BOUND.findall(path.read_text(encoding="utf-8", errors="replace")):
@@ -138,7 +142,10 @@ def refuse_unnamed(kit: Kit) -> None:
 
 
 def _write(out: Path, made: Made, say: Callable[[str], None]) -> tuple[Path, ...]:
-    """Write the folders and archives into `out`, each by one rename. Return their paths."""
+    """Write the folders and archives into `out`. Each appears by one rename, so none is ever incomplete.
+
+    Return their paths.
+    """
     with explained(f"cannot write into {out}", KitError, "name another folder with --out"):
         out.mkdir(parents=True, exist_ok=True)
         for name, files in made.folders.items():
@@ -156,7 +163,8 @@ def _write(out: Path, made: Made, say: Callable[[str], None]) -> tuple[Path, ...
 
 LEAST_CHARACTERS = 16
 LEAST_OF_SOURCE = 40
-#: Smaller numbers occur by chance in any text; seeds drawn as in `docs/assignment-rules.md` have 18 digits.
+#: Smallest seed that is searched for. Smaller numbers occur by chance in any text. Seeds made as in
+#: `docs/assignment-rules.md` have 18 digits.
 LEAST_SEED = 1 << 24
 LEAST_NAME = 6
 _PLAIN_LOOP = re.compile(rb"for\((int|size_t)(\w+)=0;\2<\w+;(\2\+\+|\+\+\2)\)\{?")
@@ -166,8 +174,10 @@ _SPACE = re.compile(rb"\s+")
 
 @dataclass(frozen=True)
 class Secret:
-    """Bytes that must not occur in a handout. `compact`: `needle` has no white space, and is searched for in the text
-    without white space. `what` describes the secret to the staff."""
+    """Bytes (`needle`) that must not occur in a file of a handout. `what` describes them to the staff.
+
+    `compact`: True if white space is removed from the file before the search; `needle` has none.
+    """
 
     what: str
     needle: bytes
@@ -179,7 +189,10 @@ def squeezed(data: bytes) -> bytes:
 
 
 def of_master(text: str, name: str) -> list[Secret]:
-    """Return the solution's lines in a master source, except lines that the starter has, too."""
+    """Return the solution's lines in the text of a master, except lines that the starter has, too.
+
+    `name` is the master's file name.
+    """
     marked = list(regions.lines(text))
     numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
     given = squeezed("".join(line for _, line, region in marked if region is None).encode())
@@ -187,9 +200,10 @@ def of_master(text: str, name: str) -> list[Secret]:
 
 
 def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret]:
-    """Return the secrets of a source that students do not get, such as the reference: pieces of one or two lines.
+    """Return the secrets of a source that students do not get, such as the reference.
 
-    Many lines are common C++ or Python. So a piece has at least LEAST_OF_SOURCE characters, and imports are skipped.
+    Each secret is one line, or two lines if one is too short: it has at least LEAST_OF_SOURCE characters besides white
+    space, because shorter lines may be common C++ or Python. Imports are skipped.
     """
     comment = comment_of(name)
     lines = [
@@ -208,8 +222,10 @@ def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret
 
 
 def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
-    """Return the lines of a text for the staff, such as hidden cases or the write-up's key. Lines `- id: PART` of parts
-    in `public` are skipped, because the students' file has them, too."""
+    """Return the secret lines of a text for the staff, such as hidden cases or the write-up's key.
+
+    `public` are the ids of the parts in the students' file. Lines `- id: PART` with these ids are not secret.
+    """
     openings = {squeezed(f"- id: {part}".encode()) for part in public}
     staff_lines = _searched(
         enumerate(text.splitlines(), 1), f"a text for the staff, {name}", b"", comment="#"
@@ -218,7 +234,10 @@ def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secr
 
 
 def of_assignment(assignment: Assignment) -> list[Secret]:
-    """Return the names of hidden cases, except short ones, and large seeds as decimal and hex text and as 8 bytes."""
+    """Return secrets for the names of hidden cases and for the seeds, except short names and small seeds.
+
+    A seed is a secret in decimal, in hexadecimal, and as 8 bytes in both byte orders.
+    """
     secrets = []
     seeds = [assignment.seed] if assignment.seed is not None else []
     seeds += [case.seed for part in assignment.parts for case in part.cases if case.hidden]
@@ -247,18 +266,21 @@ def _searched(lines: Iterable[tuple[int, str]], what: str, given: bytes, *, comm
 
 
 def _code(line: str, comment: str) -> str:
-    """Return the line without its comment, or "" for a preprocessor directive."""
+    """Return the line without its comment, or "" if it begins with #.
+
+    Such a line is a preprocessor directive, or a comment in Python. `comment` are the characters that begin a comment.
+    """
     return "" if line.lstrip().startswith("#") else line.split(comment)[0]
 
 
-#: Folders in which a handout may have sources other than the starter: the kit's headers and drivers.
+#: Folders of a handout that may contain C++ and CUDA sources other than the starter: the kit's headers and runners.
 _KITS_OWN = ("grader/",)
 
 
 def secrets(kit: Kit) -> list[Secret]:
     """Return all secrets: lines of the solution and of staff files, and the seeds and names of hidden cases."""
     found = [secret for name, text in kit.solutions.items() for secret in of_master(text, name)]
-    # A reference may be written like a student's file. Lines that the starter has, too, are not secret.
+    # A reference may have the same frame as the student's file. So its lines that the starter has, too, are not secret.
     whole = "\n".join(kit.starters.values()).encode()
     given = whole, squeezed(whole)
     references = kit.reference_sources
@@ -288,7 +310,7 @@ def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
 
 
 def strangers(files: Files, kit: Kit) -> list[str]:
-    """Return one message for each file whose path shows that it must not be in a handout."""
+    """Return one message for each file that must not be in a handout, as its path shows: hidden cases, for example."""
     found = []
     own = PurePosixPath(labs.PACKAGE, kit.lab.name)
     staffs = {own / name for name in kit.assignment.lab.staff}
@@ -309,7 +331,7 @@ def strangers(files: Files, kit: Kit) -> list[str]:
 
 
 def places(path: str) -> tuple[PurePosixPath, ...]:
-    """Return a path and its parent folders."""
+    """Return a path and all its parent folders."""
     found = PurePosixPath(path)
     return (found, *found.parents)
 
@@ -323,7 +345,7 @@ def refuse(files: Files, kit: Kit) -> None:
 
 
 def _line(content: bytes, secret: Secret) -> str:
-    """Return ":12" for line 12 if the secret lies within one line, else ""."""
+    """Return the line number of a secret in a file as text, such as ":12", or "" if it is not within one line."""
     if not secret.compact:
         return ""
     for number, line in enumerate(content.splitlines(), 1):

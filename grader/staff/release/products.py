@@ -40,7 +40,7 @@ IMAGE_KIT = "/gpt149/source"
 
 @dataclass(frozen=True)
 class Made:
-    """Files of a release, not written yet: the bytes of archives by name, and the files of folders by name."""
+    """Files of a release before they are written: {archive: bytes} and {folder: its files by path}."""
 
     archives: Mapping[str, bytes]
     folders: Mapping[str, Files] = field(default_factory=dict)
@@ -48,8 +48,11 @@ class Made:
 
 @dataclass(frozen=True)
 class Product:
-    """Functions that make and test one platform's release. `in_handout` returns files to add to the handout. `rest`
-    makes the release from the sources and handout.zip's bytes. `prove` tests it and raises Unproved if it fails."""
+    """Functions that make and test one platform's release.
+
+    `in_handout(kit)` returns files to add to the handout. `rest(kit, handout)` makes the release from the sources and
+    the bytes of handout.zip. `prove(setup, made)` tests the release, and raises Unproved if a test fails.
+    """
 
     rest: Callable[[Kit, bytes], Made]
     prove: Callable[[ProofSetup, Made], None]
@@ -83,8 +86,10 @@ def _workflow(kit: Kit) -> dict[str, File]:
 
 
 def _prove_github(bench: ProofSetup, made: Made) -> None:
-    """Test that git ignores no file of the handout. Then run the workflow's command there: the starter must fail every
-    part, and the solution must pass."""
+    """Test the handout as a repository on GitHub, with the command of its workflow.
+
+    Git must not ignore a file of the handout. The starter must fail every part, and the solution must pass.
+    """
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     folder = bench.folder / "handout"
@@ -125,7 +130,8 @@ def _classroom50(kit: Kit, handout: bytes) -> Made:
         bundled.PACKAGES: wording.packages(kit.assignment).encode(),
     }
     folder = {f"autograders/{kit.assignment.id}/{name}": File(content) for name, content in bundle.items()}
-    # The classroom's settings: the machine, the files to hand in, the files of a result.
+    # assignment.json has settings that the staff enter in Classroom 50: the machine, the files to hand in, and the
+    # files of a result.
     written = ["writeup.md"] if kit.writeup is not None else []
     block = {
         "runtime": wording.runtime(kit.assignment),
@@ -137,8 +143,10 @@ def _classroom50(kit: Kit, handout: bytes) -> Made:
 
 
 def _prove_classroom50(bench: ProofSetup, made: Made) -> None:
-    """Test the bundle in three checkouts: the starter, the solution, and no source file. Each also contains a forged
-    result. Their scores must be 0, the maximum, and 0."""
+    """Test the bundle in three checkouts: with the starter, with the solution, and without a source.
+
+    Each checkout also contains a forged result. The scores must be 0, the maximum, and 0.
+    """
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     bundle = bench.folder / "classroom50"
@@ -196,7 +204,10 @@ def _prairielearn(kit: Kit, handout: bytes) -> Made:
 
 
 def info(kit: Kit) -> dict[str, Any]:
-    """Return the question's info.json. Its uuid depends only on the assignment's id, so a new release updates it."""
+    """Return the question's info.json as JSON values.
+
+    The uuid depends only on the assignment's id, so PrairieLearn takes a new release as a new version of the question.
+    """
     return {
         "uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpt149:{kit.assignment.id}")),
         "title": kit.assignment.title,
@@ -217,15 +228,15 @@ def info(kit: Kit) -> dict[str, Any]:
 def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
     """Test the question in the folders of a PrairieLearn job, with the kit's files as in the image.
 
-    The starter must get 0, the solution 1, and a file that does not compile must be "not gradable". The solution is
-    skipped if this machine cannot judge all parts, because PrairieLearn then gets no score.
+    The starter must get the score 0, the solution 1, and a file that does not compile must be "not gradable". If this
+    machine cannot judge all parts and times, the solution is skipped, because its job would have no score.
     """
     proofs.handout(bench, made.archives[HANDOUT])
     files = made.folders["prairielearn"]
     image = proofs.unpacked(bench, files[f"image/{AUTOGRADER}"].content, "image/source")
     tests = {path.partition("/tests/")[2]: file for path, file in files.items() if "/tests/" in path}
     if bench.lacking or bench.untimed:
-        # A job with an unjudged part has no score, so check each judged part.
+        # Jobs with an unjudged part have no score. The test of the autograder checks each judged part instead.
         proofs.autograder(bench, files[f"image/{AUTOGRADER}"].content)
     first = bench.assignment.source
     broken = {**bench.starters, first: f"{bench.starters[first]}\nthis is no line of C++\n"}

@@ -1,9 +1,9 @@
 """Tests of a release before any file is written: its archives must work when they are unpacked into empty folders.
 
 Each test runs the command that a student or a platform will run, in a new process, and compares the outcome with the
-expected one. The processes share a new cache, which starts with the caller's precompiled headers. The first failure
-ends the release with a message. If this machine lacks a program or a GPU for some parts or times, the release goes on
-and lists them as not proved. If no part can be judged, the release ends.
+expected one. The processes share a new build cache, into which the caller's precompiled headers are copied. The first
+failure ends the release with a message. If this machine lacks a program or a GPU to judge some parts or times, the
+release goes on and lists these as not proved. If no part can be judged, the release ends.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ from grader.report import gradescope
 from grader.staff.release.contents import STAFF_ROOMS, unpack, within
 
 TIMEOUT_S = 900.0
-#: Words in the diagnosis of a part that the student has not begun.
+#: Words that the diagnosis contains for a part that the student has not begun.
 NOT_WRITTEN = "not written yet"
 
 
 class Unproved(UsageError):
-    """Error for a release that does not work as intended. The text names the failed test, in one line."""
+    """Raised if a release does not work as intended. The error's text names the failed test, in one line."""
 
 
 @dataclass(frozen=True)
 class ProofSetup:
-    """Settings and findings of a release's tests. `folder`, empty at first, holds their files. `say` prints a line."""
+    """Settings and findings of a release's tests. `folder`, empty at first, holds the tests' files.
+
+    `say` prints a line.
+    """
 
     assignment: Assignment
     starters: Mapping[str, str]
@@ -54,7 +57,7 @@ class ProofSetup:
     """Tests that could not be run because this machine lacks a program or a GPU."""
 
     def put(self, files: Mapping[str, str], folder: Path) -> None:
-        """Write the texts of `files` into `folder`, each as the file that its key names."""
+        """Write `files`, which maps file names to texts, into `folder`."""
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
 
@@ -74,12 +77,14 @@ class ProofSetup:
 
     @property
     def cache(self) -> Path:
-        """Cache folder of all builds in the tests. It contains none of the caller's compiled submissions."""
+        """Cache folder of all builds in the tests. It contains none of the submissions in the caller's cache."""
         return self.folder / "cache"
 
     def share_what_every_build_needs(self) -> None:
-        """Copy the precompiled headers and the runner from the caller's cache. The release contains their sources and
-        could compile the same files, so the copy only saves time."""
+        """Copy the precompiled headers and the runner from the caller's cache into the tests' cache, to save time.
+
+        The release contains the sources of both, and would compile them to the same files.
+        """
         objectcache.share(cache_root(), self.cache, ("", ".plain", ".kit"))
 
     def environment(self) -> dict[str, str]:
@@ -100,8 +105,11 @@ class ProofSetup:
         accept: tuple[int, ...],
         variables: Mapping[str, str] | None = None,
     ) -> str:
-        """Run Python with these arguments in a folder, and return its output. Raises Unproved if the exit code is not
-        in `accept`. `variables` are added to the environment."""
+        """Run Python with these arguments in a folder, and return its output.
+
+        `variables` are added to the environment. Raises Unproved if the exit code is not in `accept`, or after
+        TIMEOUT_S seconds.
+        """
         code, text = self.ended(arguments, folder, variables)
         if code not in accept:
             raise Unproved(f"`{_command(arguments)}` exits with code {code} in {folder.name}: {_last(text)}")
@@ -110,7 +118,10 @@ class ProofSetup:
     def ended(
         self, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run Python with `arguments` in `folder`. Return (exit code, output). Raises Unproved after TIMEOUT_S s."""
+        """Run Python with `arguments` in `folder`, and return (exit code, output).
+
+        `variables` are added to the environment. Raises Unproved after TIMEOUT_S seconds.
+        """
         command = [sys.executable, *arguments]
         try:
             ended = subprocess.run(
@@ -171,7 +182,8 @@ def _times(bench: ProofSetup, folder: Path) -> None:
     for command in commands:
         judged = _judged(bench, folder, command, *sizes)
         if waits := earns_all(judged, "the solution in the handout, timed,"):
-            # If one part cannot be timed, the others probably cannot either: count none of the times as proved.
+            # If one part cannot be timed, the others probably cannot either. So count the times of all parts as not
+            # proved.
             what = next(iter(waits.values()))
             bench.untimed.update({part.id: waits.get(part.id, what) for part in timed})
             return
@@ -183,7 +195,7 @@ def _times(bench: ProofSetup, folder: Path) -> None:
 
 
 def refuse_unjudgeable(bench: ProofSetup) -> None:
-    """Raise KitError if this machine cannot judge any part, because nothing could then be proved."""
+    """Raise KitError if this machine cannot judge any part with points: then nothing about the release is proved."""
     parts = [part.id for part in bench.assignment.parts if part.points > 0]
     if parts and set(parts) <= set(bench.lacking):
         what = ", ".join(dict.fromkeys(bench.lacking.values()))
@@ -194,7 +206,10 @@ def refuse_unjudgeable(bench: ProofSetup) -> None:
 
 
 def refuse_undecided(bench: ProofSetup, judged: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise Unproved if a part of the solution is unjudged although the same part of the starter was judged."""
+    """Raise Unproved if a part of the solution is unjudged although the same part of the starter was judged.
+
+    `judged` are the solution's parts by id, as in result.json.
+    """
     for name, part in judged.items():
         if part["verdict"] == "unjudged" and name not in bench.lacking:
             raise Unproved(f"the solution in the handout is unjudged on {name}: {_why(part)}")
@@ -210,7 +225,10 @@ def _parts(bench: ProofSetup, all_of_them: str) -> str:
 
 
 def imports_resolve(folder: Path) -> None:
-    """Raise Unproved if a module in `folder` imports a missing one. Functions may import missing STAFF_ROOMS."""
+    """Raise Unproved if a module in `folder` imports a module of the kit that is missing there.
+
+    An import inside a function may name a missing module of STAFF_ROOMS, because only staff commands run it.
+    """
     known = imports.modules(folder)
     for found in imports.missing(folder, known):
         if not (found.late and within(found.imported, STAFF_ROOMS)):
@@ -245,8 +263,11 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return {unjudged part: missing program or device}. Raises Unproved unless all other parts earn 0 points and are
-    reported as "not written yet"."""
+    """Check the results of a starter. Return {unjudged part: missing program or device}.
+
+    Raises Unproved unless all other parts earn 0 points and are reported as "not written yet". `parts` are parts of
+    result.json by id; `whose` names the judged files at the start of the error.
+    """
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:
@@ -264,8 +285,11 @@ def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[st
 
 
 def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
-    """Return {unjudged part: missing program or device}. Raises Unproved if a part is wrong or too slow. The error's
-    text begins with `whose`, the name of the judged files."""
+    """Check the results of a solution. Return {unjudged part: missing program or device}.
+
+    Raises Unproved if a part is wrong or too slow. `parts` are parts of result.json by id; `whose` names the judged
+    files at the start of the error.
+    """
     waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["verdict"] == "unjudged" and part.get("waits_for"):
@@ -279,13 +303,16 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, s
 
 
 def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
-    """Run `python gpt149.py` in the handout, with `asked` or `all --no-time`. Return result.json's parts by id."""
+    """Run `python gpt149.py` in `folder`, the unpacked handout. Return the parts of result.json by id.
+
+    `asked` are the arguments, by default `all --no-time`.
+    """
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)
     arguments = ["gpt149.py", *asked, "--json", str(found)]
     code, said = bench.ended(arguments, folder)
-    # If there is a result in spite of exit code 3, the machine lacks a program or device for a part.
+    # Exit code 3 with a result is not a failure: this machine lacks a program or device for a part.
     if code not in (EXIT_PASS, EXIT_SUBMISSION) and not (code == EXIT_KIT and found.is_file()):
         raise Unproved(f"`{_command(arguments)}` exits with code {code} in {folder.name}: {_last(said)}")
     if not found.is_file():
@@ -306,8 +333,11 @@ def _why(part: Mapping[str, Any]) -> str:
 
 
 def autograder(bench: ProofSetup, archive: bytes) -> None:
-    """Test the autograder in Gradescope's folders. The starter must get 0 points and the solution all points, including
-    those for times. Parts may lack a grade only if this machine cannot judge them or their times."""
+    """Test the autograder in folders like those of Gradescope's container.
+
+    The starter must get 0 points and the solution all points, including those for times. Parts may lack a grade only if
+    this machine cannot judge them or their times.
+    """
     root = bench.folder / "autograder"
     unpacked(bench, archive, "autograder/source")
     bench.share_what_every_build_needs()
@@ -323,7 +353,7 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
                 f"the autograder gives the {whose} {scored['score']:g} points instead of {wanted:g}: {_lost(scored)}"
             )
         if earns:
-            # The autograder has all references, so it may have judged times that the handout cannot judge.
+            # The autograder has all references, so it can judge times that the handout cannot judge. These are proved.
             for part in [part for part in bench.untimed if part not in opened]:
                 del bench.untimed[part]
         bench.say(
@@ -332,8 +362,11 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
 
 
 def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], whose: str) -> set[str]:
-    """Return the ids of the ungraded parts in `scored`, a results.json. Raises Unproved if a part is missing, or is
-    ungraded but not in `may_be`. If only a part's time could not be judged, its hidden cases must have passed."""
+    """Return the ids of the parts without a grade in `scored`, the content of Gradescope's results.json.
+
+    Raises Unproved if a part is missing, or if a part without a grade is not in `may_be`. If only a part's time could
+    not be judged, the part's hidden cases must have passed. `whose` names the submission in errors.
+    """
     tests = {test["name"]: test for test in scored.get("tests", [])}
     opened = set()
     for part in (part for part in bench.assignment.parts if part.points > 0):

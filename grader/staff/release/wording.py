@@ -1,4 +1,4 @@
-"""Values for the placeholders in a release's templates: names of files to hand in, packages to install, advice."""
+"""Texts for the placeholders in a release's templates: names of files to hand in, packages to install, advice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grader.backends.kinds import all_on_card, languages
 
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 TORCH = "torch==2.13.0"
-#: Line of a requirements.txt for judging GPU kernels. Only on Linux, pip installs this package.
+#: Line of a requirements.txt for judging GPU kernels. pip installs the package only on Linux.
 DEVICE_PACKAGE = f'{devicebuild.TRITON_PACKAGE}; sys_platform == "linux"\n'
 
 # ---- assignments in C++
@@ -87,14 +87,20 @@ _DEVICE_IMAGE_TORCH = """\
 
 
 def named(assignment: Assignment, before: str = "", after: str = "") -> str:
-    """Return the names of the files to hand in, joined by commas and "and", each between `before` and `after`."""
+    """Return the names of the files to hand in as text, such as "a.py, b.cu and c.cu".
+
+    `before` and `after` are put around each name.
+    """
     *others, last = (f"{before}{name}{after}" for name in assignment.sources)
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) -> dict[str, str]:
-    """Return the values for the handout's templates by placeholder. `compiled` are the paths of compiled objects and
-    programs in the handout. `has_writeup`: the handout contains a write-up's template."""
+    """Return {placeholder: text} for the handout's templates.
+
+    `compiled` are the paths of compiled objects and programs in the handout. `has_writeup`: the handout contains a
+    write-up's template.
+    """
     titles: dict[str, list[str]] = {}
     for part in assignment.parts:
         titles.setdefault(part.command, []).append(part.title)
@@ -119,13 +125,16 @@ def handout(assignment: Assignment, compiled: Iterable[str], has_writeup: bool) 
         "writeup_rule": _WRITEUP_RULE * has_writeup,
         "packages": DEVICE_PACKAGE if on_device else "",
         "torch": _DEVICE_MAKE_TORCH if on_device else _MAKE_TORCH,
-        # Exit code 3: the machine cannot judge a part, for lack of a GPU. `make run` must not fail then.
+        # Without a GPU, gpt149.py ends with exit code 3, because it cannot judge a part. `make run` accepts this code.
         "accepted": "case $$? in 1|3) ;; *) exit 1 ;; esac" if on_device else "test $$? -eq 1",
     }
 
 
 def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]:
-    """Return the autograder's template values by placeholder. `private`: folders that only the autograder may enter."""
+    """Return {placeholder: text} for the autograder's templates.
+
+    `private` are the folders that only the user who grades may enter.
+    """
     on_device = all_on_card(assignment.parts)
     return {
         "source": " ".join(map(shlex.quote, assignment.sources)),
@@ -143,7 +152,7 @@ def workflow(assignment: Assignment) -> dict[str, str]:
 
 
 def packages(assignment: Assignment) -> str:
-    """Return the text of a requirements.txt for judging and for the page with the verdict."""
+    """Return the text of a requirements.txt with the packages for judging and for the HTML page with the verdict."""
     usual = "numpy>=2\npyyaml\njinja2\n"
     device = f"--extra-index-url {CPU_BUILDS}\n{usual}{TORCH}\n{devicebuild.TRITON_PACKAGE}\n"
     return device if all_on_card(assignment.parts) else usual
@@ -159,8 +168,10 @@ def runtime(assignment: Assignment) -> dict[str, object]:
 
 
 def question(assignment: Assignment, image: str) -> dict[str, str]:
-    """Return the values for the templates of PrairieLearn's question by placeholder. PrairieLearn requires only the
-    first file. If another file is missing, its parts count as not handed in."""
+    """Return {placeholder: text} for the templates of PrairieLearn's question. `image` is the name of its image.
+
+    PrairieLearn requires only the first file to hand in. If another file is missing, its parts count as not handed in.
+    """
     first, *further = map(escape, assignment.sources)
     return {
         "title": escape(assignment.title),

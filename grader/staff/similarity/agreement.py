@@ -4,9 +4,9 @@ Such submissions have the same bug and add numbers in the same order. This can b
 so the report shows each group with its diagnosis. Outputs that are equal even without a common bug are left out, such
 as an output that was never written.
 
-The page `similar.html` shows pairs of similar submissions side by side, for a person to judge. It is one file without
-scripts. Students' texts are escaped, and control characters and changes of text direction are replaced. The page's
-security policy allows only its own style sheet.
+This module also writes the page `similar.html`, which shows pairs of similar submissions side by side, for a person to
+judge. The page is one file without scripts. Students' texts are escaped, and characters that control the terminal or
+the text's direction are replaced. The page's security policy allows only its own style sheet.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ MOST_CASES = 100
 """Maximum number of cases examined in one part; parts of the main assignment have about 20."""
 LEAST_CASES = 2
 """Minimum number of cases of a part on which a group must agree. One case may have only one plausible wrong answer."""
-#: Diagnoses whose wrong outputs are equal even if the students worked independently.
+#: Codes of diagnoses whose wrong outputs are equal even if the students worked independently.
 SAYS_NOTHING = frozenset({"not_written", "copied_input", "wrong_shape", "wrong_dtype", "inputs_overwritten"})
 
 
 @dataclass(frozen=True)
 class WrongOutput:
-    """One wrong output, by its digest. `hidden`: True if the case is hidden. `words` is the diagnosis."""
+    """One wrong output of a part on a case. `digest` is the output's hash, `words` the text of the diagnosis.
+
+    `hidden`: True if the case is hidden.
+    """
 
     part: str
     case: str
@@ -48,7 +51,10 @@ class WrongOutput:
 
 @dataclass(frozen=True)
 class Group:
-    """Submissions with equal wrong outputs on `cases`. `hidden`: True if the cases are hidden. `words`: diagnosis."""
+    """Submissions (`members`, ids) whose wrong outputs of a part are equal on each of `cases`.
+
+    `hidden`: True if the cases are hidden. `words` is the text of one member's diagnosis.
+    """
 
     part: str
     members: tuple[str, ...]
@@ -98,7 +104,10 @@ T = TypeVar("T")
 
 
 def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T) -> T:
-    """Return `read(content)` of a result file, or `otherwise` if the file is not valid, for example edited."""
+    """Return `read(content)` for the content of a result file, or `otherwise` if the file is invalid.
+
+    A file may be invalid because somebody has edited it.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_RESULT_BYTES + 1)
@@ -108,11 +117,11 @@ def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T)
 
 
 def groups(outputs: Mapping[str, Iterable[WrongOutput]]) -> tuple[Group, ...]:
-    """Return the groups that agree on at least LEAST_CASES cases of a part. If there are wrong outputs of hidden cases,
-    which no student can foresee, only these are compared. `outputs` are by submission id.
+    """Return the groups of submissions that agree on at least LEAST_CASES cases of a part.
 
-    A subset of a group is left out if it agrees on the same cases. Small groups come first, because a bug that only two
-    students have is rarely a coincidence.
+    `outputs` are the wrong outputs by submission id. If a part has wrong outputs of hidden cases, only these are
+    compared, because students do not know hidden cases. A subset of a group is left out if it agrees on the same cases.
+    Small groups come first, because a bug that only two students have is rarely a coincidence.
     """
     by_part: dict[str, list[tuple[str, WrongOutput]]] = defaultdict(list)
     for name, items in outputs.items():
@@ -133,7 +142,8 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
         owners[item.case, item.digest].add(name)
         words[name] = item.words
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
-    # Submissions that are members of two of these sets agree on both outputs, so they form a group, too.
+    # Each set holds the submissions with one output. Submissions in two sets agree on both outputs, so they form a
+    # group, too.
     of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
     for members in sharing:
         for member in members:
@@ -165,8 +175,10 @@ def write_page(
     groups: Sequence[Group],
     notes: Sequence[str] = (),
 ) -> None:
-    """Write the page in one step: `notes`, `groups`, and the `shown` pairs side by side. Raises UsageError if it cannot
-    be written."""
+    """Write the page with `notes`, `groups`, and the pairs `shown` side by side.
+
+    Raises UsageError if the page cannot be written; an old page then stays as it is.
+    """
     with explained(f"cannot write {path}"):
         plainfile.write(path, page(similarity, shown, groups, notes))
 
@@ -178,7 +190,7 @@ def page(
     from markupsafe import Markup, escape
 
     pages = environment(None, FOLDER)
-    # Unlike the usual filter for untrusted text, this one keeps line breaks and cuts nothing.
+    # The usual filter for untrusted text removes line breaks and cuts long texts. Sources need both.
     pages.filters["whole"] = lambda text: escape(harmless(text, "\ufffd"))
     style = Markup((FOLDER / "similar.css").read_text(encoding="utf-8"))
     yield from pages.get_template("similar.html").generate(
@@ -194,7 +206,7 @@ def page(
 
 
 def _spread(similarity: Similarity) -> str:
-    """Return sentences on the likeness of all pairs of sources, by which a reader can recognise outliers."""
+    """Return sentences on the distribution of likeness over all pairs, so that a reader can recognise outliers."""
     count = len(similarity.sources)
     total = count * (count - 1) // 2
     if not total:
@@ -209,8 +221,10 @@ def _spread(similarity: Similarity) -> str:
 
 
 def _pieces(text: str, regions: Sequence[SharedRegion], side: str) -> Iterator[tuple[int, str]]:
-    """Yield the text in pieces (k, text): k is the number of the shared region, from 1, or 0 outside of regions. `side`
-    is "left" or "right"."""
+    """Yield the text in pieces (k, piece). k is the number of the shared region, from 1, or 0 outside of regions.
+
+    `side` is "left" or "right": the side of the pair to which the text belongs.
+    """
     place = 0
     for (start, end), at in sorted((getattr(region, side), at) for at, region in enumerate(regions, start=1)):
         yield from ((0, text[place:start]), (at, text[start:end]))

@@ -1,14 +1,14 @@
 """Similarity of submissions: a sign for a person, who then reads both submissions. It never changes points.
 
-Theory of operation. Each source becomes tokens that do not change with names (`tokens`), and these become fingerprints
-(`passages`). Fingerprints of the starter are ignored. A fingerprint has the full weight if only two submissions have
-it. It weighs less if more submissions have it, because an assignment leaves few ways to write a loop. This count takes
-near-identical submissions as one: code that a large group copied must not look like common code.
+Theory of operation. Each source is converted to tokens that do not depend on the choice of names (`tokens`), and the
+tokens to fingerprints (`passages`). Fingerprints of the starter are ignored. A fingerprint has the full weight if only
+two submissions have it. It weighs less if more submissions have it, because an assignment leaves few ways to write a
+loop. This count takes near-identical submissions as one: code that a large group copied must not look like common code.
 
 The likeness of a pair is the larger of two fractions. The first is the weight of the common fingerprints divided by
-the weight of the smaller file. The second is computed in the same way for a single function, including fingerprints
-with names: students who write the same short function independently rarely choose the same names. Two submissions that
-both have hardly any own code form no pair.
+the weight of the fingerprints of the file that has less. The second is computed in the same way for a single function,
+with additional fingerprints that depend on names: students who write the same short function independently rarely
+choose the same names. Two submissions that both have hardly any code of their own form no pair.
 
 A second sign comes from outputs (`agreement`): submissions with equal *wrong* outputs on several inputs have the same
 bug in the same order of summation. Equal correct outputs prove nothing, because there are few orders of summation.
@@ -46,8 +46,12 @@ INDEX = "similar_index.json"
 def indexed(
     folder: Path, sources: Mapping[str, Source], key: str, make: Callable[[Source], Prints]
 ) -> dict[str, Prints]:
-    """Return each source's fingerprints by submission id. Read them from the index file in `folder`, or compute them by
-    `make` and store them if the folder is writable. `key` must change with the starter and the rules of the tokens."""
+    """Return {submission id: fingerprints} of the sources in a folder of an earlier year.
+
+    Fingerprints that the index file in `folder` lacks are computed by `make`, and stored there if the folder is
+    writable. `key` is a text that depends on the starter and on the rules for tokens: a changed key makes stored
+    fingerprints invalid.
+    """
     path, stored = folder / INDEX, dict[str, Prints]()
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         for digest, (whole, named, functions, own) in json.loads(path.read_bytes()).items():
@@ -98,7 +102,10 @@ both limits may hide code in them."""
 def compare(
     sources: Mapping[str, Source], starter: Source, old: Mapping[Path, Mapping[str, Source]] | None = None
 ) -> Similarity:
-    """Compare all submissions with each other, and with submissions of earlier years (`old`, by folder)."""
+    """Compare all submissions with each other, and with submissions of earlier years.
+
+    `sources` are this year's sources by submission id, and `old` those of earlier years by folder and id.
+    """
     given = frozenset(functions(starter))
     begun = tokens(starter, given)
     theirs = frozenset(grams(begun.codes)) | frozenset(grams(begun.words))
@@ -139,8 +146,8 @@ def compare(
 def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
     """Return True if a source has so few tokens for its length that a comment or literal may hide code.
 
-    For example, this lexer may end a comment later than the compiler does. `own` is the number of own tokens, `known`
-    are the starter's lines of `unread`.
+    For example, this lexer may end a comment later than the compiler does. `own` is the number of tokens that the
+    starter lacks. `known` are the starter's lines in comments, imports and literals (`unread`).
     """
     if UNREAD_FOR_A_TOKEN * own >= len(source.text):
         return False
@@ -149,10 +156,10 @@ def _hides_text(source: Source, own: int, known: frozenset[str]) -> bool:
 
 
 def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[str, float]]:
-    """Return (pairs of submissions that share a fingerprint without names, {id: weight of its fingerprints}).
+    """Compute likeness. Return (pairs with a common fingerprint, {submission id: weight of its fingerprints}).
 
-    `every` holds this year's `count` submissions first, then submissions of earlier years, which form no pairs with
-    each other.
+    Only fingerprints that do not depend on names count here. `every` has fingerprints by submission id: first those of
+    this year's `count` submissions, then those of earlier years, which form no pairs with each other.
     """
     import numpy as np
 
@@ -167,8 +174,10 @@ def weighed(every: Mapping[str, Prints], count: int) -> tuple[list[Pair], dict[s
     values = sorted(frozenset[int]().union(*files))
 
     def blocks(rows: Sequence[Collection[int]]) -> Iterator[Any]:
-        """Yield (plain, table) for each block of COLUMNS fingerprints. plain[k] is 1 if fingerprint k is without names,
-        table[r, k] is 1 if row r has fingerprint k."""
+        """Yield (plain, table) for each block of at most COLUMNS fingerprints, as float32 arrays of 0 and 1.
+
+        plain[k] is 1 if fingerprint k of the block does not depend on names. table[r, k] is 1 if `rows[r]` has it.
+        """
         ordered = [sorted(row) for row in rows]
         for first in range(0, len(values), COLUMNS):
             column = {value: k for k, value in enumerate(values[first : first + COLUMNS])}
@@ -308,7 +317,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
-    """Return the pairs to show: only the first pair of a group, and no pair of two files in `not_written`."""
+    """Return the pairs to show: only the first pair of each group, and no pair of two submissions in `not_written`.
+
+    `not_written` are ids of submissions in which no part is written.
+    """
     group = {name: number for number, names in enumerate(similarity.groups) for name in names}
     found: list[Pair] = []
     seen: set[int] = set()
@@ -321,7 +333,10 @@ def _shown(similarity: Similarity, not_written: Collection[str]) -> list[Pair]:
 
 
 def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
-    """Return a note for each kind of submission that could not be compared well. `not_written` are ids."""
+    """Return a note for each kind of submission that could not be compared well.
+
+    `not_written` are ids of submissions in which no part is written.
+    """
     names_by_note = {
         "cannot be compared, because a comment or literal may hide code (few tokens for so many bytes): read it "
         "yourself": similarity.unreadable,
@@ -338,8 +353,11 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
 
 
 def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Source]:
-    """Return {submission id: source}, where a source joins all files that were handed in. `is_class_run`: `folder` is a
-    class's results folder, else submissions in any form. Raises UsageError if it has no submission."""
+    """Return {submission id: source}, where a source joins all files that were handed in.
+
+    `name` is the file name of the main source. `is_class_run`: True if `folder` is a class's results folder, False if
+    it holds submissions in any form. Raises UsageError if it has no submission.
+    """
     from grader import submission
 
     beside = submission.companions_of(name)
@@ -347,7 +365,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
         paths = {
             path.parent.name: path
             for path in sorted(folder.glob(f"*/{glob_escape(name)}"))
-            # A source without a result is left from an earlier hand-in: skip it.
+            # A source without a result is a remainder of an earlier hand-in: skip it.
             if path.with_name("result.json").is_file() and path.is_file() and not path.is_symlink()
         }
         if not paths:
@@ -364,7 +382,10 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, Sourc
 
 
 def read_starter(path: Path) -> str:
-    """Return the text that students got: the source at `path` without any solution. Raises UsageError with the path."""
+    """Return the text that students got: the source at `path` without its solution, if it has one.
+
+    Raises UsageError, with the path, if the marks of the solution are wrong.
+    """
     try:
         return strip_solution(_read(path))
     except UsageError as error:
@@ -372,7 +393,7 @@ def read_starter(path: Path) -> str:
 
 
 def _read_all(source: Path, beside: Sequence[str]) -> Source:
-    """Read a file and the files `beside` it in the same folder as one source."""
+    """Read a file as one source, together with the files `beside` (names) that exist in its folder."""
     further = [source.with_name(name) for name in beside]
     return joined(
         {
@@ -384,7 +405,7 @@ def _read_all(source: Path, beside: Sequence[str]) -> Source:
 
 
 def joined(texts: Mapping[str, str]) -> Source:
-    """Join texts, given by file name, into one source."""
+    """Join texts, given by file name, into one source: first the Python files, then the others."""
     python = "".join(f"{text}\n" for name, text in texts.items() if name.endswith(".py"))
     return Source(
         python + "\n".join(text for name, text in texts.items() if not name.endswith(".py")), len(python)

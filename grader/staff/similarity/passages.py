@@ -44,7 +44,7 @@ def _number(code: str) -> int:
 
 
 def grams(codes: Iterable[str]) -> list[int]:
-    """Return a 64-bit hash of each run of GRAM consecutive codes, by position; [] if there are fewer codes."""
+    """Return a 64-bit hash of each run of GRAM consecutive codes, in order; [] for fewer than GRAM codes."""
     numbers = [_number(code) for code in codes]
     oldest = pow(_BASE, GRAM, 1 << 64)
     value, hashes = 0, []
@@ -54,16 +54,16 @@ def grams(codes: Iterable[str]) -> list[int]:
             value -= numbers[at - GRAM] * oldest
         value &= _MASK
         if at >= GRAM - 1:
-            # The low bits of a polynomial hash are poorly mixed: fold the high bits into them.
+            # The low bits of a polynomial hash depend on few bits of the codes. Mix the high bits into them.
             hashes.append(((value ^ (value >> 31)) * _BASE) & _MASK)
     return hashes
 
 
 def winnow(hashes: list[int]) -> dict[int, list[int]]:
-    """Return {hash: positions} for the smallest hash of each window of WINDOW hashes.
+    """Return {hash: positions} for the smallest hash of each window of WINDOW consecutive hashes.
 
-    If a window has several equal smallest hashes, one that is already chosen is kept. So repetitive text gets few
-    positions.
+    If a window has several equal smallest hashes, one that an earlier window has chosen is kept. So repetitive text
+    gets few positions.
     """
     chosen: dict[int, list[int]] = defaultdict(list)
     last = -1
@@ -82,9 +82,12 @@ def winnow(hashes: list[int]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Prints:
-    """Fingerprints of one source that the starter lacks. For `whole`, all names count as equal; for `named`, different
-    names differ. `functions` has both kinds for each function. `own` is the number of the source's tokens outside of
-    all runs of GRAM tokens that the starter has, too."""
+    """Fingerprints of one source, without those of the starter.
+
+    For `whole`, all names count as equal; for `named`, different names differ. `functions` has (name, fingerprints of
+    both kinds) for each function. `own` is the number of the source's tokens that lie in no run of GRAM tokens of the
+    starter.
+    """
 
     whole: frozenset[int]
     named: frozenset[int]
@@ -93,7 +96,10 @@ class Prints:
 
 
 def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: frozenset[int]) -> Prints:
-    """Return a text's fingerprints. `spans` are its functions' character ranges, `starter` the starter's hashes."""
+    """Return the fingerprints of a text with the tokens `found`.
+
+    `spans` are the character ranges of its functions by name, `starter` the hashes of all runs in the starter.
+    """
     chosen = [
         {value: places for value, places in winnow(grams(codes)).items() if value not in starter}
         for codes in (found.codes, found.words)
@@ -114,7 +120,8 @@ def prints(found: Tokens, spans: Mapping[str, list[tuple[int, int]]], starter: f
 def regions(left: Tokens, right: Tokens, starter: frozenset[int]) -> tuple[SharedRegion, ...]:
     """Return the regions that two texts share, in the order of the left text. They do not overlap in either text.
 
-    A region is part of a run of equal tokens; pieces from the starter are left out. Longer runs are chosen first.
+    A region is a run of equal tokens, or what remains of it without pieces of the starter and without longer regions.
+    `starter` are the hashes of all runs in the starter.
     """
     hashes_left, hashes_right = grams(left.codes), grams(right.codes)
     chosen = {value: positions for value, positions in winnow(hashes_left).items() if value not in starter}
@@ -139,7 +146,8 @@ def _runs(
 ) -> list[tuple[int, int, int]]:
     """Return the longest runs of equal codes around common fingerprints, each as (length, left start, right start).
 
-    All fingerprints of a run have the same distance (right position - left position), so each run is found only once.
+    `chosen` maps fingerprints of the left text to positions, and `hashes_right` are all hashes of the right text. All
+    fingerprints of a run have the same distance (right position - left position), so each run is found only once.
     MOST_PLACES and MOST_STEPS limit the search in repetitive texts.
     """
     places: dict[int, list[int]] = defaultdict(list)
@@ -153,8 +161,8 @@ def _runs(
                 by_distance[b - a].append(a)
     steps = MOST_STEPS * (len(left) + len(right))
     runs = []
-    # The fingerprints of a run have equal distances, and a long run has many. Try the most frequent distances first,
-    # because steps are limited.
+    # Long runs have many fingerprints, all with the same distance. As steps are limited, try the most frequent
+    # distances first.
     for distance in sorted(by_distance, key=lambda one: (-len(by_distance[one]), one)):
         end = 0
         for a in sorted(by_distance[distance]):
@@ -168,7 +176,10 @@ def _runs(
 
 
 def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
-    """Return one byte for each of `count` tokens: 1 if the token lies in a run whose hash is in `known`, else 0."""
+    """Return one byte for each of `count` tokens: 1 if the token lies in a run whose hash is in `known`, else 0.
+
+    `hashes` are the hashes of the text's runs (see `grams`).
+    """
     covered = bytearray(count)
     for at, value in enumerate(hashes):
         if value in known:
@@ -177,7 +188,7 @@ def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
 
 
 def _stretches(numbers: list[int]) -> list[tuple[int, int]]:
-    """Return (first, last + 1) for each stretch of consecutive numbers in an increasing list."""
+    """Return (first, last + 1) for each maximal stretch of consecutive numbers in an increasing list."""
     cuts = [0, *(k for k in range(1, len(numbers)) if numbers[k] != numbers[k - 1] + 1), len(numbers)]
     return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise(cuts) if a < b]
 
@@ -195,8 +206,11 @@ def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple
 
 @dataclass(frozen=True)
 class Pair:
-    """Two submissions with common fingerprints, by id. `likeness` is from 0 to 1. `shared` is the weight of the common
-    fingerprints. `function` names the function to which `likeness` refers, or is "" for the whole files."""
+    """Two submissions with common fingerprints, by id. `likeness` is from 0 to 1 (see `likeness`).
+
+    `shared` is the weight of the common fingerprints. `function` names the function to which `likeness` refers; "" for
+    the whole files.
+    """
 
     left: str
     right: str
@@ -209,9 +223,10 @@ class Pair:
 class Similarity:
     """Result of a comparison: pairs with common fingerprints, the most similar first, and data to show their regions.
 
-    `groups` are three or more submissions linked by a likeness of at least ALIKE, the largest group first. Submissions
-    in three lists form no pairs among each other: `starters` have fewer than LEAST_OWN_TOKENS own tokens, `bare` weigh
-    less than LEAST_WEIGHT, and `unreadable` have so few tokens that code may be hidden. Of a submission in `cut`, only
+    Each of `groups` has three or more submissions that are linked by a likeness of at least ALIKE; the largest is
+    first. Submissions in three lists form no pairs with each other. Those in `starters` have fewer than
+    LEAST_OWN_TOKENS tokens that the starter lacks. Those in `bare` have fingerprints of less weight than LEAST_WEIGHT.
+    Those in `unreadable` have so few tokens for their length that code may be hidden. Of a submission in `cut`, only
     the beginning was compared. `given` are the names of the starter's functions.
     """
 

@@ -23,7 +23,11 @@ def _words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Language:
-    """Lexer of a language. `hidden` matches comments and literals, `token` a token in the text between them."""
+    """Rules to find the tokens of a language.
+
+    `hidden` matches comments and literals, `token` one token in the text between them. `types` are the names of
+    arithmetic types.
+    """
 
     hidden: re.Pattern[str]
     token: re.Pattern[str]
@@ -64,11 +68,12 @@ NAME, NUMBER, TEXT, TYPE = "name", "number", "text", "type"
 _DROPPED = _words(
     "const constexpr inline static register volatile restrict __restrict __restrict__ { } ++ -- : pass"
 )
-#: Digraphs and words that mean the same as another token.
+#: {digraph or word: token with the same meaning}.
 _SPELLINGS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]", "%:": "#", "and": "&&", "or": "||", "not": "!"}
-#: Keywords whose parentheses do more than group.
+#: Keywords whose parentheses belong to their syntax and do not only group.
 _HEADS = _words("alignas catch decltype for if noexcept sizeof switch while")
-#: A zero or one has no effect before (left) or after (right) these operators, except beside an operator in _TIGHT.
+#: Patterns of the literals 0 and 1, and below the operators for which such a literal has no effect as the left or right
+#: operand. The literal has an effect if an operator in _TIGHT is on its other side.
 _ZERO, _ONE = re.compile(r"(?:0+\.?0*|\.0+)[fFlLuU]*"), re.compile(r"0*1\.?0*[fFlLuU]*")
 _NEUTRAL_LEFT = {"+": _ZERO, "*": _ONE}
 _NEUTRAL_RIGHT = {"+": _ZERO, "-": _ZERO, "*": _ONE, "/": _ONE}
@@ -83,8 +88,11 @@ MOST_TOKENS = 50_000
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of a text, as tuples of equal length. `codes` are normalised tokens; `words` are the same with real names.
-    Token k is text[starts[k]:ends[k]]. `is_cut`: True if the text has more than MOST_TOKENS tokens."""
+    """Tokens of a text, as four tuples of equal length.
+
+    `codes` are the normalised tokens, in which all names are equal; `words` are the same with the real names. Token k
+    is text[starts[k]:ends[k]]. `is_cut`: True if the text has more than MOST_TOKENS tokens.
+    """
 
     codes: tuple[str, ...]
     words: tuple[str, ...]
@@ -111,8 +119,10 @@ class Source:
 
 
 def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
-    """Return the tokens of a source, which need not compile. `given` are the starter's functions: they keep their names
-    although the source defines them."""
+    """Return the tokens of a source, which need not compile.
+
+    `given` are the names of the starter's functions. They are not replaced, because students do not choose them.
+    """
     scanned = _scan(source)
     raw = _meaning(scanned)
     kept = _fixed_names(raw) | (given & {word for _, word, _, _ in raw})
@@ -135,7 +145,7 @@ def tokens(source: Source, given: frozenset[str] = frozenset()) -> Tokens:
 
 
 def unread(source: Source) -> list[str]:
-    """Return the text that tokens leave out (comments, imports, literals) as lines without white space."""
+    """Return the text that is not part of tokens (comments, imports, literals), as lines without white space."""
     place, pieces = 0, []
     for kind, _, start, end in _scan(source):
         if kind != TEXT:
@@ -146,7 +156,7 @@ def unread(source: Source) -> list[str]:
 
 
 def functions(source: Source) -> dict[str, list[tuple[int, int]]]:
-    """Return {name: [(start, end)]}, the characters of the outermost functions and methods that a source defines."""
+    """Return {name: [(start, end)]}, the character ranges of the outermost functions and methods in a source."""
     found: dict[str, list[tuple[int, int]]] = {}
     for offset, text, language in source.parts:
         code = cpptext.blanked(text, language.hidden)
@@ -173,7 +183,10 @@ _Raw = tuple[str, str, int, int]
 
 
 def _scan(source: Source) -> list[_Raw]:
-    """Return (kind, word, start, end) of each token, in linear time. Stop after MOST_TOKENS (literals may follow)."""
+    """Return (kind, word, start, end) of each token, in linear time. Stop when more than MOST_TOKENS are found.
+
+    The word of a string literal is "". `start` and `end` are character offsets in `source.text`.
+    """
     found: list[_Raw] = []
     for offset, text, language in source.parts:
         pragma, at, kind = False, 0, "space"
@@ -198,7 +211,7 @@ def _scan(source: Source) -> list[_Raw]:
                     pragma = pragma or (word == "pragma" and len(found) > 1 and found[-2][1] == "#")
                     if len(found) > MOST_TOKENS:
                         return found
-            # Skip docstrings (Python strings at the start of a line) and the file names after `#include`.
+            # Skip docstrings (in Python, strings at the start of a line) and strings after `#include` (file names).
             before = text[at:begin]
             documents = (
                 language is PYTHON and not before.rpartition("\n")[2].strip() and (at == 0 or "\n" in before)
@@ -210,9 +223,9 @@ def _scan(source: Source) -> list[_Raw]:
 
 
 def _meaning(raw: list[_Raw]) -> list[_Raw]:
-    """Drop the tokens without effect and return the others, in linear time."""
+    """Return the tokens without those that have no effect, such as parentheses that only group, in linear time."""
     found: list[_Raw] = []
-    # For each open parenthesis: (True if it is kept, number of kept tokens before it).
+    # For each open parenthesis: (True if the parenthesis is kept, number of kept tokens before it).
     opened: list[tuple[bool, int]] = []
     before, at = ("", "", 0, 0), 0
     while at < len(raw):
@@ -235,7 +248,7 @@ def _meaning(raw: list[_Raw]) -> list[_Raw]:
         elif word == ")":
             is_kept, start = opened.pop() if opened else (True, 0)
             found += [token] if is_kept else []
-            # Treat `(f)(x)` as the call `f(x)`.
+            # The name in `(f)(x)` is called, so the next parenthesis is kept as in `f(x)`.
             is_name = not is_kept and len(found) == start + 1 and _is_own_name(found[-1])
             before = found[-1] if is_name else token
         elif begins and (word == ";" or (following[0] == ";" and kind in (NAME, NUMBER))):
@@ -255,7 +268,11 @@ def _is_own_name(token: _Raw) -> bool:
 
 
 def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool) -> bool:
-    """Return True for `0 +` or `1 *` before a value, and (`ends_value`) for `+ 0`, `- 0`, `* 1` or `/ 1` after one."""
+    """Return True if `word` and the next token have no effect together: `0 +` or `1 *` before a value.
+
+    If `ends_value`, a value precedes: then return True for `+ 0`, `- 0`, `* 1` or `/ 1`. `before` is the token before
+    `word`, and `following` are the words after it.
+    """
     if ends_value:
         number = _NEUTRAL_RIGHT.get(word)
         return number is not None and bool(number.fullmatch(following[0])) and following[1] not in _TIGHT
@@ -264,7 +281,7 @@ def _is_neutral(before: _Raw, word: str, following: list[str], ends_value: bool)
 
 
 def _fixed_names(raw: list[_Raw]) -> frozenset[str]:
-    """Return the names that the text calls as functions but does not define."""
+    """Return the names that the text uses only as functions that it calls but does not define."""
     called: set[str] = set()
     own: set[str] = set()
     before = ("", "", 0, 0)
