@@ -91,7 +91,7 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 
 
 def evidence_flags(evidence: Evidence, *builds: Built) -> Iterator[Flag]:
-    """Yield flags for suspicious observations of one runner. The runner may load the objects of `builds` only."""
+    """Yield flags for suspicious observations of one runner. It may have loaded the objects of `builds`."""
     yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
         message = f"the judge could not observe all of the kernel's process: {evidence.unseen}"
