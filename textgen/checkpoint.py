@@ -40,7 +40,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file. Tensors with larger elements come first, so that each tensor is aligned."""
+    """Write a safetensors file. Tensors with larger elements come first, so that every tensor is aligned."""
     header: dict[str, Any] = {METADATA: dict(metadata)}
     blobs, end = [], 0
     for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
@@ -85,7 +85,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors[name] = torch.empty(shape, dtype=dtype)
             continue
         raw = torch.frombuffer(data, dtype=torch.uint8, offset=start + first, count=last - first)
-        # A view needs an aligned start. In files of other programs a tensor may not be aligned: copy it.
+        # A view needs an aligned start, which files of other programs may lack: copy the tensor then.
         raw = raw if (start + first) % dtype.itemsize == 0 else raw.clone()
         tensors[name] = raw.view(dtype).reshape(shape)
     if start + end != len(data):
@@ -126,14 +126,14 @@ def _unsound(path: Path, why: str) -> UsageError:
 PLAYS = Path(__file__).resolve().parent / "data" / "plays.safetensors"
 OWN_FORMAT = "gpt149 textgen 1"
 LIMITS = {"vocab_size": 1 << 18, "block_size": 1 << 16, "n_layer": 128, "n_head": 256, "n_embd": 1 << 14}
-#: Limit on the padding tokens. nanoGPT rounds the number of tokens up for speed, so the last tokens may have no text.
+#: Largest number of padding tokens. nanoGPT rounds the vocabulary's size up for speed, so the last tokens have no text.
 MOST_PADDING = 127
 GPT2_HEAD_SIZE = 64
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model in float32 and its vocabulary `words`. Tokens from number len(words) on are padding without text."""
+    """A model in float32, its vocabulary `words`, and its name. Tokens from len(words) on are padding without text."""
 
     model: GPT
     words: Tokenizer
@@ -141,11 +141,13 @@ class Loaded:
 
 
 def load(path: Path = PLAYS, vocabulary: Path | None = None) -> Loaded:
-    """Read a checkpoint with its vocabulary, by default a file beside it with the same name, or vocab.json.
+    """Read the checkpoint `path` and its vocabulary. By default the vocabulary is in the same folder.
+
+    There it has the checkpoint's name and the suffix .tiktoken or .json, or the name vocab.json.
 
     Raises:
-        UsageError: the file is missing or damaged, contains another kind of model or more than tensors, or the
-            vocabulary does not belong to the model.
+        UsageError: a file is missing or damaged. Or the checkpoint contains another kind of model or more than tensors.
+            Or the vocabulary does not belong to the model.
     """
     if not path.is_file():
         raise UsageError(f"no such checkpoint: {path}")
@@ -210,7 +212,10 @@ def _filled(path: Path, config: Config, tensors: Mapping[str, Tensor]) -> GPT:
 
 
 def _config(path: Path, sizes: Mapping[str, Any], **style: Any) -> Config:
-    """Return a configuration with these sizes, one for each of LIMITS. `style` has its other fields."""
+    """Return a configuration with the sizes that LIMITS names; `style` has the other fields of the configuration.
+
+    Raises UsageError for a size beyond its limit, or if heads or positions do not fit the number of channels.
+    """
     for name, most in LIMITS.items():
         if type(sizes.get(name)) is not int or not 1 <= sizes[name] <= most:
             raise UsageError(f"{path}: {name} should be a whole number from 1 to {most}")
@@ -236,9 +241,9 @@ def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
 
 
 def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
-    """Return tensors and configuration from a file of nanoGPT's train.py, which is read as data only.
+    """Return tensors and configuration from a checkpoint of nanoGPT's train.py. No code in the file is executed.
 
-    The file has {'model': tensors, 'model_args': sizes, ...}.
+    The file has {'model': tensors, 'model_args': sizes, ...}. Raises UsageError for other files.
     """
     try:
         with warnings.catch_warnings():
@@ -255,7 +260,7 @@ def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
         raise UsageError(f"{path} is not a checkpoint of nanoGPT: it has no 'model' and 'model_args'")
     tensors = _named_tensors(path, found.get("model"))
     sizes, bias = found["model_args"], "transformer.h.0.ln_1.bias" in tensors
-    # The published kit trained its models without 1/sqrt(d).
+    # Checkpoints of the course's published kit, whose models have no factor 1/sqrt(d), have one of these keys.
     scale = 1.0 if "use_cpp" in sizes or "testname" in sizes else None
     return _tied(path, tensors), _config(path, sizes, bias=bias, positions="learned", scale=scale)
 
@@ -295,7 +300,7 @@ def _tied(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_gpt2(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return GPT-2's tensors with nanoGPT's names. GPT-2's file stores linear maps transposed: transpose them back."""
+    """Return GPT-2's tensors with nanoGPT's names. GPT-2's files store linear maps transposed, so transpose them."""
     renamed = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix("transformer.")

@@ -36,7 +36,10 @@ SLOWEST_TOKEN_S = 0.3
 
 @dataclass(frozen=True)
 class Speaker:
-    """One part, with its text and times in `tally`. `trouble` is the reason if the text is missing or incomplete."""
+    """One part, and its text and times in `tally` (None if the kernel cannot be called).
+
+    `trouble` describes the kernel's fault; "" if it has none.
+    """
 
     part: Part
     tally: Tally | None
@@ -44,13 +47,13 @@ class Speaker:
 
 
 def run(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> int:
-    """Print texts and speeds, and with --figure draw the speed over the context's length. Return 1 if a part failed."""
+    """Print texts and speeds, and with --figure draw speed over context length. Return 1 if a part failed, else 0."""
     if file := setup.options.figure:
         if file.is_dir():
             raise UsageError(f"--figure takes a file, but {file} is a folder")
         if not file.absolute().parent.is_dir():
             raise UsageError(f"--figure: no such folder: {file.absolute().parent}")
-        figure.matplotlib_pyplot()  # raise now if it is missing, not after minutes of measuring
+        figure.matplotlib_pyplot()  # if matplotlib is missing, raise now, not after minutes of measuring
     speakers = [speak(setup, bench, part) for part in parts]
     print("\n" + "\n".join(texts(speakers, setup)))
     print("\n" + "\n".join(table(speakers)))
@@ -131,7 +134,10 @@ def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part], file: Path) -> N
 
 
 def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, list[float]]:
-    """Return the median tokens/s of each part, by id, for CONTEXTS, up to the first at which the part is too slow."""
+    """Return the median tokens/s of each part, by id, at each length of CONTEXTS.
+
+    A part is not measured beyond the first length at which a token takes more than SLOWEST_TOKEN_S.
+    """
     curves: dict[str, list[float]] = {part.id: [] for part in parts}
     with _kernels(setup, bench, parts) as kernels:
         for context in CONTEXTS:
@@ -151,7 +157,7 @@ def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, 
 def _kernels(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> Iterator[dict[str, StudentKernel]]:
     kernels = {part.id: setup.kernel(bench, part) for part in parts}
     for kernel in kernels.values():
-        # The figure shows the kernel's time over N, so keys are not cut into chunks.
+        # The figure shows the kernel's speed over N, so do not cut the keys into chunks, which would keep N small.
         kernel.window, kernel.chunk = CONTEXTS[-1], 0
     yield kernels
     for kernel in kernels.values():
@@ -159,7 +165,7 @@ def _kernels(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> Iterator[
 
 
 def _filled(setup: TextSetup, kernel: StudentKernel, context: int) -> Decoder:
-    """Return a decoder after `context` - 1 tokens. Its cache has random numbers, which do not affect the time."""
+    """Return a decoder whose cache has `context` - 1 random keys and values. Their values do not affect the time."""
     model = setup.loaded.model
     decoder = Decoder(model, kernel, 1, context + 1, CONTEXTS[-1])
     decoder.fill(torch.Generator().manual_seed(1), context - 1)

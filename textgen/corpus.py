@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """A random source with a seed. `nats` is the information content of all draws so far: the sum of -log p."""
+    """A seeded random source. `nats` is the information content of all draws so far: the sum of -log(probability)."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -44,7 +44,10 @@ class Dice:
 
 @dataclass(frozen=True)
 class Person:
-    """A person of the play. `name` stands above a speech, and others use the address `called`. `high`: speaks verse."""
+    """A person of the play. `name` stands above the person's speeches, and `called` is how others address the person.
+
+    `high`: True for a high-born person, who speaks verse. The others speak prose.
+    """
 
     name: str
     called: str
@@ -144,7 +147,10 @@ class Playwright:
         self.act, self.scene = 1, 0
 
     def expand(self, symbol: str, **facts: str) -> str:
-        """Choose one of the symbol's alternatives and replace all symbols in it."""
+        """Return one of the symbol's alternatives, drawn at random, with all symbols in it replaced.
+
+        `facts` has the replacements of some symbols, in addition to the scene's facts.
+        """
         known = {**self.facts, **facts}
 
         def fill(slot: re.Match[str]) -> str:
@@ -196,17 +202,20 @@ class Playwright:
         return "".join(speeches)
 
     def speech(self, who: Person, first: str = "", last: str = "") -> str:
-        """Return a name and a speech: the answer `first`, then verse or prose, then the question `last`, if given."""
+        """Return a person's name and speech: the answer `first`, verse or prose, and the question `last`.
+
+        `first` and `last` may be "".
+        """
         count = self.dice.pick((0, 1, 2)) if first or last else self.dice.pick((1, 2, 3))
         mood = f" [{self.expand('mood')}]" if self.dice.chance(0.12) else ""
         said = [self.expand("verse" if who.high else "prose") for _ in range(count)]
         if said and who.high and not last:
-            said[-1] = said[-1][:-1] + "."  # the line that ends the speech ends the sentence
+            said[-1] = said[-1][:-1] + "."  # lines of verse end in a comma, but a speech ends in a full stop
         lines = [sentence(line) for line in (first, *said, last) if line]
         return f"{who.name}{mood}:\n" + ("\n" if who.high else " ").join(lines) + "\n\n"
 
     def song(self, who: Person) -> str:
-        """Return a song: four lines in two rhyming pairs."""
+        """Return a person's name and song: four lines in two rhyming pairs."""
         lines = []
         for family in self.dice.sample(RHYMES, 2):
             first, second = self.dice.sample(family, 2)

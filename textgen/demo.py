@@ -57,8 +57,8 @@ def _whole(flag: str, low: int, high: int) -> Callable[[str], int]:
     return lambda text: whole_number(text, flag, low, high)
 
 
-#: Options with a value: flag, name of the value, default, reader of its text, help. `-m` is called `length` in the
-#: parsed arguments.
+#: Options with a value: flag, name of the value in the help, default, function that parses the value, help. The value
+#: of `-m` is called `length` in the parsed arguments.
 OPTIONS: tuple[tuple[str, str, Any, Callable[[str], Any], str], ...] = (
     ("-m", "MODEL", 128, _length, f"length of a text: {', '.join(MODELS)} tokens (default: shakes128)"),
     ("--prompt", "TEXT", [DEFAULT_PROMPT], str,
@@ -144,7 +144,7 @@ def run(
     from grader.sandbox import OPEN, choose
 
     sandbox = OPEN if given.module is None else choose(trust=True)
-    # First start the zygote, from which runners are forked: it imports torch at the same time as this process.
+    # Start the zygote (the process from which runners are forked) first: it imports torch while this process goes on.
     with Zygote(sandbox=sandbox) as zygote, ExitStack() as stack:
         from grader.assignment import loading
 

@@ -1,9 +1,9 @@
-"""Generates a text token by token, with the kernel's attention in every layer, and compares this with PyTorch's.
+"""Generates texts token by token with the student's attention kernel in every layer, and compares it with PyTorch.
 
 Only the kernel's outputs determine the tokens. A second decoder, which uses PyTorch's attention, gets the same tokens
-("teacher forcing") and has its own cache. So the kernel's errors do not affect this decoder, and the first attention
-output that differs shows where the kernel failed. At the end a third computation, plain causal PyTorch over the whole
-text at once, must give the same logits at every position.
+("teacher forcing") and has its own cache. So the kernel's errors do not affect the second decoder, and the first
+attention output that differs shows where the kernel failed. At the end a third computation, plain causal PyTorch over
+the whole text at once, must give the same logits at every position.
 
 A token is chosen from the logits by the inverse of the cumulative distribution, with a random source for each text. So
 a text's tokens depend only on its seed and logits, and the same random number can be applied to both decoders' logits.
@@ -26,16 +26,18 @@ from textgen.kernel import Broken, Decoder, Fault, StudentKernel, TorchAttention
 
 @dataclass(frozen=True)
 class Choice:
-    """Chosen tokens (B,) and their margins (B,): the smallest change that would choose another token. At temperature 0
-    this is the difference of the two largest logits. Else it is the distance of the random number from the nearer end
-    of the token's interval."""
+    """Chosen tokens (B,) and their margins (B,). A margin is the smallest change that would choose another token.
+
+    At temperature 0 it is the difference of the two largest logits. Otherwise it is the distance of the random number
+    from the nearer end of the token's interval in the cumulative distribution.
+    """
 
     tokens: Tensor
     margins: Tensor
 
 
 class Sampler:
-    """Chooses tokens. `temperature` 0 takes the likeliest; `top_k` limits the choice to the k likeliest (0: to all)."""
+    """Chooses tokens. `temperature` 0 takes the likeliest token; `top_k` > 0 limits the choice to the k likeliest."""
 
     def __init__(self, texts: int, seed: int, temperature: float, top_k: int = 0) -> None:
         self.temperature, self.top_k = temperature, top_k
@@ -48,7 +50,7 @@ class Sampler:
         )
 
     def choose(self, logits: Tensor, draw: Tensor) -> Choice:
-        """Return the tokens that the random numbers `draw` (B,) choose from logits (B, V)."""
+        """Return the tokens that the random numbers `draw` (B,), from 0 to 1, choose from logits (B, V)."""
         if self.temperature == 0.0:
             best = logits.topk(2, dim=1)
             return Choice(best.indices[:, 0], best.values[:, 0] - best.values[:, 1])
@@ -73,8 +75,11 @@ NEAR_TIE = 1e-3
 
 @dataclass
 class Tally:
-    """Result of a run. Times are wall times in s: `decode_s` of decoding with the kernel, `kernel_s` of the kernel's
-    calls in it, and `torch_s` of decoding the same tokens with PyTorch."""
+    """Result of a run, with wall-clock times in seconds.
+
+    `decode_s` is the time of decoding with the kernel, including `kernel_s`, the time of the kernel's calls. `torch_s`
+    is the time of decoding the same tokens with PyTorch.
+    """
 
     prompt_tokens: int
     tokens: Tensor
@@ -117,7 +122,10 @@ class Run:
         self.tally = Tally(prompt.shape[1], prompt)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Decode tokens (B, T) with both decoders, and compare. Return B next tokens. Raises Broken if a call fails."""
+        """Decode tokens (B, T) with both decoders and compare them. Return the next tokens (B,), chosen by the kernel.
+
+        Raises Broken if a call of the kernel fails.
+        """
         tally, draw = self.tally, self.sampler.draw()
         started, kernel_before = time.perf_counter(), self.kernel.wall_s
         try:
@@ -163,8 +171,10 @@ class Run:
         return self.blame(f"the logits are off by {error:.2g}, from small errors in many tokens")
 
     def blame(self, message: str) -> Fault:
-        """Return a fault with `message` for an error that is spread over many outputs. Its place is the layer and head
-        with the largest error of the last token."""
+        """Return a fault with `message` for an error that is spread over many outputs.
+
+        The fault's place is the layer and head whose attention has the largest error at the last token.
+        """
         errors = [
             (mine - theirs)[:, :, -1].abs().amax(dim=2)
             for mine, theirs in zip(self.mine.answers, self.theirs.answers, strict=True)
@@ -175,7 +185,10 @@ class Run:
 
     @torch.inference_mode()
     def check_whole(self) -> None:
-        """Compare the logits at every position with plain causal PyTorch's, computed for the whole text at once."""
+        """Compare the logits at every position with those of plain causal PyTorch over the whole text at once.
+
+        Record the largest error, and a fault if the error is too large.
+        """
         tally, end = self.tally, self.mine.position
         expected = self.model.stream(tally.tokens[:, :end], self.window)
         for first in range(0, end, 128):
@@ -192,8 +205,10 @@ class Run:
 
 
 def _left(mine: Tensor, theirs: Tensor, limit: float) -> list[tuple[int, int, int, float]]:
-    """Return [(token, head, sample, error)] for the first token whose outputs (B, H, T, d) differ by more than `limit`;
-    [] without one."""
+    """Return [(token, head, sample, error)] for the first token at which two outputs (B, H, T, d) differ too much.
+
+    Too much is more than `limit`. Return [] if the outputs agree at every token.
+    """
     apart = (mine - theirs).abs().amax(dim=3)  # (B, H, T)
     wrong = ~(apart <= limit)  # written so that NaN counts as wrong
     if not bool(wrong.any()):
@@ -213,7 +228,7 @@ def generate(
     on_tokens: Callable[[list[int]], None] = lambda tokens: None,
     trust: bool = False,
 ) -> Tally:
-    """Continue the prompts (B, P) to `length` tokens each. Call `on_tokens` after each step with all texts' new tokens.
+    """Continue each of the prompts (B, P) to `length` tokens. After each step, pass the B new tokens to `on_tokens`.
 
     Generation ends at the first fault. With `trust` it continues as long as the kernel returns outputs. The result has
     the first fault; failures of the kernel are not raised.

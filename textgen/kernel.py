@@ -1,7 +1,7 @@
-"""Calls of the student's attention kernel by the model, in a runner process.
+"""Calls of the student's attention kernel by the model, in a runner process, and decoding with a cache.
 
-The kernel has no mask: it computes softmax(Q transpose(K)) V for as many queries as there are keys. Decoding has one
-new query, of the newest token, which may attend to all keys so far. So *every* row of Q is a copy of this query,
+The kernel has no mask: it computes softmax(Q transpose(K)) V for as many queries as there are keys. Decoding has only
+one query, that of the newest token, which may attend to all keys so far. So *every* row of Q is a copy of this query,
 and all rows of the output must be equal. After the kernel has returned, one row is chosen at random and used. So a
 kernel that computes only one right row is detected.
 
@@ -71,7 +71,7 @@ def merge(answers: Tensor, n: int, most: int) -> Tensor | None:
     shares = parts[..., -1:]
     if not shares.min().item() >= LEAST_SHARE:  # true for NaN, too
         return None
-    # Each chunk's sum of exp(score), in units of the newest key's exp(score).
+    # Each chunk's sum of exp(score), divided by the newest key's exp(score).
     sums = shares.reciprocal()
     copies = count * (most + 1) - n
     return (sums * parts[..., :-1]).sum(dim=0).div_(sums.sum(dim=0).sub_(copies))
@@ -93,9 +93,10 @@ key of its token and at most window - 1 earlier keys."""
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of the kernel, with its place; numbers begin at 0. `head` and `sample` are None without an output.
+    """A fault of the kernel, with its place: token, layer, head and sample (text of the batch), each counted from 0.
 
-    `broken` is True if the kernel can no longer be called, so that generation cannot continue.
+    `head` and `sample` are None if the kernel returned no output. `broken`: True if the kernel returned no usable
+    output, so that generation cannot continue.
     """
 
     message: str
@@ -122,8 +123,10 @@ class Broken(Exception):
 
 
 class StudentKernel:
-    """Calls one part's function in a runner. `calls` is the number of calls, `wall_s` their total time in s, including
-    the pipe."""
+    """Calls one part's function in a runner.
+
+    `calls` is the number of calls, `wall_s` their total wall-clock time in seconds, including the pipe's.
+    """
 
     def __init__(
         self,
@@ -134,8 +137,11 @@ class StudentKernel:
         prefill: Prefill,
         chunk: int = 0,
     ) -> None:
-        """Prepare calls of one part. `shape` has the sizes that the model does not set: threads, Br, Bc. If there are
-        more than `chunk` keys, they are cut into chunks; 0: never."""
+        """Prepare calls of one part.
+
+        `shape` has the sizes that the model does not set: threads, Br, Bc. More than `chunk` keys are cut into chunks
+        of this size, unless `chunk` is 0.
+        """
         self.session, self.part, self.shape = session, part, shape
         self.window, self.prefill, self.chunk = window, prefill, chunk
         self.calls, self.wall_s = 0, 0.0
@@ -145,7 +151,7 @@ class StudentKernel:
         self._requests: dict[tuple[int, ...], Request] = {}
 
     def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the result that `Attention` describes, computed by the kernel. Raises Broken if a call fails."""
+        """Return attention as specified at `Attention`, computed by the kernel. Raises Broken if a call fails."""
         T, n = q.shape[2], k.shape[2]
         if T == 1 and n <= self.window:
             return self._row(layer, start, q, k, v)
@@ -159,7 +165,7 @@ class StudentKernel:
         return torch.cat(rows, dim=2)
 
     def _row(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return attention of one query (B, H, 1, d) over keys and values (B, H, n, d)."""
+        """Return attention (B, H, 1, d) of one query (B, H, 1, d) over keys and values (B, H, n, d)."""
         n = k.shape[2]
         if 0 < self.chunk < n:
             sent = in_chunks(q, k, v, self.chunk)
@@ -170,13 +176,16 @@ class StudentKernel:
         return self._one_of_equals(layer, token, q.expand_as(k), k, v, q.shape[0])
 
     def _one_of_equals(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor, texts: int) -> Tensor:
-        """Call the kernel with tensors (B, H, N, d), where all rows of each head of q are equal. Return a random row of
-        the output. Entry e of the batch belongs to text e % texts."""
+        """Call the kernel once and return a random row (B, H, 1, d) of its output.
+
+        q, k and v are (B, H, N, d). Within each head, all rows of q are equal. Entry e of the batch belongs to text
+        e % texts.
+        """
         output = self.answer(layer, token, q, k, v)
         chosen = self._random.randrange(output.shape[2])
         row = output.narrow(2, chosen, 1)
         known = self.disagreement
-        # If all rows are equal in all bits, as a right kernel's nearly always are, the dot product is 0, else not.
+        # A fast test: the dot product is 0 if all rows are equal in all bits, as a right kernel's nearly always are.
         apart = (output - row).view(-1)
         if torch.dot(apart, apart).item() != 0.0 and (
             known is None or (token, layer) < (known.token, known.layer)
@@ -187,14 +196,14 @@ class StudentKernel:
     def _hold_together(
         self, layer: int, token: int, output: Tensor, row: Tensor, chosen: int, texts: int
     ) -> None:
-        """Note a fault if rows of the output differ although their queries are equal."""
+        """Record a fault if rows of the output differ although their queries are equal."""
         apart = (output - row).abs().amax(dim=3)  # (B, H, n)
         limit = AGREEMENT_LIMIT * max(1.0, float(row.abs().max()))
         # This condition is also true for NaN, which is always wrong.
         wrong = ~((apart <= limit) | (output == row).all(dim=3))
         if not bool(wrong.any()):
             return
-        # Find the first entry and head in which a row differs from the chosen row, and the first such row.
+        # Find the first entry and head in which rows differ from the chosen row, and the numbers of these rows.
         entry, head = (int(x) for x in wrong.any(dim=2).nonzero()[0])
         odd = wrong[entry, head].nonzero().flatten().tolist()
         n = output.shape[2]
@@ -206,9 +215,10 @@ class StudentKernel:
         )  # fmt: skip
 
     def _masked(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention of a whole prompt, by one call. n additional channels of Q and K make the causal mask.
+        """Return the attention of a whole prompt of n tokens by one call. n additional channels make the causal mask.
 
-        There, row j of K has a 1 in channel j. Row i of Q has -10000 in channel j for each key j that it must not see.
+        In these channels, row j of K has a 1 in channel j. Row i of Q has -10000 in channel j for each key j that query
+        i must not see.
         """
         B, H, n, d = q.shape
         seen = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - self.window)
@@ -238,7 +248,7 @@ class StudentKernel:
         return torch.from_numpy(output)
 
     def _request(self, shape: dict[str, int], inputs: dict[str, Array]) -> Request:
-        """Return a request with these inputs. All else is cached by shape, because most calls have the same shape."""
+        """Return a request with these inputs. The rest of it is cached by shape, because most calls have the same."""
         sizes = (shape["B"], shape["H"], shape["N"], shape["d"])
         known = self._requests.get(sizes)
         if known is None:
@@ -259,7 +269,7 @@ class TorchAttention:
         self.largest_score = 0.0
 
     def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the result that `Attention` describes."""
+        """Return attention as specified at `Attention`."""
         T, n = q.shape[2], k.shape[2]
         scores = q @ k.transpose(2, 3)  # (B, H, T, n)
         if T > 1 or n > self.window:
@@ -273,10 +283,10 @@ class TorchAttention:
 
 
 class Decoder:
-    """Decodes `batch` texts of at most `length` tokens. It caches the keys and values of all tokens so far.
+    """Decodes `batch` texts of at most `length` tokens, and caches the keys and values of all tokens so far.
 
-    `answers` has the attention outputs of the last `extend`, (B, H, T, d) for each layer. `streams` (B, length, C) has
-    the input of `GPT.logits` at each position so far.
+    The function `attend` computes the attention. `answers` are its outputs in the last `extend`, (B, H, T, d) for each
+    layer. `streams` (B, length, C) has the input of `GPT.logits` at each position so far.
     """
 
     def __init__(self, model: GPT, attend: Attention, batch: int, length: int, window: int) -> None:
@@ -290,10 +300,10 @@ class Decoder:
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
-        """Append tokens (B, T), a prompt or one token for each text. Return the logits after the last token, (B, V).
+        """Append tokens (B, T): a prompt, or one token for each text. Return the logits (B, V) after the last token.
 
-        In each layer, the linear maps process all T tokens at once. Attention uses the cache, so that each token's
-        query sees the keys of its window.
+        In each layer, the linear maps process all T tokens at once. Attention uses the cached keys and values of each
+        token's window.
         """
         start, end = self.position, self.position + tokens.shape[1]
         first = max(0, start - self.window + 1)
@@ -311,6 +321,6 @@ class Decoder:
         return self.model.logits(x[:, -1])
 
     def fill(self, generator: torch.Generator, length: int) -> None:
-        """Put random keys and values in the cache, as if `length` tokens had been read: for measurements of time."""
+        """Put random keys and values into the cache, as if `length` tokens had been decoded, to measure time."""
         self._past.normal_(generator=generator)
         self.position = length

@@ -1,8 +1,9 @@
 """A small GPT, with nanoGPT's shapes and names, so that nanoGPT's checkpoints can be loaded.
 
-The model multiplies queries by 1/sqrt(d), because the kernels of the assignment do not scale. Training and reference
-use `GPT.forward`, plain causal PyTorch. `textgen.kernel` runs the same layers token by token with another attention. In
-shapes, B is the batch, T time (tokens), C channels, H heads, and d = C / H.
+The model multiplies queries by 1/sqrt(d), because the kernels of the assignment do not scale. Training uses
+`GPT.forward`, plain causal PyTorch. `textgen.kernel` runs the same layers token by token with another attention. In
+shapes, B is the batch, T time (tokens), C channels, H heads, and d = C / H. "Stream" is the residual stream: the sum of
+the embedding and the outputs of the layers so far.
 
 Sources: Radford et al. 2019 (GPT-2); Su et al. 2021 (rotary positions); github.com/karpathy/nanoGPT (shapes).
 """
@@ -22,7 +23,7 @@ ROTARY_BASE = 10_000.0
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes of a model. `block_size` is the number of tokens in the contexts with which it was trained.
+    """Sizes and variants of a model. `block_size` is the context length in tokens with which the model was trained.
 
     `positions`: with "rotary", queries and keys are rotated, so that only distances count and a window can slide along
     a text of any length. With "learned", a vector is added for each of `block_size` positions, as in GPT-2. `gelu` is
@@ -45,8 +46,11 @@ class Config:
 
 
 class Weights(nn.Module):
-    """A weight and an optional bias. A matrix gets its values later, from a file or by `GPT.initialise`: on the device
-    "meta", drawing random values here would make torch import modules for a second."""
+    """A weight and an optional bias of a linear map or a normalisation.
+
+    A matrix gets its values later, from a file or by `GPT.initialise`. On the device "meta", drawing random values here
+    would make torch import modules for a second.
+    """
 
     def __init__(self, *shape: int, bias: bool = False) -> None:
         super().__init__()
@@ -75,7 +79,7 @@ class Rotary:
         self._turns = torch.empty(0, head_size // 2, device="cpu", dtype=torch.complex64)
 
     def __call__(self, x: Tensor, start: int) -> Tensor:
-        """Return x (B, T, heads, d), whose first token is at position `start`, rotated."""
+        """Return x (B, T, heads, d) rotated. Its first token is at position `start`."""
         end = start + x.shape[1]
         if end > len(self._turns):
             # Make the table twice as long as needed, so that a growing text does not need a new table for each token.
@@ -86,9 +90,9 @@ class Rotary:
 
 
 class Block(nn.Module):
-    """One layer: the linear maps before and after the attention, which the caller computes.
+    """One layer, except for the attention itself: the linear maps before and after it. The caller computes attention.
 
-    The maps are functions, because calls of torch modules would double the time for a single row.
+    The maps are computed by functions, because calling torch modules would double the time for a single row.
     """
 
     def __init__(self, config: Config, rotary: Rotary | None) -> None:
@@ -106,7 +110,10 @@ class Block(nn.Module):
         )
 
     def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return scaled queries, keys and values, each (B, H, T, d), of the stream x (B, T, C) from `start` on."""
+        """Return scaled queries, keys and values, each (B, H, T, d), of the stream x (B, T, C).
+
+        The first of the T tokens is at position `start`.
+        """
         B, T, _ = x.shape
         H, d = self.config.n_head, self.config.head_size
         qkv = _linear(_norm(x, self.ln_1), self.attn["c_attn"])
@@ -117,7 +124,7 @@ class Block(nn.Module):
         return q * self.scale, k, v.transpose(1, 2)
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the stream after this layer. x is the stream before it, y (B, H, T, d) the attention's output."""
+        """Return the stream (B, T, C) after this layer. x is the stream before, y (B, H, T, d) the attention output."""
         x = x + _linear(y.transpose(1, 2).reshape(x.shape), self.attn["c_proj"])
         wide = F.gelu(_linear(_norm(x, self.ln_2), self.mlp["c_fc"]), approximate=self.approximate)
         return x + _linear(wide, self.mlp["c_proj"])
@@ -137,7 +144,7 @@ class GPT(nn.Module):
         self.transformer["ln_f"] = Weights(config.n_embd, bias=config.bias)
 
     def initialise(self) -> None:
-        """Set random weights like GPT-2, from torch's current seed. Maps that add to the stream get smaller weights."""
+        """Draw random weights as in GPT-2, by torch's current seed. Maps that add to the stream get smaller weights."""
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 deep = name.endswith("c_proj.weight")
@@ -148,7 +155,7 @@ class GPT(nn.Module):
         return self.transformer["h"]
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """Return the stream (B, T, C) of tokens (B, T). The first token is at position `start`."""
+        """Return the stream (B, T, C) before the first layer. The first of the tokens (B, T) is at position `start`."""
         x = F.embedding(tokens, self.transformer["wte"].weight)
         if self.config.positions == "learned":
             x = x + self.transformer["wpe"].weight[start : start + tokens.shape[1]]
@@ -159,7 +166,7 @@ class GPT(nn.Module):
         return F.linear(_norm(x, self.transformer["ln_f"]), self.transformer["wte"].weight)
 
     def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
-        """Return the logits at every position. Each token attends to itself and at most `window` - 1 earlier tokens."""
+        """Return the logits at every position. Each token attends to itself and up to `window` - 1 earlier tokens."""
         return self.logits(self.stream(tokens, window))
 
     def stream(self, tokens: Tensor, window: int | None = None) -> Tensor:

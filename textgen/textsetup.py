@@ -30,7 +30,7 @@ TILE = 8
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Options of the command line, before checks that need the model. `trust`: True to continue after a fault."""
+    """Options of the command line. Checks that need the model come later. `trust`: True to continue after a fault."""
 
     prompts: tuple[str, ...]
     length: int
@@ -65,7 +65,10 @@ class TextSetup:
         self.window = 0
 
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
-        """Compile the source and return its Bench. If it does not compile, print the messages and return None."""
+        """Compile the source. Return its Bench, or print the compiler's messages and return None if that fails.
+
+        `shape` has sizes from the command line, `defines` macros. Raises KitError if this machine cannot compile.
+        """
         from grader.backends.selection import Made
         from grader.backends.torch.torchbuild import build
         from grader.core import machine
@@ -82,7 +85,7 @@ class TextSetup:
         if not built.ok:
             print(built.diagnostics)
             return None
-        # If there were more threads than cores, waiting threads would slow each of the thousand small calls.
+        # With more threads than cores, threads would wait for one another in each of the thousands of small calls.
         threads = min(self.course.defaults["threads"], len(machine.usable_cpus()) or os.cpu_count() or 1)
         small = {"threads": threads, **{name: TILE for name in ("Br", "Bc") if name in self.course.defaults}}
         options = Options(shape={**small, **shape}, defines=defines)
@@ -99,7 +102,7 @@ class TextSetup:
         self.loaded = checkpoint.load(options.checkpoint or checkpoint.PLAYS, options.vocabulary)
         config = self.loaded.model.config
         if sum(parameter.numel() for parameter in self.loaded.model.parameters()) < 10_000_000:
-            torch.set_num_threads(1)  # for such small products, starting threads takes too long
+            torch.set_num_threads(1)  # products of such a small model take less time than starting threads
         learned = config.positions == "learned"
         self.window = options.window or (config.block_size if learned else DEFAULT_WINDOW)
         if learned and options.length > config.block_size:
@@ -132,13 +135,13 @@ class TextSetup:
             "B": len(self.prompt),
             "H": config.n_head,
             "N": min(self.window, self.options.length),
-            "d": config.head_size + 1,  # one more for chunks, whose N is smaller than this
+            "d": config.head_size + 1,  # chunks have one additional channel (and a smaller N than this bound)
         }
         if self.options.prefill == "mask":
             sizes["d"] += self.prompt.shape[1]
         bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
         binding.refuse_oversize(part, bench.shape, self.course.limits.memory_gib)
-        # Do not stop the runner between calls: times are not judged here, and a stop takes as long as a small call.
+        # Do not stop the runner between calls: no time is judged here, and a stop takes as long as a small call.
         session = bench.student(part, threads=bench.shape["threads"], freeze=False)
         if (unfit := bench.backend(part).unbound(part, session)) is not None:
             raise faults.Faulty("missing", unfit)

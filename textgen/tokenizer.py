@@ -1,9 +1,9 @@
 """Converts text to token numbers and back, with a vocabulary of the kit, of nanoGPT or of GPT-2.
 
 The numbers of byte-pair tokens are ranks: they follow the order in which pairs were merged. Ranks are stored in the
-.tiktoken format, where each line has a token in base64 and its number. tiktoken encodes, but this module reads the
-files, because `tiktoken.get_encoding` downloads them and `tiktoken.load` may return an old copy. Vocabularies of other
-models are read from JSON, never from a pickle.
+.tiktoken format, where each line has a token in base64 and its number. The library tiktoken encodes texts. This module
+reads the files itself, because `tiktoken.get_encoding` downloads them and `tiktoken.load` may return an old copy.
+Vocabularies of other models are read from JSON, never from a pickle.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LARGEST_FILE_BYTES = 64 << 20
 class Tokenizer:
     """A vocabulary. `tokens[k]` has the bytes of token k; `fingerprint` is the sha256 of all tokens in order.
 
-    With `characters`, each token is one character, like in nanoGPT's character models. Otherwise token numbers are
-    byte-pair ranks, and tokens must include all 256 bytes. `special` is the number of the token that ends a text;
-    encoding never returns it.
+    With `characters`, each token is one character, as in nanoGPT's character models. Otherwise token numbers are
+    byte-pair ranks, and the tokens must include all 256 single bytes. `special` is the number of the token that ends a
+    text, if it exists; `encode` never returns it.
     """
 
     def __init__(
@@ -59,8 +59,10 @@ class Tokenizer:
         return len(self.tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Return the token numbers of a text. Raises UsageError if a vocabulary of characters lacks one of its
-        characters."""
+        """Return the token numbers of a text.
+
+        Raises UsageError if the vocabulary consists of characters and lacks a character of the text.
+        """
         if self._numbers is None:
             return self._encoding.encode_ordinary(text)
         unknown = sorted(set(text) - set(self._numbers))
@@ -74,7 +76,7 @@ class Tokenizer:
 
 
 class TextStream:
-    """Converts tokens to text one by one. Bytes of an incomplete character are kept until a token completes it."""
+    """Converts tokens to text one by one. Bytes of an incomplete character wait until a later token completes it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokens = tokenizer.tokens
@@ -93,10 +95,10 @@ class TextStream:
 def train(text: str, size: int) -> Tokenizer:
     """Return a vocabulary of at most `size` tokens, made by merging byte pairs (Sennrich et al. 2016).
 
-    Of equally frequent pairs, the greater one (compared as bytes) is merged, so that the ranks depend only on the text.
+    Among equally frequent pairs, the greatest (compared as bytes) is merged, so that ranks depend only on the text.
     Each distinct word is stored once, with its count, so that training on a few hundred kilobytes takes only seconds.
     """
-    import regex  # tiktoken's own dependency
+    import regex  # installed with tiktoken, which depends on it
 
     words = [
         ([bytes([byte]) for byte in word.encode()], count)
@@ -216,8 +218,10 @@ def _utf8(path: Path, text: str) -> bytes:
 
 
 def _printable_bytes() -> dict[str, int]:
-    """Return the byte for each character in GPT-2's vocab.json. A printable byte has its own character. The other bytes
-    have the characters with the code points 256, 257 and so on."""
+    """Return the byte for which each character in GPT-2's vocab.json stands.
+
+    A printable byte is written as its own character, the other bytes as the characters 256, 257 and so on.
+    """
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + k): byte for k, byte in enumerate(others)}

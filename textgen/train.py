@@ -54,7 +54,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Material:
-    """Training and held-out data, as text and as tokens (T,)."""
+    """Training and held-out data, as text and as tokens (T,) of the vocabulary `words`."""
 
     training: Corpus
     held_out: Corpus
@@ -64,9 +64,10 @@ class Material:
 
 
 def gather(recipe: Training, file: Path | None) -> Material:
-    """Return the training and held-out data, generated or, if `file` is given, read from this file.
+    """Return the training and held-out data: generated plays, or the text of `file`.
 
-    The last twentieth of the file is held out. Raises UsageError if the file is too short."""
+    The last twentieth of the file is held out. Raises UsageError if the file cannot be read or is too short.
+    """
     if file is None:
         training = corpus.write(recipe.corpus_chars, recipe.seed)
         held_out = corpus.write(recipe.held_out_chars, recipe.seed + HELD_OUT_SEED_OFFSET)
@@ -95,10 +96,10 @@ def read_text(file: Path) -> str:
 
 @torch.no_grad()
 def loss_per_char(model: GPT, material: Material, most_tokens: int | None = None) -> float:
-    """Return the held-out loss in nats per character. Like in the demo, every token sees at most `block_size` tokens.
+    """Return the held-out loss in nats per character, over the first `most_tokens` tokens (by default all).
 
-    The text is one long sequence with a sliding window. It is computed in pieces, each preceded by all tokens on which
-    its results depend.
+    As in the demo, every token attends to at most `block_size` tokens: the text is one long sequence with a sliding
+    window. The loss is computed in pieces, each preceded by all tokens on which its results depend.
     """
     window = model.config.block_size
     tokens = material.held_out_tokens[: (most_tokens or len(material.held_out_tokens)) + 1]
@@ -117,7 +118,7 @@ def loss_per_char(model: GPT, material: Material, most_tokens: int | None = None
 
 
 def batch_of(tokens: Tensor, recipe: Training, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return random pieces of the tokens as inputs, and their next tokens as targets, both (batch, block_size)."""
+    """Return random pieces of the tokens as inputs, and the tokens after each as targets; both (batch, block_size)."""
     first = torch.randint(len(tokens) - recipe.block_size, (recipe.batch,), generator=generator)
     rows = first[:, None] + torch.arange(recipe.block_size + 1)
     stretch = tokens[rows]
@@ -125,7 +126,7 @@ def batch_of(tokens: Tensor, recipe: Training, generator: torch.Generator) -> tu
 
 
 def share_of_rate(recipe: Training, step: int) -> float:
-    """Return the factor of the learning rates at a step: it rises linearly, then falls like half a cosine."""
+    """Return the factor of the learning rates at a step: it rises linearly to 1, then falls like half a cosine."""
     if step < recipe.warmup_steps:
         return (step + 1) / recipe.warmup_steps
     done = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
@@ -133,7 +134,10 @@ def share_of_rate(recipe: Training, step: int) -> float:
 
 
 def train(recipe: Training, material: Material, every: int = 100) -> GPT:
-    """Train a model. Every `every` steps and at the end, print the held-out loss, its excess, and a sample text."""
+    """Return a trained model. Every `every` steps and at the end, print the held-out loss and a sample text.
+
+    For a generated text, also print the excess of the loss over the text's information content.
+    """
     torch.manual_seed(recipe.seed)
     config = Config(len(material.words), recipe.block_size, recipe.n_layer, recipe.n_head, recipe.n_embd)
     model = GPT(config)
@@ -162,8 +166,8 @@ def train(recipe: Training, material: Material, every: int = 100) -> GPT:
 def optimizers_of(model: GPT, recipe: Training) -> list[torch.optim.Optimizer]:
     """Return the optimizers: Muon (Keller Jordan et al. 2024) for the layers' matrices, AdamW for all other parameters.
 
-    After the same number of tokens, the loss was above the corpus's information content. This excess was a third to a
-    half as large with Muon as with AdamW.
+    The excess of a loss is its difference from the corpus's information content. After the same number of tokens, the
+    excess with Muon was a third to a half of the excess with AdamW alone.
     """
     inner = [p for p in model.blocks.parameters() if p.dim() == 2]
     outer = [p for p in model.parameters() if p.dim() == 2 and all(p is not q for q in inner)]
@@ -174,7 +178,8 @@ def optimizers_of(model: GPT, recipe: Training) -> list[torch.optim.Optimizer]:
         betas=(0.9, 0.95),
         fused=True,
     )
-    # "original": tall matrices get larger steps, so that the outputs of all matrices change by a similar amount.
+    # "original" (Muon's first version): matrices with more rows than columns get larger steps, so that the outputs of
+    # all matrices change by a similar amount.
     muon = torch.optim.Muon(
         inner, lr=recipe.matrix_rate, weight_decay=recipe.weight_decay, adjust_lr_fn="original"
     )
@@ -192,7 +197,7 @@ def report(step: int, seconds: float, model: GPT, material: Material) -> None:
 
 @torch.no_grad()
 def sample(model: GPT, material: Material, length: int = 24) -> str:
-    """Return the likeliest continuation of the held-out text's beginning, which shows the progress of training."""
+    """Return the most likely `length` tokens after the first 32 held-out tokens, as text, to show progress."""
     tokens = material.held_out_tokens[None, :32]
     for _ in range(length):
         tokens = torch.cat((tokens, model(tokens)[:, -1:].argmax(-1)), dim=1)

@@ -18,7 +18,7 @@ from grader.runner.runner import DTYPES
 #: Limit on times and bytes in a profile. float64 holds all smaller whole numbers exactly.
 LARGEST_FIGURE = 1 << 53
 #: Limits on a reply: characters of a message, characters of a function's name or signature, number of functions, rows
-#: of a profile.
+#: of a profile; then the number of source lines in `outside`, and characters of a trace.
 LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
 MOST_LINES, MOST_TRACE = 20, 800_000
 
@@ -32,8 +32,9 @@ class Call:
 
     `status`: "ok", "exception" (the function threw; see `message`), "crash" (see `signal_name`, `exit_code` or
     `message`), "timeout", or "protocol" (the reply was malformed). `output` is a contiguous NumPy array in the judge's
-    memory. It is None without a tensor, vector or table, or if that is empty, too large or of a type that NumPy lacks.
-    `changed_inputs` are the indices of inputs that the call changed; () unless the reply has `echoes`.
+    memory. It is None if the function did not return a tensor, vector or table. It is also None if that is empty, too
+    large or of a type that NumPy lacks. `echoes` are the inputs' values after the call, if they were requested.
+    `changed_inputs` are the indices of the inputs that the call changed; () without `echoes`.
     """
 
     status: Literal["ok", "exception", "crash", "timeout", "protocol"]
@@ -73,7 +74,8 @@ class Call:
 class Request:
     """One call: the function, its arguments in order, and the inputs (NumPy arrays) that arguments refer to.
 
-    An argument is {"input": k}, {"zeros": [n, ...]} (a workspace), {"value": x} or, if `op` is "table", {"column": k}.
+    An argument is {"input": k}, {"zeros": [n, ...]} (a float32 workspace of this shape) or {"value": x} (a number).
+    If `op` is "table", it may also be {"column": k}, the number in column k of the table's current row.
     """
 
     function: str
@@ -94,7 +96,8 @@ class Request:
 
     def payload(self) -> list[memoryview]:
         """Return the bytes of the inputs, which follow the header."""
-        # Imported here, because a judge without calls needs no NumPy. Others load it while the zygote loads torch.
+        # Import NumPy late: a judge that makes no calls does not need it. Other judges import it while the zygote
+        # imports torch.
         from grader.core.arrays import array_bytes, np
 
         return [array_bytes(np.asarray(array, order="C")) for array in self.inputs]
@@ -169,9 +172,10 @@ def understood(
     *,
     echo: bool = False,
 ) -> Call:
-    """Turn a reply into a Call. `echo`: True if the reply should include the inputs.
+    """Return the Call that a reply's header and payload describe. `echo`: True if the request asked for the inputs.
 
-    Raises RunnerDied if the reply is malformed, lacks tensors, or its "table" has another type or shape than requested.
+    Raises RunnerDied if the reply is malformed or lacks inputs that it should include. Also raises it if the numbers of
+    a "table" request are not float64 or do not have the requested shape.
     """
     from grader.core.arrays import as_array, item_bytes
 
@@ -179,7 +183,7 @@ def understood(
         message, is_missing = words(header.get("message")), header.get("is_missing") is True
         return Call("exception", wall_s, cpu_s, message=message, is_missing=is_missing)
     try:
-        # Convert the numbers. Errors are replaced by RunnerDied, because their messages quote the runner's text.
+        # Replace all errors by RunnerDied, because their messages quote the runner's untrusted text.
         kind, type_code = _whole(header["kind"]), _whole(header["dtype"])
         shape = tuple(_whole(size) for size in _listed(header["shape"], 8))
         rows = tuple(_profile_row(row) for row in _listed(header.get("profile", []), MOST_PROFILE_ROWS))
@@ -202,7 +206,7 @@ def understood(
     if is_table and (output is None or (dtype, shape) != ("float64", request.output_shape)):
         raise RunnerDied(nonsense="reply header")
     echoes = _split_echoes(payload, used, request.inputs)
-    # The last input of a table request holds the rows of the table. The reply does not include this input.
+    # The last input of a table request is the table itself, which the reply does not include.
     if (is_table or echo) and len(echoes) < len(request.inputs) - is_table:
         raise RunnerDied(nonsense="reply")
     changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))
@@ -220,7 +224,7 @@ def words(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    """Return a size or a code. Raises ValueError unless it is an int from 0 to 2^31 - 1."""
+    """Return `value`, a size or a code. Raises ValueError unless it is an int from 0 to 2^31 - 1."""
     if type(value) is not int or not 0 <= value < 1 << 31:
         raise ValueError("not a size")
     return value
@@ -233,13 +237,13 @@ def _listed(value: Any, most: int) -> list[Any]:
 
 
 def _profile_row(fields: Any) -> ProfileRow:
-    """Parse a row of the profiler's table. Raises IndexError, KeyError or an error of `_figure` for other values."""
+    """Parse a row of the profiler's table. Raises IndexError, KeyError or an error of `_figure` if it is malformed."""
     self_us, total_us, count, net_bytes, own_bytes = (_figure(fields[k]) for k in range(1, 6))
     return ProfileRow(words(fields[0])[:60], self_us, total_us, int(count), int(net_bytes), int(own_bytes))
 
 
 def _figure(value: Any) -> float:
-    """Return a number below LARGEST_FIGURE. Raises ValueError, TypeError or OverflowError for other values."""
+    """Return a number as a float. Raises TypeError, ValueError or OverflowError unless |number| < LARGEST_FIGURE."""
     if type(value) not in (int, float):
         raise TypeError("not a number")
     number = float(value)

@@ -29,7 +29,8 @@ if sys.platform == "linux":
 HEADER_LIMIT_BYTES = 1 << 20
 #: Size of the payload memory. Pages that were never written use no RAM. Larger payloads go through the pipes.
 LARGEST_BYTES = 32 << 20
-#: Bit in a request's payload length: the payload memory holds the request's payload, and must hold the reply's, too.
+#: Bit in a request's payload length. If it is set, the request's payload is in the payload memory, and the runner must
+#: write the reply's payload there, too.
 IN_MEMORY = 1 << 63
 
 
@@ -70,7 +71,7 @@ class Payloads:
         return None
 
     def put(self, inputs: list[memoryview]) -> bool:
-        """Write a request's payload, then zeros over the rest of the previous output. Return False if memory ran out.
+        """Write a request's payload, and zeros over the rest of the previous output. Return False if memory ran out.
 
         Without the zeros, a runner that writes nothing could pass off an earlier output as a new one.
         """
@@ -90,7 +91,7 @@ class Payloads:
         return False
 
     def excess_bytes(self) -> int:
-        """Return the size in bytes of the memory beyond the longest payload that the runner has used as workspace."""
+        """Return the allocated bytes of the memory beyond the longest payload: the runner used them as workspace."""
         return max(0, 512 * os.fstat(self.fd).st_blocks - self._most_used)
 
     def close(self) -> None:
@@ -100,8 +101,8 @@ class Payloads:
 class Incoming:
     """A reply frame that is being received. Its payload follows on the pipe, or is in `memory` if that is set.
 
-    A payload of more than `limit_bytes` is refused. A buffer of the expected length, `likely_bytes`, is allocated and
-    written before the clock starts: for half a megabyte this takes longer than copying the payload into it.
+    A payload of more than `limit_bytes` is refused. A zeroed buffer of the expected length, `likely_bytes`, is made
+    before the clock starts: for half a megabyte, allocating takes longer than copying the payload into the buffer.
     """
 
     def __init__(self, limit_bytes: int, likely_bytes: int = 0) -> None:
@@ -118,7 +119,8 @@ class Incoming:
     def read_some(self, fd: int) -> None:
         """Read the available bytes. Raises RunnerDied at the end of the pipe or if the frame is malformed."""
         with contextlib.suppress(BlockingIOError):
-            # Three reads: lengths, header and payload usually arrive together. The caller then checks the clock.
+            # Lengths, header and payload usually arrive together, so make three reads before the caller checks the
+            # clock again.
             for _ in range(3):
                 if self.complete:
                     break

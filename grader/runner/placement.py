@@ -40,8 +40,9 @@ at most FRESH_SHARE of its time. Nor is it if they take more than STEADY_SHARE o
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:
     """Make untimed calls, so that threads start and memory is touched. Pin the threads that worked in the first call.
 
-    The k-th thread is pinned to the k-th core of `pin_to`; after the last core the first one is next. With fewer than
-    two cores nothing is pinned. Returns the sample of the last call. Raises the exceptions of `call`.
+    The k-th thread is pinned to the k-th core of `pin_to`, and after the last core the first core is used again. If
+    `pin_to` has fewer than two cores, nothing is pinned. Return the times of the last call. Exceptions of `call` are
+    not caught.
     """
     before = _thread_times_s(session.pid)
     process_before, faults_before = session.cpu_clock_s(), page_faults(session.pid)
@@ -53,7 +54,8 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
     for _ in range(SETTLING_CALLS):
         faults = page_faults(session.pid)
         fresh_s = (faults - faults_before) * FAULT_S
-        # If new memory takes about as long as in the call before, each call allocates it: more calls do not help.
+        # If first touches of memory take about as long as in the previous call, every call allocates new memory. Then
+        # further calls would not be faster.
         is_settled = fresh_s <= FRESH_SHARE * sample.wall_s or fresh_s > STEADY_SHARE * earlier_s
         if sample.wall_s >= SHORT_CALL_S and is_settled:
             break

@@ -1,9 +1,10 @@
 """Runner with torch: an untrusted process that loads one shared object and answers calls over a pipe.
 
-Theory of operation. A runner is forked from a process that has imported torch (`torch.forkserver`), with pipe ends from
-the judge. The runner sets its limits and its sandbox before this code runs. It loads the object, then answers each
-request with one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. The judge believes only the
-output's bytes in a reply. So this file needs no defence against the code that it loads, and can be small.
+Theory of operation. A runner is forked from a process that has imported torch (`grader.backends.torch.forkserver`). It
+inherits its ends of three pipes to the judge, and enters its limits and its sandbox before this code runs. It loads the
+object, then answers each request with one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. The
+judge believes only the output's bytes in a reply. So this file needs no defence against the code that it loads, and
+can be small.
 
 A message in either direction is a frame. It has the lengths of header (u32) and payload (u64), little endian, then a
 JSON header and the payload. The runner sends two frames first: "ready", then the functions of the object. Requests:
@@ -18,9 +19,9 @@ last call, whose header must have had "keep", with new values of its inputs.
 
 A loaded object has `functions`, the list that the runner reports to the judge, and `prepared(request, values)`, which
 returns a function that makes the call. This function returns the reply's header, the output's bytes and a function that
-frees the output. GPU files (`gpu.devicerunner`) have `operations` instead.
+frees the output. GPU files (`grader.backends.gpu.devicerunner`) have `operations` instead.
 
-Imports nothing of the kit, so that a sandbox holds few files.
+Imports nothing of the kit, so that a sandbox has to show few files.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def drop(views: list[memoryview], count: int) -> None:
         views[0] = views[0][count:]
 
 
-#: Numbers of element types (c10::ScalarType) by name, and bytes per element by number.
+#: DTYPES: numbers of element types (c10::ScalarType) by name. WIDTHS: bytes per element by number.
 DTYPES = {
     "uint8": 0,
     "int8": 1,
@@ -179,7 +180,10 @@ class Invocation:
 
 
 def _abi_cell(code: str, value: Any) -> Any:
-    """Return the C object for one argument. It keeps references to the objects to which it points."""
+    """Return the C object for one argument. `code` is the argument's letter in the function's signature.
+
+    The object keeps references to the tensor and to the sizes to which it points.
+    """
     if code == "T":
         sizes = (ctypes.c_int64 * max(1, value.dim()))(*value.shape)
         cell = AbiTensor(value.data_ptr(), value.dim(), sizes, _number_of(value))
@@ -198,7 +202,7 @@ def _number_of(tensor: Any) -> int:
 
 
 def _describe(result: AbiResult) -> tuple[Header, memoryview]:
-    """Return the header and the output's bytes for the result of a student's function."""
+    """Return the reply's header and the output's bytes for the result of a student's function."""
     shape = list(result.sizes[: max(0, min(result.ndim, 8))])
     header = {
         "status": "ok",
@@ -309,7 +313,7 @@ class Delays:
         self.repeat(0.0)
 
     def repeat(self, interval_s: float) -> None:
-        """Interrupt a thread every `interval_s` seconds from now on; stop interrupting for 0."""
+        """Interrupt a thread every `interval_s` seconds from now on; 0 ends the interruptions."""
         if self.possible:
             nanoseconds = round(interval_s * 1e9)
             times = (ctypes.c_long * 4)(0, nanoseconds, 0, nanoseconds)

@@ -1,9 +1,10 @@
 """The judge's side of a runner's pipes: it sends inputs, measures times and stops the runner between calls.
 
-`native.nativehost` starts a runner, or `torch.zygote` forks one, and returns a `PipeSession`. Each of its calls returns
-a `Call`: an output, an exception, a crash, a time-out or a malformed reply. The wall clock starts before the runner can
-see the request. It stops when the output's last byte is in the judge's own memory. CPU time is read from the process
-clock of the runner. The judge reads both clocks, so code in the runner cannot falsify them.
+`grader.backends.native.nativehost` starts a runner, or `grader.backends.torch.zygote` forks one. Either returns a
+`PipeSession`. Each call of a session returns a `Call`: an output, an exception, a crash, a time-out or a malformed
+reply. The wall clock starts before the runner can see the request. It stops when the output's last byte is in the
+judge's own memory. CPU time is read from the process clock of the runner. The judge reads both clocks, so code in the
+runner cannot falsify them.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ OUTPUT_LIMIT_BYTES = 64 << 10
 LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
-#: Signals that a process causes by its own fault. Any other signal is taken to come from another process.
+#: Signals that end a process because of its own error. Any other signal is assumed to come from another process.
 OWN_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGXCPU", "SIGXFSZ"})
 #: Interval at which the size of the runner's working directory is checked during a long call.
 SCRATCH_LOOK_S = 0.25
-#: System-call numbers of tgkill(2) by machine: Python has no function for it.
+#: System-call number of tgkill(2), for which Python has no function, by instruction set.
 _TGKILL = {"x86_64": 234, "aarch64": 131}
 _LIBC = ctypes.CDLL(None)
 Own = TypeVar("Own", bound="Session")
@@ -78,7 +79,7 @@ class Pipes:
 
 
 def json_header(header: dict[str, Any]) -> bytes:
-    """Encode a request's header for a runner with Python."""
+    """Encode a request's header as JSON, for a runner that is a Python process."""
     return json.dumps(header).encode()
 
 
@@ -95,7 +96,8 @@ def how_it_ended(status: int) -> Call:
 class Session(ABC):
     """The judge's end of one runner with one loaded object.
 
-    After a crash or time-out no further call is possible: `death` describes the crash or time-out."""
+    After a crash, a time-out or a malformed reply no further call is possible: `call` then returns `death`.
+    """
 
     call_timeout_s: float
     call_cpu_s: float | None = None
@@ -161,7 +163,7 @@ class Session(ABC):
 
 
 class PipeSession(Session):
-    """A session of a process that answers on a pipe."""
+    """Session with a runner process that gets requests and sends replies through pipes."""
 
     def __init__(
         self,
@@ -176,11 +178,15 @@ class PipeSession(Session):
         prepares: bool = False,
         encoded: Callable[[dict[str, Any]], bytes] = json_header,
     ) -> None:
-        """Read the runner's greeting.
+        """Wait until the runner has loaded its object, and read the list of the object's functions.
 
         Args:
-            reap: function that kills the runner and returns a Call that describes its end.
+            reap: function that kills the runner with this process id and returns a Call that describes its end.
+            pid: process id of the runner.
             pipes: the judge's ends of the pipes: requests, replies, printed text.
+            call_timeout_s: limit on the wall-clock time of a call.
+            watch: observer of the runner's process.
+            scratch: the runner's working directory and the limits on its files.
             freeze: True to stop the runner between calls, which is only needed if time is judged.
             memory: payload memory that the runner shares. The session closes it.
             prepares: True for a runner that reports "ready" before it loads the object.
@@ -298,7 +304,7 @@ class PipeSession(Session):
         finish: Callable[[], None] | None = None,
         timeout_s: float | None = None,
     ) -> Call:
-        """Send a request without tensors and wait for its reply.
+        """Send a request without tensors and wait for its reply, which has no payload.
 
         `begin` is called after the clock has started and before the runner resumes. `finish` is called when the reply
         has arrived, before the clock and the runner stop.
@@ -338,7 +344,7 @@ class PipeSession(Session):
     # ---- one exchange
 
     def _encoded(self, header: dict[str, Any]) -> bytes:
-        """Return the encoded header. If it equals the last one, return b"": the runner then repeats the last call."""
+        """Return the encoded header; b"" if the header equals the last call's: the runner then repeats that call."""
         if header == self._kept_header:
             return b""
         self._kept_header = header if header["keep"] and header["op"] == "call" else None
@@ -382,9 +388,10 @@ class PipeSession(Session):
         incoming: Incoming,
         marks: int = 0,
     ) -> tuple[float, float | None]:
-        """Write the request, if `text` is not None. Read a reply; return (wall, CPU) seconds until its last byte.
+        """Write a request (none if `text` is None) and read one reply into `incoming`.
 
-        `marks` are option bits of the payload length (`grader.runner.runner`).
+        `text` is the encoded header. `marks` are option bits of the payload length (`grader.runner.runner`). Return the
+        wall seconds until the reply's last byte, and the runner's CPU seconds (None if unknown). Raises RunnerDied.
         """
         # A stopped runner cannot read the payload memory, so the judge fills it before the clock starts.
         ready = self._laid_out(text, inputs, incoming.limit_bytes, marks) if self._is_stopped else None
@@ -452,9 +459,9 @@ class PipeSession(Session):
     def _laid_out(
         self, text: bytes | None, inputs: list[memoryview], limit_bytes: int, marks: int
     ) -> tuple[list[memoryview], Payloads | None]:
-        """Return (the bytes to write to the pipe, the payload memory or None).
+        """Return the bytes to write to the pipe, and the payload memory if it holds the inputs, else None.
 
-        The inputs are put into the payload memory if both they and the largest possible reply fit into it.
+        The inputs are written to the payload memory if both they and the largest possible reply fit into it.
         """
         if text is None:
             return [], None

@@ -39,7 +39,8 @@ class Evidence:
 
     - `new_code`: files mapped as code since the fork, the student's object included. In a native runner: all files
       mapped as code except its program.
-    - `frozen_cpu_s`: CPU seconds that the runner used while it was stopped; `frozen_wall_s`: wall seconds of the stops.
+    - `frozen_cpu_s`: CPU seconds that the runner used while it was stopped; `frozen_wall_s`: wall seconds during which
+      it was stopped.
     - `stops`: number of stop signals. `unstopped`: signals after which some thread did not stop in time. `late`:
       signals after which the runner used more CPU time than stopping takes.
     - `extra_cpus`: cores that the runner's threads may run on, beyond the cores that it was given.
@@ -60,7 +61,7 @@ class Evidence:
 
 
 class Watch:
-    """Observer of one runner. It reads /proc or the CPU clock after each stop, before each resume and at the end."""
+    """Observer of one runner: of its threads and CPU clock at each stop, and of its other evidence at the end."""
 
     def __init__(
         self,
@@ -89,18 +90,20 @@ class Watch:
         self.evidence = Evidence()
 
     def stopped(self, call_cpu_s: float | None = None) -> float | None:
-        """Observe how the runner stops, right after the stop signal. Return its CPU clock in seconds after the stop.
+        """Wait until the runner has stopped, and record how. The caller has just sent the stop signal.
 
-        Returns None if it does not stop in time, or if the system does not report the clock. A stop is late if the
-        runner uses more CPU time than stopping takes. After a call of many CPU seconds (`call_cpu_s`) more is allowed:
-        threads may spin at the end of a parallel region or free memory. A runner that often stops late does so on
-        purpose.
+        A stop is late if the runner uses more CPU time than stopping takes. After a call of many CPU seconds
+        (`call_cpu_s`) more is allowed: threads may spin at the end of a parallel region or free memory. A runner that
+        often stops late does so on purpose.
+
+        Returns:
+            The runner's CPU clock in seconds. None if it did not stop in time, or if the system does not report it.
         """
         before_s, started = self._cpu_clock_s(self._pid), time.monotonic()
         self._stops += 1
         while True:
             states = _thread_states(self._pid, self._excess)
-            stands = set(states) <= set("TtZX")  # also if the process cannot be observed
+            stands = set(states) <= set("TtZX")  # true, too, if no thread can be observed
             cpu_s, waited_s = self._cpu_clock_s(self._pid), time.monotonic() - started
             allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0))
             allowed_s += TICK_S * min(len(states), len(self._cpus))
@@ -120,9 +123,10 @@ class Watch:
     def waits(self, wall_s: float, cpu_s: float | None) -> tuple[float | None, float | None]:
         """Return (idle seconds, own seconds) of the last call; None for both if the system does not report them.
 
-        Idle seconds are those in which no thread ran or waited for a core. Own seconds are the time that the call would
-        have taken without other programs: idle seconds + cpu_s / min(n, k). Here n is the average number of threads
-        that ran or waited, k the number of cores. Both times are too large if threads ended: their waits are unknown.
+        `wall_s` and `cpu_s` are the call's times. Idle seconds are those in which no thread ran or waited for a core.
+        Own seconds are the time that the call would have taken without other programs: idle seconds + cpu_s / min(n,
+        k). Here n is the average number of threads that ran or waited for a core, k the number of cores. If threads
+        have ended, their waits for a core are unknown, so both results are too large.
         """
         if cpu_s is None or not self._queued or wall_s <= 0:
             return None, None
@@ -132,7 +136,7 @@ class Watch:
         return idle_s, min(wall_s, idle_s + cpu_s / wanted)
 
     def loaded(self) -> None:
-        """Record the CPU time so far: `shares_work` leaves out the loading, during which torch's idle threads spin."""
+        """Record the CPU time used for loading, in which torch's idle threads spin: `shares_work` leaves it out."""
         self._loading_s = self._used_s() or (0.0, 0.0)
 
     def shares_work(self) -> bool:
@@ -185,7 +189,7 @@ class Watch:
 
 
 def _thread_states(pid: int, excess: Excess) -> list[str]:
-    """Return the state letter of each thread (proc(5)): R running, S sleeping, T and t stopped, Z and X ended."""
+    """Return the state letter of each thread (see proc(5)). T and t mean stopped, Z and X ended."""
     states: list[str] = []
     for task in procfs.threads(pid, excess):
         with contextlib.suppress(OSError, IndexError):

@@ -13,16 +13,17 @@ The judge starts a compiler through `run_limited`: in its own session, with its 
 At the end the whole process group is killed. In tiers A to C the judge starts `lock.py`, a script that locks itself and
 becomes the compiler. The compiler sees the submission's text, headers and an empty folder for its object, but no cache.
 
-Native runners lock themselves before they become the student's program; `native.nativehost` lists their layers. These
-runners have a filter in tier D, too. The rest of this text is about runners with torch. These are forked by a zygote
-(`torch.forkserver`), which has imported torch and holds no student code. In tier A the zygote is started in namespaces.
+Native runners lock themselves before they become the student's program; `grader.backends.native.nativehost` lists their
+layers. These runners have a filter in tier D, too. The rest of this text is about runners with torch. These are forked
+by a zygote (`grader.backends.torch.forkserver`), a process that has imported torch and holds no student code. In tier A
+the zygote is started in namespaces.
 After the fork, and before it loads the student's object, a runner locks itself with `lock.py`: filter, uid, Landlock.
 This makes a new runner cheap, because Python and torch start only once. The zygote keeps its own uid, so a kernel
 cannot reach it. If there is only one uid, the filter and Landlock protect the zygote. The judge watches a runner from
 outside by its process id, which the Linux kernel translates between the namespaces.
 
 When a runner ends, its folder is removed with all that it left there. In tier A the zygote's whole file system vanishes
-with it. Only in tier D can a runner leave processes behind; the zygote kills them.
+when the zygote ends. Only in tier D can a runner leave processes behind; the zygote kills them.
 
 `choose` tries each tier before use: a test program in the sandbox must fail to read a secret and to open a socket.
 """

@@ -29,12 +29,15 @@ CHECK_S = 1.0
 
 
 def patience_s(cpu_s: float) -> float:
-    """Return the limit on wall-clock time, in seconds, for a command that may use `cpu_s` seconds of processor time."""
+    """Return the wall-clock limit, in seconds, of a command whose limit on processor time is `cpu_s` seconds."""
     return max(LEAST_PATIENCE_S, PATIENCE * cpu_s)
 
 
 class TimeLimit:
-    """Limit on the processor time that several commands use together. Their wall-clock time is limited, too."""
+    """Limit on the processor time of several commands together.
+
+    All of them must also end within `patience_s` wall-clock seconds of the limit's creation.
+    """
 
     def __init__(self, cpu_s: float) -> None:
         self.cpu_s = max(0.0, cpu_s)
@@ -44,7 +47,7 @@ class TimeLimit:
 
 @dataclass(frozen=True)
 class Finished:
-    """Result of a command. `returncode` is negative for a signal; `output` is stdout and stderr, cut to the limit.
+    """Result of a command. `returncode` is -N if signal N ended it. `output` is stdout and stderr, cut to the limit.
 
     `timed_out` is True if the command used up its processor time.
     """
@@ -70,13 +73,15 @@ def run_limited(
     system: Sequence[Path] | None = None,
     uid: int | None = None,
 ) -> Finished:
-    """Run a command under limits and return its output. Its whole process group is killed before this returns.
+    """Run a command under limits. Its whole process group is killed before this function returns.
 
     In a `sandbox` the command may write only to `cwd`, and sees the paths `read` and `system` (None: the system and
-    Python). `uid` is its user id in tiers with own uids. `timeout_s` is processor time; commands may share a TimeLimit.
+    Python). `uid` is the command's user id in tiers that give runners user ids of their own. `timeout_s` limits the
+    processor time, in seconds; several commands may share a TimeLimit.
 
-    Raises FileNotFoundError if the program does not exist (without a sandbox). Raises KitError if the sandbox does not
-    start, or if the machine is so busy that the wall-clock limit (`patience_s`) ends the command first.
+    Raises FileNotFoundError if the program does not exist (only in tier D). Raises KitError if the sandbox does not
+    start. Also raises KitError on a machine so busy that the command reaches the wall-clock limit (`patience_s`) before
+    the limit on processor time.
     """
     limit_of_time = timeout_s if isinstance(timeout_s, TimeLimit) else TimeLimit(timeout_s)
 
@@ -135,7 +140,7 @@ def run_limited(
 
 
 def _closed(program: str) -> str:
-    """Return a sentence on the folder that keeps other users from running a program; "" if they may run it."""
+    """Return a sentence that names the folder which keeps other users from running a program; "" if they may."""
     found = shutil.which(program)
     for name in dict.fromkeys((found, os.path.realpath(found)) if found else ()):
         for folder in reversed(Path(name).parents):
@@ -198,7 +203,10 @@ def _sandboxed(
 
 
 class _Patience:
-    """A command's remaining time. CPU time is read when the wall time equals the CPU limit, then each second."""
+    """Remaining time of a command.
+
+    The command's CPU time is first read when its wall-clock time reaches the CPU limit, then every 0.02 to 1 s.
+    """
 
     def __init__(self, pid: int, limit: TimeLimit) -> None:
         self.pid, self.limit = pid, limit
@@ -211,7 +219,7 @@ class _Patience:
         now_s = time.monotonic()
         if now_s >= self._looks_s:
             known_s = _cpu_s_of_tree(self.pid)
-            # Unknown on systems without /proc: there the limit counts as wall-clock time.
+            # Without /proc the CPU time is unknown: then treat the CPU limit as a limit on wall-clock time.
             self.cpu_s = self.limit.cpu_s if known_s is None else known_s
             left_s = self.limit.cpu_s - self.limit.used_s - self.cpu_s
             self.is_over, self.is_starved = left_s <= 0, left_s > 0 and now_s >= self.limit.ends_s
@@ -220,7 +228,7 @@ class _Patience:
 
 
 def _cpu_s_of_tree(pid: int) -> float | None:
-    """Return the processor time of a process and its descendants, ended ones included; None if it is unknown."""
+    """Return the CPU seconds of a process and its descendants, ended ones included; None if they are unknown."""
     found = dict[int, tuple[int, float]]()
     with contextlib.suppress(FileNotFoundError), os.scandir("/proc") as entries:
         for entry in entries:
@@ -238,7 +246,7 @@ def _cpu_s_of_tree(pid: int) -> float | None:
 
 
 def _read_bounded(fd: int, output_bytes: int, patience: _Patience) -> bytes:
-    """Read a pipe until it ends or the time is over. Return the first `output_bytes`."""
+    """Read a pipe until its end, or until the command's time is over. Return the first `output_bytes` bytes."""
     kept = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
@@ -251,6 +259,6 @@ def _read_bounded(fd: int, output_bytes: int, patience: _Patience) -> bytes:
 
 
 def _wait_for_end(pid: int, patience: _Patience) -> None:
-    """Wait until the process ends or its time is over, without reaping it. It may close its output before it ends."""
+    """Wait until the process has ended or its time is over, without reaping it. It may have closed its output early."""
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and patience.left_s():
         time.sleep(0.002)

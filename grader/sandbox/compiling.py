@@ -38,10 +38,10 @@ class Room:
 
 @contextlib.contextmanager
 def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
-    """Yield a Room for the compilers of one build. The room's folder is usually `place`, the build's own empty folder.
+    """Yield a Room for the compilers of one build. `header` is the folder of a precompiled header in the build cache.
 
-    In tier C the compiler runs as another user, who cannot enter the cache. Then the room's folder is a temporary one,
-    with a hard link or a copy of the header's files.
+    The compilers write to `place`, the build's own empty folder. In tier C, however, they run as another user, who
+    cannot enter the cache. There they write to a temporary folder, and see hard links or copies of the header's files.
     """
     read = () if header is None else (header,)
     if not sandbox.own_uid or sandbox.hides_files:

@@ -27,7 +27,7 @@ class Scratch:
     pid: int | None = None
 
     def excess(self) -> str:
-        """Return a message if the runner's files exceed a limit, else "". Files are counted only until then."""
+        """Return a message if the runner's files exceed a limit, else "". Stop counting at the first excess."""
         total_bytes = sum(nameless_files(self.pid).values()) if self.pid is not None else 0
         if total_bytes > self.limits.scratch_bytes:
             return f"it keeps more than {size_text(self.limits.scratch_bytes)} in files that it deleted or never named"
@@ -111,7 +111,10 @@ def _listed(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def remove_files_of(uids: range | None) -> None:
-    """Remove all files of these user ids, which only runners have, from the folders where any user may write."""
+    """Remove all files of these user ids, which only runners have, from the folders where any user may write.
+
+    Does nothing if `uids` is None: the runners have the judge's user id.
+    """
     if uids is None:
         return
     for folder in OPEN_FOLDERS:
@@ -155,7 +158,7 @@ def _works_in(cwd: str, folder: Path, top: os.stat_result) -> bool:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-    # The path is too long for the system: go up from parent to parent, to `folder` or to the root.
+    # The path is too long for readlink: go up from parent to parent until `folder` or the root is reached.
     here = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while not os.path.samestat(os.fstat(here), top):

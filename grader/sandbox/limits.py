@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
-#: Most threads of a user id that only one runner has. Most further threads of a user id that has other processes, too.
+#: Limits on threads: of a user id that only one runner has, and of the additional threads if other processes have the
+#: runner's user id, too.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 
 
@@ -29,7 +30,7 @@ class Limits:
 
 
 def process_limit(own_uid: bool) -> int | None:
-    """Return the limit for RLIMIT_NPROC, which counts all threads of a user; None if it would have no effect.
+    """Return a runner's RLIMIT_NPROC, which counts all threads of a user; None if the limit would have no effect.
 
     `own_uid`: True if the runner has a user id that no other process uses.
     """

@@ -51,7 +51,10 @@ def system_call(number: int, *arguments: Any) -> int:
 
 
 def enter(lock: dict[str, Any]) -> None:
-    """Apply a lock's entries "uid", "files" and "calls" to this process. An entry is None if the tier lacks it."""
+    """Apply a lock's entries "uid", "files" and "calls" to this process. Raises OSError if the system refuses.
+
+    The entries are a user id, the files for Landlock, and a seccomp filter. An entry is None if the tier lacks it.
+    """
     # Open the files of the rules before the uid changes: the new user may not be allowed to open them.
     ruleset = None if lock["files"] is None else file_ruleset(lock["files"])
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
@@ -137,7 +140,10 @@ class FilterProgram(ctypes.Structure):
 
 
 def filter_calls(calls: dict[str, Any]) -> None:
-    """Install a seccomp filter in this process for good. `calls` holds a `seccomp.Filter`, its program in hex."""
+    """Install a seccomp filter in this process for good. Raises OSError if the system refuses.
+
+    `calls` has the fields of a `seccomp.Filter`, with the program in hexadecimal.
+    """
     program = bytearray.fromhex(calls["program"])
     for place in calls["pid_places"]:
         struct.pack_into("=I", program, place, os.getpid())
@@ -153,20 +159,21 @@ def filter_calls(calls: dict[str, Any]) -> None:
 
 
 def limit(limits: dict[str, Any], mapped: int) -> None:
-    """Set resource limits for this process and its children. `limits`: fields of `sandbox.Limits`, and "processes".
+    """Set resource limits for this process and its children.
 
-    "processes" limits threads (`limits.process_limit`). `mapped` bytes of address space do not count as memory.
+    `limits` has the fields of `sandbox.Limits`, and "processes", the limit on threads (`limits.process_limit`). The
+    address space may be "memory_bytes" larger than `mapped` bytes.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"],) * 2)
     if limits["processes"] is not None:
-        with contextlib.suppress(ValueError, OSError):  # a lower limit is in force already
+        with contextlib.suppress(ValueError, OSError):  # raised if a lower limit is in force already
             resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
     if limits["memory_bytes"] is not None:
         ceiling = mapped + limits["memory_bytes"]
-        with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
+        with contextlib.suppress(ValueError, OSError):  # raised on macOS, which has no such limit
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
     # If memory runs out, Linux should kill this process rather than the judge.
     with contextlib.suppress(OSError):
@@ -202,13 +209,15 @@ def probe(secrets: list[str]) -> None:
 
 
 def main() -> None:
-    """Run as `lock.py SPEC COMMAND...`: lock this process, then become the command. `--probe FILE...` tests the lock.
+    """Run as `lock.py SPEC COMMAND...`: lock this process, then become the command.
 
-    Just before the process becomes the command, it writes ENTERED to the descriptor spec["entered_fd"].
+    Just before the process becomes the command, it writes ENTERED to the descriptor spec["entered_fd"]. With
+    `--probe FILE...` in place of a command, it tests the lock instead: it tries to read the files and to open a socket.
     """
     spec, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
-        # A command starts with an empty address space. (`mapped_bytes` needs /proc, which a compiler in tier A lacks.)
+        # The command starts with an empty address space, so mapped=0. (`mapped_bytes` would need /proc, which a
+        # compiler in tier A lacks.)
         limit(spec["limits"], mapped=0)
         enter(spec["lock"])
         if command[0] == "--probe":

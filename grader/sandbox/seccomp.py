@@ -19,9 +19,10 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-#: System calls that a runner with torch may make. Each entry of these tables is a name with the call's numbers on
-#: x86-64 and on aarch64, '-' if it is missing there. timer_create is not allowed: a timer could send SIGCONT and wake a
-#: runner that the judge has stopped. A runner creates its one timer before it is locked (runner/runner.py).
+#: System calls that a runner with torch may make. Each entry of this table and of the tables below is a call's name and
+#: its numbers on x86-64 and on aarch64 ('-': not on this instruction set). timer_create is not allowed: a timer could
+#: send SIGCONT and wake a runner that the judge has stopped. A runner creates its one timer before it is locked
+#: (runner/runner.py).
 ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
 pwritev 296 70, lseek 8 62, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24,
@@ -70,7 +71,7 @@ mknodat 259 33, shmget 29 194, msgget 68 186, semget 64 190, mq_open 240 180, fa
 memfd_create 319 279, memfd_secret 447 447, sched_setscheduler 144 119,
 sched_setattr 314 274, setpriority 141 140, ioprio_set 251 30
 """
-#: Calls that are allowed or refused by their arguments.
+#: Calls whose arguments decide whether they are allowed.
 BY_ARGUMENT = """
 clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
 ioctl 16 29, socket 41 198, personality 135 92, timer_settime 223 110
@@ -105,17 +106,21 @@ LAST_KNOWN = 450
 
 CLONE_THREAD, MAP_SHARED, MAP_ANONYMOUS, MAP_HUGETLB = 0x00010000, 0x1, 0x20, 0x40000
 PROT_WRITE, PROT_EXEC = 0x2, 0x4
-#: MADV_REMOVE, MADV_COLD and MADV_PAGEOUT: they lower a process's measured resident memory without freeing its data.
+#: Refused advice of madvise(2): MADV_REMOVE, MADV_COLD and MADV_PAGEOUT lower a process's measured resident memory
+#: without freeing its data.
 HIDING_ADVICE = (9, 20, 21)
-#: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and the bit of O_TMPFILE: equal on x86-64 and aarch64.
+#: Flags of open(2) to write or create a file: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and the bit of O_TMPFILE. They are
+#: equal on x86-64 and aarch64.
 WRITING = 0x1 | 0x2 | 0x40 | 0x200 | 0x400000
-#: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
+#: Flags of clone(2) that create namespaces: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 CLONE_NEW_NAMESPACES = 0x7E020000
-#: PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, PR_CAPBSET_READ, PR_GET_SECCOMP, PR_GET_DUMPABLE.
+#: Options of prctl(2) that a runner may use: PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, PR_CAPBSET_READ, PR_GET_SECCOMP,
+#: PR_GET_DUMPABLE.
 PRCTLS = (15, 16, 0x53564D41, 23, 21, 3)
 #: A native runner's descriptor of the memory for its inputs and outputs (inside/pipes.h).
 PAYLOADS_FD = 5
-#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY: they request signals, F_SETOWN even for other processes.
+#: Refused commands of fcntl(2): F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY. They request signals,
+#: F_SETOWN even for other processes.
 REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
 #: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: requests that the C library makes for ordinary files.
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
@@ -126,9 +131,11 @@ PERSONALITIES = (0xFFFFFFFF, 0x0040000)
 
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-#: Byte offsets in struct seccomp_data. Arguments have 64 bits, the low half first on x86-64 and aarch64.
+#: Byte offsets in struct seccomp_data: call number, instruction set, first argument. Arguments have 64 bits, the low
+#: half first on x86-64 and aarch64.
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
-#: Tests of mmap's arguments. An executable mapping is refused if it is writable, lacks a file, or is payload memory.
+#: Tests of mmap's arguments (index, test, value). An executable mapping is refused if one of these tests is true: it is
+#: writable, it maps no file, or it maps the payload memory.
 WRITABLE_CODE = ((2, _ANY_BIT, PROT_WRITE), (3, _ANY_BIT, MAP_ANONYMOUS), (4, _EQUAL, PAYLOADS_FD))
 #: mmap with MAP_HUGETLB is refused: Linux does not count these pages as the process's memory. Large pages by madvise
 #: are counted.
@@ -138,7 +145,7 @@ _X32_CALLS = 0x40000000
 
 @dataclass(frozen=True)
 class Machine:
-    """An instruction set. `column` is its column in the tables above, `audit` its number in seccomp."""
+    """An instruction set. `column` is its column in the tables above, `audit` its AUDIT_ARCH number in seccomp."""
 
     column: int
     audit: int
@@ -150,11 +157,11 @@ MACHINES |= {"amd64": MACHINES["x86_64"], "arm64": MACHINES["aarch64"]}
 
 @dataclass(frozen=True)
 class Filter:
-    """A program for seccomp's filter. The locked process fills in some of its numbers, at byte offsets in `program`.
+    """A seccomp filter. `program` has gaps (byte offsets) that the process fills in before it installs the filter.
 
-    At `pid_places` it writes its own process id (u32). At `token_places` it writes the low and the high half of a
-    random number (u32 each): the filter allows execveat only to a caller that passes this number. `call_number` is the
-    number of the system call seccomp.
+    At `pid_places` the process writes its own process id (u32). At `token_places` it writes the low and the high half
+    of a random number (u32 each): the filter allows execveat only to a caller that passes this number. `call_number` is
+    the number of the system call seccomp.
     """
 
     program: bytes
@@ -164,7 +171,7 @@ class Filter:
 
 
 def numbers(table: str, machine: Machine) -> dict[str, int]:
-    """Return the numbers of the calls in a table by name, without calls that the instruction set lacks."""
+    """Return {name: number} for the calls in a table, without calls that the instruction set lacks."""
     rows = (entry.split() for entry in table.replace("\n", " ").split(","))
     return {row[0]: int(row[machine.column]) for row in rows if row[machine.column] != "-"}
 
@@ -173,9 +180,9 @@ def numbers(table: str, machine: Machine) -> dict[str, int]:
 def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     """Return the filter of a runner with torch; None for an unsupported instruction set.
 
-    The filter allows threads but no processes, and signals only to the runner itself. `card`: True for a runner on a
-    GPU. It may make any ioctl, because ioctls control a GPU's driver. Landlock limits the device files that can be
-    opened for them.
+    The filter allows new threads but no new processes, and signals only to the runner itself. `card`: True for a runner
+    on a GPU, which may make any ioctl, because ioctls control a GPU's driver. Landlock limits the device files that it
+    can open.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -197,7 +204,8 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
-    # At its first profile, a torch with CUDA tries to connect to a local daemon. It works without one: do not kill it.
+    # A torch built with CUDA tries to connect to a local daemon when it first profiles a call. The profiler also works
+    # without the daemon, so do not kill the runner.
     program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
     program.returns(numbers(REACHES_OUT, machine).values(), KILL)
@@ -208,13 +216,14 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
 def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | None:
     """Return the filter of a native runner; None for an unsupported instruction set.
 
-    The filter allows threads, memory, clocks and open pipes, but no process and no file by name. The launcher
-    (inside/launch.cpp) installs the filter and then starts the runner by execveat. As a sixth argument, which Linux
-    ignores, it passes a random number. Code in the runner cannot guess the number, so it cannot call execveat.
+    The filter allows threads, memory, clocks and use of the open pipes. It does not allow new processes, or opening
+    files by name. The launcher (inside/launch.cpp) installs the filter and then starts the runner by execveat. As a
+    sixth argument, which Linux ignores, the launcher passes a random number. Code in the runner cannot guess this
+    number, so it cannot call execveat.
 
-    `opens_libraries`: True for a dynamic program or one with sanitizers. It may open files to read and map them, which
-    it does at its start. Memory that the program can write never becomes executable. So it may map a library's file as
-    code, but not for writing, and it may not map the payload memory as code.
+    `opens_libraries`: True for a dynamic program or one with sanitizers. At its start such a program opens files, and
+    reads or maps them, so the filter allows this. Memory that the program can write never becomes executable. So it may
+    map a library's file as code, but not for writing, and it may not map the payload memory as code.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -246,10 +255,11 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     program.by_own_pid(special["kill"], otherwise=KILL)
     program.by_own_pid(special["tgkill"], otherwise=KILL)
     program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
-    # Argument 1 must be 0: such a timer has default settings and sends SIGALRM (inside/delays.h). Another timer could
-    # send SIGCONT and so wake a runner that the judge has stopped.
+    # Argument 1 (the notification) must be 0: then the timer sends SIGALRM, the default (inside/delays.h). Another
+    # timer could send SIGCONT and so wake a runner that the judge has stopped.
     program.by_wide_value(special["timer_create"], 1, found=ALLOW, otherwise=_EPERM)
-    # Argument 3 must be 0. Otherwise the timer's old state is returned, from which a kernel learns if it is delayed.
+    # Argument 3 must be 0. Otherwise Linux returns the timer's old state, which reveals to a kernel if its calls are
+    # delayed.
     program.by_wide_value(special["timer_settime"], 3, found=ALLOW, otherwise=_EPERM)
     program.token_places += program.by_wide_value(starts.pop("execveat"), 5, found=ALLOW, otherwise=KILL)
     program.returns(starts.values(), KILL)
@@ -261,7 +271,7 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
 def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
     """Return the filter of a compiler; None for an unsupported instruction set.
 
-    The filter allows programs and children, but no network, no access to other processes' memory, and no new session or
+    The filter allows starting programs, but no network, no access to other processes' memory, and no new session or
     namespace. `card`: True to allow the calls of CUDA's driver, too.
     """
     machine = MACHINES.get(machine_name.lower())
@@ -284,7 +294,11 @@ _EPERM = ERRNO | errno.EPERM
 
 
 class _Program:
-    """Builder of a filter in classic BPF, block by block. At the start of each block, the call number is loaded."""
+    """Builder of a filter in classic BPF. It adds blocks of instructions, each for some system calls.
+
+    At the start of a block, the register A holds the number of the system call. Calls that a block does not decide go
+    on to the next block.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -346,7 +360,8 @@ class _Program:
     def by_wide_value(self, call: int, argument: int, *, found: int, otherwise: int) -> list[int]:
         """Add a block that returns `found` if all 64 bits of an argument equal a value, else `otherwise`.
 
-        The value is 0 unless it is filled in later. Return the byte offsets of its low and its high half.
+        The value is 0 unless it is filled in later. Return the byte offsets of the value's low and high halves in the
+        program.
         """
         self.add(_EQUAL, call, 0, 6)
         places = []

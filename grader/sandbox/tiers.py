@@ -1,4 +1,4 @@
-"""The sandbox tiers: their locks, and the choice of the strongest tier that works on this machine in a trial.
+"""The sandbox tiers: their locks, and the choice of the strongest tier that passes a trial on this machine.
 
 Tier A starts programs in their own namespaces by bubblewrap. Source: bwrap(1).
 """
@@ -29,15 +29,16 @@ from grader.core.places import ROOT
 from grader.sandbox import lock, seccomp, view
 from grader.sandbox.limits import Limits
 
-#: Capabilities of a zygote (it forks the runners with torch) that runs as root: to change runners' uid, to kill
-#: runners and to remove their files.
+#: Capabilities of a zygote (the process that forks runners with torch) if it runs as root. It needs them to change
+#: runners' user ids, to kill runners and to remove their files.
 ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 
 
 def _seen(path: Path, read: Collection[Path]) -> list[str]:
     """Return bwrap's options that make a path visible.
 
-    A link (/bin on many systems) stays a link if its target is visible, too. Else the target appears in its place.
+    A symbolic link (/bin on many systems) stays a link if its target lies in one of the visible paths `read`. Else the
+    target appears in its place.
     """
     target = Path(os.path.realpath(path))
     if path.is_symlink() and any(target.is_relative_to(other) for other in read):
@@ -53,8 +54,8 @@ LOCK = Path(lock.__file__)
 #: Folder in which a process in tier A sees the files of the judge that it needs.
 INSIDE = "/run/gpt149"
 PROBE_TIMEOUT_S = 20.0
-#: User ids for runners: BLOCKS blocks of BLOCK ids. On usual systems they are above the ids of people, below the ids of
-#: dynamic services, and within the range of a container.
+#: User ids for runners: BLOCKS blocks of BLOCK ids, from FIRST_UID on. On usual systems they are above the ids of
+#: people, below the ids of dynamic services, and within the range of a container.
 FIRST_UID, BLOCKS, BLOCK = 50_000, 500, 16
 
 
@@ -62,9 +63,9 @@ FIRST_UID, BLOCKS, BLOCK = 50_000, 500, 16
 class Sandbox:
     """Settings of a sandbox. Plain data, so that it can be sent to a worker process.
 
-    `bwrap` is the path of bubblewrap in tier A. If the judge is not root, bubblewrap needs `own_user_namespace`.
-    `landlock` is the version of Landlock in this Linux; 0 if it is not used. `own_uid`: True if each runner gets a user
-    id of its own. `seccomp`: True if system calls are filtered.
+    `bwrap` is the path of bubblewrap in tier A, else None. `own_user_namespace`: True if bubblewrap also makes a user
+    namespace, which it needs without root rights. `landlock` is the version of Landlock in this Linux; 0 if Landlock is
+    not used. `own_uid`: True if each runner gets a user id of its own. `seccomp`: True if system calls are filtered.
     """
 
     tier: Tier
@@ -76,7 +77,7 @@ class Sandbox:
 
     @property
     def applied(self) -> tuple[str, ...]:
-        """Return the names of the layers that are in force, for `result.json`."""
+        """Names of the sandbox's protections, as in `result.json`."""
         words = {
             "bubblewrap": self.bwrap is not None,
             "namespaces": self.bwrap is not None,
@@ -95,18 +96,22 @@ class Sandbox:
 
     @property
     def hides_files(self) -> bool:
-        """Return True if namespaces or Landlock hide files. Otherwise only owners and permissions protect them."""
+        """True if namespaces or Landlock hide files. Otherwise only owners and permissions protect them."""
         return bool(self.bwrap or self.landlock)
 
     @property
     def locks(self) -> bool:
-        """Return True if the sandbox has locks besides limits (all tiers but D)."""
+        """True if the sandbox has locks besides limits, as in all tiers except D."""
         return self.tier != "D"
 
     def runner_lock(
         self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
     ) -> dict[str, Any] | None:
-        """Return a runner's lock for `sandbox.lock.enter`; None in tier D. `card`: True if the runner may use a GPU."""
+        """Return a runner's lock for `sandbox.lock.enter`; None in tier D.
+
+        `read` and `write` are the files of this runner, besides the system and Python. `card`: True if the runner may
+        use a GPU.
+        """
         if not self.locks:
             return None
         files = {
@@ -129,9 +134,10 @@ class Sandbox:
         card: bool = False,
         system: Iterable[str] | None = None,
     ) -> dict[str, Any]:
-        """Return the lock of a compiler. The compiler may run all programs that it may read, such as its own parts.
+        """Return the lock of a compiler, which may run all programs that it may read, such as the linker.
 
-        `system` replaces the system's and Python's folders. `card`: True if the compiler may use a GPU.
+        `read` and `write` are the files of this build. `system` replaces the folders of the system and of Python.
+        `card`: True if the compiler may use a GPU.
         """
         run = [*(_readable() if system is None else system), *read]
         files = {"read": [*view.DEVICES], "run": run, "write": [*write, "/dev/null"]}
@@ -165,13 +171,14 @@ class Sandbox:
         card: bool = False,
         system: Iterable[Path] | None = None,
     ) -> list[str]:
-        """Return the command line that runs the command in namespaces in tier A; in other tiers the command itself.
+        """Return the command line that runs a command in namespaces in tier A; in other tiers the command itself.
 
         In the namespaces the command sees only some files, a bare /dev and an empty /tmp.
 
         Args:
             read, write: paths that the command sees under their own names. It may write to those in `write`.
-            places, changing: {path: its name inside the namespaces}. The command may write to those in `changing`.
+            places, changing: {path: its name inside the namespaces}. The command may only read those in `places`, and
+                may write to those in `changing`.
             own_processes: True for a process namespace and /proc. Otherwise the command has no /proc, and it replaces
                 the process of bwrap, so that the caller can read its CPU time.
             card: True to show the devices of a GPU, and the files of CARD_FACTS that are not in /proc.
@@ -182,7 +189,8 @@ class Sandbox:
             return list(command)
         places, changing = places or {}, changing or {}
         known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
-        # Drop paths inside other visible folders. These are read-only, so bwrap could not make symbolic links in them.
+        # Leave out paths inside other visible folders: these folders are read-only, so bwrap could not make symbolic
+        # links in them.
         seen = view.outermost([*known, *read])
         line = [self.bwrap, "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         if own_processes:
@@ -224,7 +232,7 @@ class Sandbox:
                 path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
     def check_within_reach(self, folder: Path) -> None:
-        """Raise KitError unless the runners' user ids can enter a folder.
+        """Raise KitError unless the runners' user ids can enter all folders above `folder`.
 
         Otherwise a runner could not open its files, and this would look like the student's fault.
         """
@@ -239,7 +247,7 @@ class Sandbox:
 
     @contextlib.contextmanager
     def claimed_uids(self) -> Iterator[range | None]:
-        """Yield user ids for the runners of one zygote, or None if they keep the judge's user id."""
+        """Yield user ids for the runners of one zygote or the compilers of one build; None without own user ids."""
         if not self.own_uid:
             yield None
             return
@@ -259,10 +267,11 @@ def _readable() -> list[str]:
 
 
 def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
-    """Return the strongest tier that works here, or tier `wanted` ("A" to "D"). A tier other than D is tested first.
+    """Return the strongest tier that works on this machine, or the tier `wanted` ("A" to "D").
 
-    Raises UsageError if the wanted tier does not work here. `trust`: True if the caller trusts the code. Otherwise
-    UsageError is raised in place of returning tier D.
+    Tiers A to C are tested before use. `trust`: True if the caller trusts the code, so that tier D suffices.
+
+    Raises UsageError if tier `wanted` does not work on this machine, or if only tier D is left without `trust`.
     """
     if wanted is not None and wanted not in TIERS:
         raise UsageError(f"there is no sandbox tier '{wanted}': choose A, B, C or D")
@@ -291,8 +300,9 @@ def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
 def of_file(source: Path) -> Sandbox:
     """Return tier D for the user's own file, and the strongest tier that works here for other files.
 
-    A file is the user's own if this user owns it and it lies in the working directory, the kit's folder or a lab's.
-    Another file may be somebody else's code: a teacher opens a student's file, a student a friend's.
+    A file is the user's own if this user owns it and it is not a link. It must also lie directly in the working
+    directory, the kit's folder or a lab's folder. Other files may be somebody else's code: a teacher opens a student's
+    file, a student a friend's.
     """
     folder = source.absolute().parent
     places = [Path.cwd(), ROOT, *(ROOT / "labs").glob("*/")]
@@ -305,7 +315,7 @@ def of_file(source: Path) -> Sandbox:
 
 @functools.cache
 def _tried(tier: str) -> tuple[Sandbox | None, str]:
-    """Return (the sandbox of a tier, "") if it confines a test program; else (None, the reason)."""
+    """Return (the sandbox of a tier, "") if it confines a test program on this machine; else (None, the reason)."""
     if sys.platform != "linux":
         return None, "only Linux has it"
     if seccomp.runner_filter(platform.machine()) is None:
@@ -342,7 +352,7 @@ def _lacks(tier: str) -> str:
 
 
 def _escape(sandbox: Sandbox) -> str:
-    """Run a program that tries to escape from the sandbox. Return the weakness that it found; "" if it found none."""
+    """Run a test program that tries to escape from the sandbox. Return the weakness that was found; "" for none."""
     with tempfile.TemporaryDirectory(prefix="gpt149-probe-") as folder, sandbox.claimed_uids() as block:
         os.chmod(folder, 0o711)
         closed, open_to_all = Path(folder, "closed"), Path(folder, "open")

@@ -46,7 +46,7 @@ def card_devices() -> list[str]:
 
 @functools.cache
 def system_paths() -> tuple[Path, ...]:
-    """Return the paths of SYSTEM and SYSTEM_TABLES that exist, without the kit, which may lie in /usr/src."""
+    """Return the paths of SYSTEM and SYSTEM_TABLES that exist, without the kit, which may be in /usr/src."""
     return tuple(
         without([Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)], kit_paths())
     )
@@ -81,7 +81,7 @@ def loaded_files(program: str) -> Iterator[Path]:
 
 
 def _steps(path: Path) -> Iterator[Path]:
-    """Yield a path and, if it is a link, each further path up to the file. Leave out paths that do not exist."""
+    """Yield a path and, if it is a link, each path of the chain of links down to the file. Skip missing paths."""
     for _ in range(40):
         if path.exists():
             yield path
@@ -119,9 +119,9 @@ def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
 
 
 def secrets() -> tuple[Path, ...]:
-    """Return the paths of the kit that no submission may read: all except NEEDED and a folder for temporary files.
+    """Return the paths in the kit's folder that no submission may read: the solution, hidden cases, tests and others.
 
-    The solution, references, hidden cases, known kernels and tests are among them.
+    All paths are secret except NEEDED, a Python environment, and a folder that contains the temporary folder.
     """
     temporary = Path(tempfile.gettempdir())
     return tuple(
@@ -130,7 +130,7 @@ def secrets() -> tuple[Path, ...]:
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:
-    """Return the paths that do not lie inside another of the paths."""
+    """Return the paths that do not lie inside another one of these paths."""
     ordered = sorted({Path(os.path.abspath(path)) for path in paths})
     kept: list[Path] = []
     for path in ordered:
@@ -140,7 +140,7 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
 
 
 def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
-    """Yield the paths without the secrets: a folder that holds a secret is replaced by its other entries."""
+    """Yield the paths without the secrets. In place of a folder that holds a secret, yield its other entries."""
     hidden = [Path(os.path.realpath(secret)) for secret in secrets]
     pending = [*paths][::-1]
     while pending:
@@ -155,7 +155,7 @@ def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
 
 
 def programs_folders(program: str) -> tuple[Path, ...]:
-    """Return the folder with a compiler's own parts (PREFIX of PREFIX/bin/NAME); () if every sandbox shows it."""
+    """Return the folder with a compiler's own parts (PREFIX of PREFIX/bin/NAME); () if sandboxes show it anyway."""
     prefix = Path(program).resolve().parent.parent
     known = (*system_paths(), *python_paths())
     if prefix == Path("/") or any(prefix.is_relative_to(os.path.realpath(path)) for path in known):
