@@ -23,7 +23,7 @@ from grader.study import race
 from grader.study.standalone import Kit
 
 Sizes = tuple[int, ...]
-#: A precompiled header for a set of flags takes 6 to 30 s. Tests that do not depend on flags use the kit's own flags.
+#: To precompile a header for a set of flags takes 6 to 30 s. Tests that do not depend on flags use the kit's own flags.
 PLAIN = Kit(flags=nativebuild.OWN_FLAGS)
 SANITIZED = Kit(flags=(*PLAIN.flags, *sanitize.FLAGS), link_flags=("-fsanitize=address,undefined",))
 HEAD = "#include <torch/extension.h>\n"
@@ -44,7 +44,7 @@ def built(path: Path | None) -> Build:
 
 
 def binding(*names: str) -> str:
-    """Return the C++ statement that exports these functions to Python. Each text has names separated by spaces."""
+    """Return the C++ statement that exports functions to Python. Each argument is one or more names with spaces."""
     offered = " ".join(f'm.def("{name}", &{name});' for name in " ".join(names).split())
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {offered} }}\n"
 
@@ -67,7 +67,11 @@ def loaded(made: Build) -> runner.StudentObject:
 
 
 def call(of: runner.StudentObject, name: str, *values: object) -> object:
-    """Return a function's number, vector or tensor as (sizes, flat list), or result's kind. Raises CallFailed."""
+    """Call a function of a student's object. Raises CallFailed if it throws.
+
+    Return a number as it is, and a vector or tensor as (sizes, flat list). For any other result, return the number of
+    its kind (`runner.KIND_VOID` and so on).
+    """
     invocation = of.prepare(name, list(values))
     result = invocation()
     value: object = result.number if result.kind == 1 else result.kind
@@ -80,12 +84,12 @@ def call(of: runner.StudentObject, name: str, *values: object) -> object:
 
 
 def cpu_growth(act: Callable[[int], object], small: int, large: int, repeat: int = 5) -> float:
-    """Return the CPU time of act(large) divided by that of act(small), each the least of `repeat` runs."""
+    """Return the CPU time of act(large) divided by the CPU time of act(small). Each is the least of `repeat` runs."""
 
     def least_s(size: int) -> float:
         return min(timeit.repeat(lambda: act(size), timer=time.thread_time, number=1, repeat=repeat))
 
-    # Times below 0.1 ms consist mostly of the costs of clock and interpreter.
+    # A time below 0.1 ms consists mostly of the overhead of clock and interpreter.
     return least_s(large) / max(least_s(small), 1e-4)
 
 
@@ -123,6 +127,9 @@ class Both:
         return self.host.spawn(self.program, threads=threads, **options)
 
     def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[session.Session]:
-        """Yield sessions of two runners: with torch, then native. A runner starts when the caller takes its session."""
+        """Yield a session with a runner that has torch, then one with a native runner.
+
+        A runner starts when the caller requests its session from the iterator, so the two need not run together.
+        """
         yield self.zygote.spawn("student", self.object_path, threads=threads, **options)
         yield self.native(threads=threads, **options)

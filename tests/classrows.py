@@ -21,7 +21,7 @@ SHAPE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256}
 SECRET_SHAPE = {"B": 3, "H": 5, "N": 7919, "d": 37, "Br": 13, "Bc": 11}
 SECRET_NAME = "staff primes"
 SECRET_NUMBER = 0.768231
-#: Texts of a hidden case that no student may read: its name, a size of it, a wrong value, a row of the diagnosis.
+#: Texts about a hidden case that no student may read: its name, one of its sizes, a wrong value, a row, a tile size.
 SECRETS = (SECRET_NAME, "7919", str(SECRET_NUMBER), "7907", "Br=13")
 
 ABSURD_NAMES = (
@@ -48,16 +48,20 @@ def assignment() -> records.Assignment:
 
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
-    """Return a timing of `ratio` x 160 ms. `slow`: True for the verdict "slow". `graded`: False if it is not graded."""
+    """Return a timing of `ratio` x 160 ms (the reference takes 160 ms).
+
+    `slow`: True for the verdict "slow". `graded`: False for a time that does not count for the grade.
+    """
     verdict, flags = "slow" if slow else "pass", () if graded else ("not_graded",)
     interval = (ratio * 0.97, ratio * 1.04)
     return Timing(160.0, 160.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, True, flags=flags)
 
 
 def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> tuple[CaseResult, ...]:
-    """Return six public cases, and a hidden case unless `hidden` is False.
+    """Return the results of six public cases, and of a hidden case unless `hidden` is False.
 
-    `wrong` is a diagnosis code for three of the public cases. `hidden_wrong`: True if the hidden case is wrong.
+    If `wrong` is set, three public cases are wrong and have this diagnosis code. `hidden_wrong`: True if the hidden
+    case is wrong.
     """
     right = [CaseResult(name, dict(SHAPE), True, 3e-6) for name in NAMES]
     unseen = CaseResult(SECRET_NAME, dict(SECRET_SHAPE), True, 1e-6, hidden=True)
@@ -73,7 +77,7 @@ def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> t
 
 QUOTED = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
 
-#: Messages of parts without an output, by verdict. CODES has diagnosis codes that differ from the verdict.
+#: Messages of parts without an output, by verdict. Their diagnosis codes are in CODES if they differ from the verdict.
 ENDED = {
     "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
     "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",
@@ -168,7 +172,7 @@ def student(k: int, draw: random.Random) -> Row:
 
 
 def absurd_rows() -> list[Row]:
-    """Return a row for each absurd name, which together have every verdict, and three rows with absent values."""
+    """Return a row for each of ABSURD_NAMES, and three rows with absent values. The rows include every verdict."""
     rows = []
     for k, name in enumerate(ABSURD_NAMES):
         parts = tuple(part(*known, VERDICTS[k % len(VERDICTS)], ratio=0.8 + 0.2 * k) for known in PARTS)

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parent.parent
 # Builds of tests stay out of the user's cache. The next run and parallel workers find them in this folder.
 os.environ["GPT149_CACHE"] = str(ROOT / "build" / "test-cache")
-# One thread for each judge: two workers of two threads each would compete for two cores. Runners set their own number.
+# Each judge gets one thread: two parallel test workers of two threads each would compete for two cores. For runners the
+# kit sets this variable to their own number of threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
 
@@ -59,7 +60,10 @@ def pytest_configure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Return the argument's name as the id of bytes, which may differ between parallel workers. Else return None."""
+    """Return the argument's name as the test id of a value of bytes, else None for pytest's own id.
+
+    The bytes may differ between parallel workers, but test ids must not.
+    """
     return argname if isinstance(val, bytes) else None
 
 
@@ -68,9 +72,10 @@ Key = Callable[[T], Hashable]
 
 
 def one_of_each(values: Iterable[T], key: Key[T], name: Any = None) -> list[ParameterSet]:
-    """Return parameters for `parametrize`. The fast tier of tests has the first value of each key, the full tier all.
+    """Return parameters for `parametrize`: the fast tier runs the first value of each key, the full tier all values.
 
-    `key` returns the behaviour that a value tests, `name` its test id. A tuple stands for several arguments.
+    `key` maps a value to the behaviour that it tests, `name` maps a value to its test id. A value that is a tuple
+    stands for several arguments of the test.
     """
     seen: set[Hashable] = set()
     found = []
@@ -83,7 +88,7 @@ def one_of_each(values: Iterable[T], key: Key[T], name: Any = None) -> list[Para
 
 
 def some(values: Iterable[object], one_of: int) -> list[ParameterSet]:
-    """Return parameters for `parametrize`. The full tier has all values, the fast tier one in `one_of` values."""
+    """Return parameters for `parametrize`: the full tier runs all values, the fast tier every `one_of`-th value."""
     found = []
     for at, value in enumerate(values):
         arguments = value if isinstance(value, tuple) else (value,)
@@ -101,10 +106,10 @@ Made = Sequence[Mutation]
 
 
 def in_files(made: Made, key: Key[Mutation], most: int = 45, elsewhere: Made = ()) -> list[ParameterSet]:
-    """Return lists of kernels as parameters; each list, of at most `most`, becomes one file.
+    """Return parameters for `parametrize`, each a list of at most `most` kernels that are judged in one file.
 
-    The full tier of tests has all kernels, the fast tier the first one of each key. The fast tier also omits the keys
-    of the kernels in `elsewhere`: another lab tests these keys at less cost.
+    The full tier runs all kernels in `made`, the fast tier only the first one of each key. The fast tier also omits
+    keys that kernels in `elsewhere` have: another lab tests these keys at less cost.
     """
     tried = {key(mutation) for mutation in elsewhere}
     first = {key(mutation): mutation for mutation in reversed(made) if key(mutation) not in tried}
@@ -137,7 +142,10 @@ def process_state_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def failed_explanations() -> Iterator[list[Flag]]:
-    """Fail a test in which explaining a result raised an exception. Tests of such exceptions clear the list."""
+    """Fail a test in which explaining a result raised an exception.
+
+    Tests that provoke such exceptions clear the yielded list of flags.
+    """
     failed: list[Flag] = []
     flags = explanation_errors.flags
 
@@ -194,7 +202,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def few_probes(monkeypatch: Patch) -> None:
-    """Limit the search for sizes at which a kernel is wrong to 4 calls. Attention's tests do without this limit."""
+    """Allow only 4 calls for finding sizes at which a kernel is wrong. Tests of attention do not use this limit."""
     monkeypatch.setattr(size_probe, "MOST_CALLS", 4)
 
 

@@ -88,7 +88,7 @@ class Entry:
 
 
 def _local(name: bytes, sizes: Sizes, method: int, flags: int = 0) -> bytes:
-    """Return the header before a zip entry; `sizes` are its checksum, packed and unpacked bytes."""
+    """Return the header before a zip entry. `sizes` are the content's checksum, compressed size and size in bytes."""
     return struct.pack("<4s5H3L2H", b"PK\3\4", 20, flags, method, 0, 0, *sizes, len(name), 0) + name
 
 
@@ -104,7 +104,10 @@ def _end(count: int, listing_bytes: int, offset: int, comment: bytes = b"") -> b
 
 
 def zip_bytes(*entries: Entry, comment: bytes = b"", count: int | None = None, listing_lie: int = 0) -> bytes:
-    """Return a zip of these entries; `listing_lie` is added to the listing's size in the end record."""
+    """Return a zip of these entries. `count` replaces the number of entries in the record at the end of the zip.
+
+    `listing_lie` is added to the size of the central directory in that record.
+    """
 
     def given(value: int | None, otherwise: int) -> int:
         return otherwise if value is None else value

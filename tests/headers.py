@@ -1,7 +1,8 @@
 """Fill the tests' cache before parallel workers start, which would each compile the same headers.
 
-Makes the precompiled headers and the stand-in for torch, for each set of flags. Run it from the project's folder:
-`PYTHONPATH=.:tests python -m headers`. It skips files that cannot be made on this machine.
+Makes the precompiled headers, and the stand-in for torch (a small library for builds without torch), for each set of
+flags. Run this script from the project's folder: `PYTHONPATH=.:tests python -m headers`. It reports and skips files
+that cannot be made on this machine.
 """
 
 from functools import partial
@@ -22,7 +23,7 @@ def prepare_for_races() -> None:
 
 if __name__ == "__main__":
     sanitized = partial(nativebuild.precompile, flags=sanitize.FLAGS)
-    # The functions whose headers most tests need come first.
+    # Make the headers that most tests need first.
     for make in (nativebuild.precompile, sanitized, torchbuild.precompile, prepare_for_races):
         try:
             make()

@@ -34,7 +34,7 @@ export void scaled(uniform float values[], uniform int count, uniform float by) 
     }
 }
 """
-#: Statements for the beginning of a kernel: its result is wrong unless the ISPC function above works.
+#: Statements for the beginning of a kernel. They make its result wrong unless the ISPC function `scaled` works.
 USES_IT = (
     "float eight[8] = {1, 2, 3, 4, 5, 6, 7, 8}; ispc::scaled(eight, 8, 2.0f); "
     "for (int k = 0; k < 8; k++) if (eight[k] != 2.0f * (k + 1)) N = 1;"
@@ -43,9 +43,10 @@ INCLUDE = '#include "module_ispc.h"\n'
 
 
 def on_the_path(text: str) -> str:
-    """Return a PATH with the script `text` as `ispc`. Its folder is open to every user; pytest's own folders are not.
+    """Write the script `text` as a program `ispc`. Return a PATH that begins with the program's folder.
 
-    Folder and time of a script are the same in each run, so the cache knows the objects that it made.
+    Every user may enter this folder, unlike pytest's folders, because compilers may have another user id. Folder and
+    time of the script are the same in each test run, so that objects made by the script are found in the cache.
     """
     name = hashlib.sha256(f"{Path(__file__).parent} {text}".encode()).hexdigest()[:12]
     program = Path(tempfile.gettempdir(), f"gpt149-test-ispc-{name}", "bin", "ispc")

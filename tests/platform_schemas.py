@@ -1,4 +1,6 @@
-"""Schemas of results that platforms accept (from their documentation), a validator, and a source that forges them.
+"""Schemas of the results that platforms accept (from their documentation), and a validator.
+
+The module also has a submission's text that forges such results.
 
 A schema is a type, a set of values, a predicate, `[schema]` for a list, or a mapping of keys to schemas. A key that
 ends in "?" may be absent; no other key is allowed.
@@ -81,7 +83,10 @@ MOST_BYTES = {"gradescope": 1_000_000, "prairielearn": 1_000_000, "classroom50":
 
 
 def faults(value: Any, schema: Any, place: str = "it") -> list[str]:
-    """Return the places at which a value of JSON differs from its schema; [] for a valid value."""
+    """Return a text for each place at which a JSON value differs from its schema; [] for a valid value.
+
+    `place` is the name of the value in these texts.
+    """
     if isinstance(schema, dict):
         if not isinstance(value, dict):
             return [f"{place} is no object"]

@@ -33,7 +33,7 @@ def cpu_s(pid: int) -> float:
 
 
 def wait_for(found: Callable[[], object]) -> object:
-    """Call `found` until its result is true, for up to two minutes. Return the last result."""
+    """Call `found` until its result is true, at most for two minutes. Return the last result, true or not."""
     deadline = time.monotonic() + 120
     while not (value := found()) and time.monotonic() < deadline:
         time.sleep(0.02)

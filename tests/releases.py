@@ -60,7 +60,7 @@ def release_of(lab: str) -> Release:
 
 
 def proof_setup(kit: contents.Kit, folder: Path) -> tuple[proofs.ProofSetup, list[str]]:
-    """Return the set-up for testing a release, and the list that collects its printed lines."""
+    """Return the set-up for testing a release in `folder`, and a list that collects the lines that it prints."""
     said: list[str] = []
     return proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append), said
 

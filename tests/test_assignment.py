@@ -106,7 +106,7 @@ parts:
     assert assignment.late.due == datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8)))
     assert [part.id for part in assignment.parts] == [*(part.id for part in below.parts), "part5"]
     assert assignment.part("part4") == replace(below.part("part4"), points=40)
-    # `points_if_slow` works, too, in place of the time bands of the kit's own assignment.
+    # A part may have `points_if_slow` in place of the time bands that the kit's own assignment has.
     bands = re.search(r"    time_bands: &time_bands\n(      - .*\n)+", CONFIG.read_text())
     path, text = tmp_path / "assignment.yaml", CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")
     path.write_text(text.replace("*time_bands", "[{up_to: 2, share: 0.6}, {share: 0.5}]"))
@@ -115,7 +115,10 @@ parts:
 
 
 def timed_inputs(seed: int, calls: int) -> list[list[float]]:
-    """Return the first number of each input tensor of `calls` timed calls. Each call ends with an error."""
+    """Return, for each of `calls` timed calls, the first number of each input tensor.
+
+    Each call raises an error, so that no time is measured.
+    """
     assignment, noted = load(CONFIG), []
 
     def call(request: Request, *, delays: bool) -> None:
@@ -152,7 +155,7 @@ def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_reveal_one_another() -
 
 
 def test_cached_inputs_and_expected_values_are_those_of_their_own_lab_and_oracle() -> None:
-    """Keys of the caches have the lab's and oracle's id(), which Python may reuse after the object is freed."""
+    """The caches' keys contain id() of lab and oracle. Python may reuse an id() after the object has been freed."""
 
     def made(number: int) -> Any:
         return SimpleNamespace(make_inputs=lambda *_: {"X": np.full(3, number)}, expected=lambda *_: number)
@@ -166,7 +169,7 @@ def test_cached_inputs_and_expected_values_are_those_of_their_own_lab_and_oracle
 def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted() -> None:
     documented = {}
     for section in FORMAT.read_text().split("\n## ")[1:]:
-        # The keys: first cells of the page's tables. A star marks a key that may be left out.
+        # The keys are the first cells in the rows of the page's tables. A star marks an optional key.
         if keys := dict(re.findall(r"^\| `(\w+)`( \*)? \|", section, re.MULTILINE)):
             documented[section.partition("\n")[0]] = keys
     sections = {re.sub(r"^(an?|the) ", "", keys.what).capitalize(): keys for keys in SCHEMA}
@@ -174,7 +177,7 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
     for name, keys in sections.items():
         assert set(documented[name]) == set(keys.all)
         assert not any(documented[name][key] for key in keys.required), "it is documented as optional"
-    # The lab declares the names of all oracles and distributions that its code has.
+    # The lab's declaration names all oracles and distributions that are in its code.
     known = labs.load(labs.find("attention")).oracles
     assert set(known) == set(ORACLES)
     assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
@@ -195,7 +198,8 @@ def test_documented_examples_have_every_key_and_are_read(tmp_path: Path) -> None
     assert load(tmp_path / "hidden" / "example.yaml").seed is not None
     text = "\n".join(files.values())
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
-    # The examples lack only these keys. The last lines test them, or a key of the examples excludes them.
+    # The examples lack only these keys. The lines below test the first three in the kit's own assignment. The last one
+    # cannot occur together with `time_bands`, which the examples have.
     assert unused == {"torch_function", "keywords", "stands_in", "points_if_slow"}
     (kernel,) = load(tmp_path / "kernels.yaml").parts
     assert kernel.device is not None and kernel.device.ranges == {"x": (-4.0, 4.0)}

@@ -30,7 +30,7 @@ from grader.sandbox import choose, run_limited
 from grader.source import cpptext
 
 SIGNATURES = text_of("signatures.cpp")
-#: Headers that are missing. It is the student's fault only for mine.h, which would be the student's own file.
+#: Missing headers. Only a missing mine.h is the student's fault, because it would be a file of the student.
 HEADERS = ["Python.h", "mine.h", pytest.param("torch/csrc/Device.h", marks=pytest.mark.full)]
 PUSH = "#pragma GCC push_options\n"
 
@@ -191,9 +191,10 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
 
 @pytest.mark.parametrize(("top", "expected"), [("", 3), (PUSH, 2), (f"{PUSH}std::vector<int> early;\n", 3)])
 def test_the_order_of_pragmas_and_headers(top: str, expected: float, tmp_path: Path) -> None:
-    """The function returns 3 if the kit includes its torch headers before the file's text, else 2.
+    """The judged function returns 3 if the kit includes its torch headers before the file's text, else 2.
 
-    If a file begins with a pragma, the headers come after it, unless the file compiles only with the headers first.
+    The kit does so unless the file begins with a pragma. A file with such a pragma gets the headers first only if it
+    does not compile otherwise.
     """
     seen = f"{top}#ifdef GPT149_PLAIN_TORCH_H\n#define WERE_FIRST\n#endif\n"
     body = "#ifdef WERE_FIRST\nreturn torch::full({1}, 3.0f);\n#endif\nreturn torch::full({1}, 2.0f);"
@@ -336,7 +337,10 @@ def test_a_second_copy_of_the_kit_finds_the_entries_of_the_first_one(tmp_path: P
 
 
 def test_tuning_flags_share_the_objects_of_others(monkeypatch: Patch, cache: Path) -> None:
-    """Flags for another instruction set need a new precompiled header, but torch's stand-in is not compiled again."""
+    """Flags that affect only speed or debug information need a new precompiled header.
+
+    The compiled stand-in for torch (a small library for builds without torch) is reused.
+    """
     usual = standin.prepare(nativebuild.OWN_FLAGS)
     compiled: list[str] = []
 
@@ -351,7 +355,7 @@ def test_tuning_flags_share_the_objects_of_others(monkeypatch: Patch, cache: Pat
         assert compiled == [standin.HEADER] and tuned.cpu_s == 1.0
         assert tuned.object.read_bytes() == usual.object.read_bytes()
         compiled.clear()
-    # If flags change more than speed and debug information, the stand-in is compiled for them.
+    # Flags that change more than speed and debug information need a stand-in that is compiled with them.
     for other in (("-fsanitize=address", "-O1"), ("-DMORE",)):
         standin.prepare((*nativebuild.OWN_FLAGS, *other), cache=cache)
         assert sorted(compiled) == sorted([standin.HEADER, standin.SOURCE.name])

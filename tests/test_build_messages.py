@@ -96,7 +96,7 @@ def test_limits_have_their_own_line_and_stop_an_endless_expansion(tmp_path: Path
         "terminate called after throwing an instance of 'std::bad_alloc'",
     ):
         assert "4 GB" in _explained(f"{said}\n"), said
-    # An endless expansion is stopped. Compile the header before, or its compilation might use up the time limit.
+    # An endless template expansion is stopped. Precompile the header first: otherwise this could use up the time limit.
     precompile()
     bomb = """template <long D, long K> struct Twice {
   static constexpr int value = Twice<D - 1, 2 * K>::value + Twice<D - 1, 2 * K + 1>::value;
@@ -146,7 +146,10 @@ def test_out_of_memory_in_a_source_text_is_not_an_out_of_memory_error(tmp_path: 
     ids=["plain", "coloured", "of an assembler"],
 )
 def test_only_the_compiler_s_own_lines_are_errors(said: str, tmp_path: Path) -> None:
-    """A source whose strings contain line breaks can print lines that look like errors. Neither file compiles."""
+    """A source can make the compiler print lines that look like errors: by messages that contain line breaks.
+
+    No source in this test compiles, and the reported error must be the compiler's own.
+    """
     message = f'int a;\n#pragma message "{said}"\n'
     made = nativebuild.build(write(tmp_path, f"{message}int b = unknown;\n"), sandbox=choose(None, True))
     assert made.diagnostics.startswith("module.cpp:3: error: 'unknown' was not declared"), made.diagnostics
@@ -271,7 +274,7 @@ def test_an_empty_file_gets_its_header_from_the_kit_and_needs_no_ispc(tmp_path: 
     here(BROKEN)
     made = build(handed_in(tmp_path, calls_none, " \n\t// nothing yet\n/* a\n * b */ // c"))
     assert (made.ok, made.waits_for, made.notes) == (True, "", ()), made.diagnostics
-    # If module.cpp does not include the ISPC header, module.ispc is left out and module.cpp is built.
+    # If module.cpp does not include the header made by ISPC, module.cpp is built without module.ispc.
     made = build(handed_in(tmp_path, one_function("return t;")))
     assert made.ok and any("left out" in note for note in made.notes)
     here(STAND_IN)

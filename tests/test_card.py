@@ -78,7 +78,7 @@ def softmax(x, y):
     _softmax(x, y)
     _known[y.data_ptr()] = y.clone()
 """
-#: A softmax that also executes `statement`, in every call after the first `first` calls.
+#: A softmax that also executes `statement` in every call except the first `first` calls.
 COUNTED = """
 _softmax, _calls = softmax, 0
 def softmax(x, y):
@@ -93,9 +93,10 @@ CHANGES = COUNTED(first=2, statement="x.view(-1)[3] += 1")
 HUNGRY = COUNTED(first=1, statement=OUT_OF_MEMORY)
 WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
-#: Clock rates in the four calls of a round, A B B A, in MHz.
+#: Clock rates in MHz in the four calls of a round. Reference (A) and student (B) are called in the order A B B A.
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
-#: Keys: outcome of the rounds on few sets, which the test sets. Values: the kinds of rounds that the judge then makes.
+#: Keys: verdict and fitness of the machine that the test sets for rounds on few sets of tensors. Values: the kinds of
+#: rounds that the judge makes in turn.
 TRIED = {"slow fit": "all few", "pass fit": "all few however-long", "pass unfit": "all few all few"}
 
 
@@ -139,7 +140,7 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: Patch) -> Judge:
 
 
 def mixed(h: np.ndarray) -> np.ndarray:
-    """Return MurmurHash3's finalizer (Austin Appleby, public domain) of each uint32 value."""
+    """Return MurmurHash3's finalizer (by Austin Appleby, public domain) of each uint32 value."""
     h = h ^ (h >> np.uint32(16))
     h = h * np.uint32(0x85EBCA6B)
     h = h ^ (h >> np.uint32(13))
@@ -148,7 +149,10 @@ def mixed(h: np.ndarray) -> np.ndarray:
 
 
 def uniform(count: int, seed: int, low: float, span: float, dtype: str) -> np.ndarray:
-    """Return in float32 the first `count` numbers that `fill_sets` (card/kernels.cu) draws; count < 2**32."""
+    """Return the first `count` < 2**32 numbers that the GPU kernel `fill_sets` (card/kernels.cu) draws.
+
+    They are uniform from `low` to `low + span`, rounded to `dtype` and converted to float32.
+    """
     with np.errstate(over="ignore"):
         h = mixed(mixed(np.arange(count, dtype=np.uint32) ^ np.uint32(seed)) + np.uint32(seed))
         unit = (h >> np.uint32(8)).astype(np.float32) * np.float32(1 / 16777216)
@@ -172,7 +176,7 @@ def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, s
     assert np.isnan(arena.output_values(sets - 1)["y"]).all(), "outputs are not NaN before the call"
     assert arena.differing(arena, {"y": (1e9, 0.0)}) == {"y": sets * y.count}, "a NaN counts as equal"
     assert arena.inputs_changed(7) == [] and arena.inputs_changed(8) == ["x"]
-    # Change one element of an input in the last set. The lines below change one element of an output.
+    # Change one element of an input in the last set of tensors. Further below, change one element of an output.
     card.driver.copy(arena.place(sets - 1, x), arena.place(0, x), 4)
     assert arena.inputs_changed(7) == ["x"]
     other = Arena(card, [x, y], sets)
@@ -211,7 +215,7 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
     assert (tmp_path / one / "key" / "k.cubin").read_text() == "code"
     assert f"{tmp_path / one}/key/k.cubin" in (tmp_path / one / "key" / "__grp__k.json").read_text()
     assert not (tmp_path / other).exists()
-    # The paths also change when a folder is kept for later judges.
+    # The paths in a cache also change when its folder is kept for later judges.
     caches.keep(one, tmp_path / "kept")
     caches.drop(one)
     assert str(tmp_path) not in (tmp_path / "kept" / "key" / "__grp__k.json").read_text()
@@ -222,7 +226,10 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
 
 
 def test_the_kit_s_kernels_are_compiled_once_for_all(tmp_path: Path, monkeypatch: Patch) -> None:
-    """A build is kept unless one of its calls failed. Another text or other calls need a new build."""
+    """The compiled kernels of the kit's own file are kept on disk, unless one of the build's calls failed.
+
+    A changed file or other calls need a new build.
+    """
     built: list[str] = []
     monkeypatch.setattr(host, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(host.metadata, "version", lambda name: "1")
@@ -364,9 +371,9 @@ def softmax(x, y):
 class Clock:
     """A judge that makes all calls, but takes times from a formula: no verdict depends on this machine's load.
 
-    `student_s(rounds)` returns the seconds that the student's call takes for one set of tensors. Filling and copying a
-    set takes `fill_s` seconds. A call longer than `limit_s` times out. `judge(text)` judges the text's softmax
-    and compares its time with that of RIGHT.
+    `student_s(rounds)` returns the seconds that the student's call takes for one set of tensors; `rounds` is the
+    current measurement. Filling and copying a set takes `fill_s` seconds. A call longer than `limit_s` times out.
+    `judge(text)` judges the text's softmax and compares its time with the time of RIGHT, the reference.
     """
 
     limit_s = 3.0
@@ -429,19 +436,22 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
     found = timed.judge(RIGHT)
     assert found.verdict == verdict and found.time is not None, found.diagnosis
     assert found.time.rounds == rounds and found.memory is not None
-    # The judge subtracts the time of a reference's call on one set from both times.
+    # The judge subtracts the time of a reference's call on one set of tensors from the times of student and reference.
     assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
 
 
 def test_workers_of_a_class_share_trials_not_times(timed: Clock, tmp_path: Path, monkeypatch: Patch) -> None:
-    """The first worker's trial chooses the number of sets for all. Each worker times the reference in its rounds."""
+    """A trial by the first worker chooses the number of sets of tensors for all workers.
+
+    Each worker times the reference in its own rounds.
+    """
     trial, trials = timing.DeviceRounds.trial_s, list[float]()
     timed.patch(timing.DeviceRounds, "trial_s", lambda *given: trials.append(trial(*given)) or trials[-1])
     for folder, made in ((None, 1), (None, 2), (tmp_path, 3), (tmp_path, 3), (tmp_path / "missing", 4)):
         monkeypatch.delenv(places.SHARED_TRIALS, raising=False)
         if folder is not None:
             monkeypatch.setenv(places.SHARED_TRIALS, str(folder))
-        monkeypatch.setattr(timing, "_known_sets", {})  # as in a new worker
+        monkeypatch.setattr(timing, "_known_sets", {})  # a new worker knows no trial
         found = timed.judge(RIGHT)
         assert len(trials) == made and found.time is not None, found.diagnosis
         assert timed.rounds[-1].theirs.sets == timed.rounds[0].theirs.sets
@@ -503,8 +513,8 @@ def test_the_reference_is_timed_while_no_student_process_runs(timed: Clock) -> N
     assert set(alive) == {(True, 0), (False, 1)}
 
 
-#: Row 1: a call exceeds its time limit. Row 2: it exceeds LONGEST_GO_S. Row 3: filling 10 sets takes longer than the
-#: slow kernel takes for one set, so nothing would be left if the fill time were subtracted.
+#: Row 1: a call on all sets exceeds its time limit. Row 2: it exceeds LONGEST_GO_S. Row 3: filling 10 sets takes longer
+#: than the slow kernel takes for one set, so nothing would be left if the fill time were subtracted.
 @pytest.mark.parametrize("sets, fewer, fill_s", [(20, 1, 0.0), (8, 4, 0.0), (10, 3, 0.05)])
 def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: int, fill_s: float) -> None:
     timed.student_s, timed.fill_s = lambda rounds: 0.2, fill_s
@@ -517,7 +527,10 @@ def test_a_slow_kernel_is_timed_on_fewer_sets(timed: Clock, sets: int, fewer: in
 
 @pytest.mark.parametrize("on_few_sets, tried", TRIED.items())
 def test_only_slow_kernels_are_timed_on_fewer_sets(timed: Clock, on_few_sets: str, tried: str) -> None:
-    """If rounds on few sets of tensors end as a pass, rounds on all sets follow. The test sets their outcome."""
+    """If rounds on few sets of tensors end as a pass, rounds on all sets follow.
+
+    The test replaces the outcome of rounds on few sets by `on_few_sets`.
+    """
 
     def kind(rounds: timing.DeviceRounds) -> str:
         return "few" if rounds.most_sets else "all" if rounds.shortens else "however-long"
@@ -605,7 +618,10 @@ def test_the_subtracted_time_is_a_call_on_one_set() -> None:
 
 
 def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: Patch) -> None:
-    """A process measures configurations if the disk lacks results. The first timed runner always measures them."""
+    """An autotuner measures its configurations if Triton's cache on disk lacks the results.
+
+    In the first timed runner it always measures them.
+    """
     disk, measured = {"a": 1}, list[str]()
 
     def probe() -> None:
@@ -717,7 +733,7 @@ def test_a_builder_compiles_all_at_once_then_measures(monkeypatch: Patch, builds
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
-    """`_call_all` returns two lists: calls that a builder did not make because it ended, and calls that raised."""
+    """`_call_all` returns two lists: calls that were not completed because the builder ended, and calls that raised."""
     asked: list[tuple[str, float | None]] = []
 
     def command(header: dict[str, str], timeout_s: float | None = None) -> Call:
@@ -743,7 +759,7 @@ def test_the_build_tunes_in_the_timed_shape_of_parts_that_are_timed() -> None:
 
 
 def test_calls_that_a_builder_missed_are_made_again(monkeypatch: Patch) -> None:
-    """If a builder crashes, each call that it did not make gets a new builder. All calls that raised share one."""
+    """If a builder crashes, each call that it did not complete gets a new builder. All calls that raised share one."""
     tried: list[list[str]] = []
 
     def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:

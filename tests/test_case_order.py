@@ -23,8 +23,8 @@ SLOTS, SLOT_MS = 16, 200
 HIDDEN_SIZES = (3, 11, 14)
 OPTIONS = Options(shape=PUBLIC.shape, profile=False, time_budget_s=1.0, seed=149)
 
-#: An attack divides time into slots, numbered modulo SLOTS. Part 1 ends its hidden call in slot N, the case's size.
-#: Part 2 returns the number of the slot in which its runner started.
+#: An attack that passes a hidden size from part 1 to part 2 by the clock. Time is divided into slots, numbered modulo
+#: SLOTS. Part 1 ends its hidden call in slot N, the case's size. Part 2 returns the slot in which its runner started.
 CLOCK = f"""{includes("chrono cstdlib stdexcept unistd.h")}
 static long slot() {{
     const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -99,7 +99,7 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
 
 
 def test_events_and_cases_keep_their_order_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
-    """The second part is wrong only on its hidden case, so it has no time."""
+    """The second part is wrong on its hidden case, so it is not timed."""
     events: list[Event] = []
     first, second = judged(tmp_path, zygote, events, part2="if (N == 5) return V;").parts
     known = (PartStarted, HiddenStarted, PartDone)

@@ -28,7 +28,10 @@ from grader.submission.ids import no_such_submission
 
 
 def test_killed_judge_resumes_to_the_same_grades_and_grades_none_twice(acting: Class, tmp_path: Path) -> None:
-    """Kill four judges, each after 0 to 2 further results. Each of them may evaluate only 2 of the 10 submissions."""
+    """Kill four judges in turn, each after 0 to 2 more results. A fifth judge grades the rest.
+
+    Each killed judge may evaluate at most 2 of the 10 submissions.
+    """
     names = [f"student{k:02d}" for k in range(10)]
     for k, name in enumerate(names):
         acting.add(name, "turn", ("pass", "slow", "wrong")[k % 3])
@@ -470,7 +473,7 @@ def test_a_full_disk_costs_one_archive(acting: Class, monkeypatch: Patch) -> Non
 
 
 def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
-    """Return a source and the verdicts of its two parts for each kind of submission."""
+    """Return {kind of submission: (source, verdicts of its two parts)}."""
     forged = 'static int forged = (std::printf("{\\"points\\": 30}\\n"), exit(0), 0);\nPYBIND11_MODULE'
     forged = "#include <cstdio>\n#include <cstdlib>\n" + master.replace("PYBIND11_MODULE", forged, 1)
     chatty = insert_at_start(master, "myFusedAttention", r'printf("\x1b[2J=1+1 <b>\n");')
@@ -519,7 +522,7 @@ def hand_in(folder: Path, master: str) -> dict[str, tuple[str, str] | None]:
 
 @pytest.mark.full
 def test_every_submission_gets_the_right_points_in_each_run(master: str, tmp_path: Path) -> None:
-    precompile()  # or else two workers could both make the header
+    precompile()  # otherwise two workers could make the same header at once
     room = Class(tmp_path)
     expected = hand_in(room.folder, keeping(master, "myNaiveAttention", "myFusedAttention"))
     assert len(expected) == 5 * 4 + 12

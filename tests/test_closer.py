@@ -42,7 +42,10 @@ OMP, RACED = "#pragma omp parallel for", Watched("width: two threads write it\n 
 
 
 def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
-    """Return outputs of several sizes, wrong at the index `wrong(sizes)`; with `elsewhere`, everywhere but there."""
+    """Return outputs of several sizes that are wrong at the index `wrong(sizes)`.
+
+    `elsewhere`: True to make them wrong at all other indices instead.
+    """
     found = []
     for shape in ((2, 3, 21, 5), (1, 2, 33, 7), (2, 1, 10, 3)):
         sizes = {**dict(zip("BHNd", shape, strict=True)), "Br": 4, "Bc": 6}
@@ -71,7 +74,7 @@ def test_a_fact_that_one_input_refutes_is_not_named() -> None:
     right = Seen({"B": 1, "H": 1, "N": 9, "d": 2, "Br": 4, "Bc": 6}, None)
     assert common_facts.place([*inputs, right], AXES, TILES) == ""
     assert common_facts.place([*inputs, Seen(right.sizes, None, weak=True)], AXES, TILES)
-    # Indices of wrong elements are compared only within one output.
+    # Indices of wrong elements are compared only between calls' values of the same output (O or L).
     of_o, of_l = np.zeros((1, 6, 4), bool), np.zeros((1, 6), bool)
     of_o[:, -1] = of_l[:, -1] = True
     alone = [Seen({"B": 1, "N": 6, "d": 4}, of_l, output="L")] * 2
@@ -259,7 +262,8 @@ def test_landmarks_find_loops_sums_and_stores() -> None:
     assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
     assert numbers(found.stores(found.returned)) == [12]
     assert landmarks.function(SOURCE, "missing") is None
-    # Sums are variables that are divisors, that go into the output, or to which a loop that ends at a size adds.
+    # A variable counts as a sum if it is a divisor or is stored in the output. It also does if a loop up to a size adds
+    # to it.
     found = body(SUMS)
     assert numbers(found.divisors()) == [7, 8]
     assert numbers(found.stored(found.returned)) == [9, 10]
@@ -579,11 +583,11 @@ def test_a_function_of_many_declarations_is_read_in_linear_time(line: str) -> No
 def test_only_mistakes_that_fit_all_outputs_are_named() -> None:
     suspect = Suspect("key_missing", "Key 0 is missing.", lambda s: None, ("missing",))
     diagnosis = diagnose.Explained("key_missing", "Key 0 is missing. Expected 1.", suspects=(suspect,))
-    # An output with few wrong elements excludes no mistake, because the part may have several outputs.
+    # An output with few wrong elements does not refute a mistake, because the part may have several outputs.
     few = [Diagnosis("wrong_values", "Expected 2.", wrong_count=count) for count in (1, 7)]
     (first, *_) = diagnose.settled([diagnosis, diagnosis, *few])
     assert first is not None and first.message.startswith("Key 0 is missing.")
-    # A mistake that does not explain most outputs is not named.
+    # A mistake that most outputs refute is not named.
     others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
     assert diagnose.settled([diagnosis, *others])[0] == Diagnosis("wrong_values", "Expected 1.")
     without_values = [Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")]
@@ -614,7 +618,10 @@ def test_a_result_of_low_precision_gets_no_advice_to_sanitize() -> None:
 
 
 def test_accesses_are_checked_although_freed_memory_fits_a_mistake() -> None:
-    """Freed memory can look like a mistake in a formula, so accesses are still checked if some elements are right."""
+    """Values read from freed memory can look like a mistake in a formula.
+
+    So accesses are checked in spite of a known mistake if some elements are right.
+    """
     wrong, right, large = (SimpleNamespace(name=name, shape=shape) for name, shape in CHECKED_CASES.items())
     kernel = SimpleNamespace(wrong={"wrong": object(), "right": None, "large": None})
 
@@ -639,7 +646,7 @@ def test_accesses_are_checked_although_freed_memory_fits_a_mistake() -> None:
 
 
 def test_a_busy_machine_does_not_shorten_the_search_for_sizes() -> None:
-    """The search has a time limit. A call counts with its processor time, or with its elapsed time if that is less."""
+    """Each call uses up the search's time limit by its processor time, or by its elapsed time if that is less."""
 
     def calls_made(wall_s: float, cpu_s: float | None) -> int:
         run = SimpleNamespace(call=SimpleNamespace(wall_s=wall_s, cpu_s=cpu_s), outputs={})
@@ -674,7 +681,8 @@ def test_each_place_of_sanitizers_is_read_once(tmp_path: Path) -> None:
     assert "but the last is 9 (this is -103 in an unsigned variable)." in wrapped.message
     assert "index 12, but the last is 9" in first.message and first.place == (1, 3)
     assert "index -3, below 0" in second.message and second.frames[-1].text == "three"
-    # The wrong write changes a number whose overflow another thread then reports, in the middle of the first report.
+    # A write out of bounds changes a number. Another thread then reports an overflow of this number, in the middle of
+    # the report about the write.
     late = "module.cpp:2:5: runtime error: signed integer overflow: 9 * 1065353216 cannot be represented\n"
     (only,) = sanitize.reports(asan.replace("READ", "WRITE") + late + stack.format(1), source)
     assert only.kind == "heap-buffer-overflow write" and only.place == (1, 3) and not only.of_value
@@ -793,7 +801,7 @@ def test_a_suspect_that_raises_becomes_a_flag_and_names_nothing(failed_explanati
 def test_a_hanging_call_is_placed_at_its_functions_innermost_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = hang_samples.Samples(Path("program"))
     stopped.addresses = [[1, 2, 3], [3, 2], [1]]
-    # Lines of each address: 1 is in a library, 2 in an accessor above the function, 3 in the function.
+    # Source lines of each sampled address: 1 is in a library, 2 in an accessor above the function, 3 in the function.
     lines = {1: [], 2: [1], 3: [6, 5]}
     monkeypatch.setattr(stopped, "_named", lambda addresses: [lines[each] for each in addresses])
     assert stopped.lines(body(LEFT_OVER)) == {6: 2}
@@ -1004,7 +1012,10 @@ def test_an_edit_outranks_a_suspect_with_other_lines() -> None:
 
 @pytest.mark.parametrize(("N", "Bc", "least"), [(48, 24, (1, 1, 48, 1)), (4, 4, None)])
 def test_edits_are_tried_on_few_numbers(N: int, Bc: int, least: tuple[int, ...] | None) -> None:
-    """Small wrong cases are 100 times as fast as large ones. If the smallest case is right, small sizes are drawn."""
+    """Edits are tried on a small wrong case, which is 100 times as fast as a large one.
+
+    `least` is the smallest case, or None if that is right: then a small wrong case is drawn at random.
+    """
     part = ASSIGNMENT.part("part4")
     kernel: Any = SimpleNamespace(part=part, shape=ASSIGNMENT.defaults, oracle=ORACLES["attention"])
     kernel.inputs_of = lambda case: None
@@ -1129,7 +1140,7 @@ def test_the_edits_beside_an_error_of_the_compiler_are_kept() -> None:
     found = sorted(edits.candidates(source, ["kernel"]), key=lambda each: each.places)
 
     def built(part: Any, text: str) -> Any:
-        """Report two errors in edit 2, only in the first build."""
+        """Stand in for the compiler: report two errors in edit 2 in the first build, none in later builds."""
         texts.append(text)
         condition = f"{edited_source.CHOSEN} == 2 ? "
         column = text.split("\n")[2].find(condition) + len(condition) + 1
@@ -1162,7 +1173,7 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
         "for (int i = 0; i < N; i++) {\nfloat t = 0;\nown = i; s = own; t = s;\n}\ns = t = 0;\n}\n"
     )
     assert scopes.shared_numbers(source, 0, len(source)) == {2: ["s"]}
-    # A loop that each thread runs as a whole, and loops over a thread's own elements or own share.
+    # Each thread runs the first two loops as a whole. The others write to a thread's own elements or to its own share.
     loops = (
         "x[i] = 1;",
         "{ float *p = X + i; p[0] = 1; }",
@@ -1198,7 +1209,7 @@ def test_edits_use_only_names_known_at_their_line() -> None:
     # Neither the name of a type nor a constant of the compiler is a variable.
     source = "typedef std::vector<float> V;\nvoid kernel(torch::Tensor X, int N){\nconstexpr int n = N + 1;\nV a(n);\n}"
     assert [each.new for each in edits.candidates(source, ["kernel"])] == ["N"]
-    # A function that the part does not call gets no edits, and neither does a file that is too long.
+    # No edits are made in a function that the part does not call, or in a file that is too long.
     assert {each.line for each in edits.candidates(EDITED, ["kernel"])} <= {3, *range(9, 20)}
     assert edits.candidates(EDITED + " " * edits.LARGEST, ["kernel"]) == []
 

@@ -43,7 +43,7 @@ def running(state: Path, what: str) -> list[int]:
 
 
 def overlaps(out: Path) -> tuple[int, int]:
-    """Return two counts: timings in the ledger, and pairs of them that used one machine's cores at the same time."""
+    """Return the number of timings in the ledger, and the number of pairs that shared a core at the same time."""
     timings = [timing for record in ledger.read(out).records.values() for timing in record.timings]
     count = 0
     for one, other in combinations(timings, 2):
@@ -54,7 +54,7 @@ def overlaps(out: Path) -> tuple[int, int]:
 
 
 def reach(pid: int) -> list[str]:
-    """Return a process's open connections and environment variables by which it could reach a scheduler."""
+    """Return a process's open sockets and its environment variables DASK_..., by which it could reach a scheduler."""
     found: list[str] = []
     with suppress(OSError):
         found += Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
@@ -140,7 +140,7 @@ async def serve(place, protocol):
         await found.finished()
 asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))
 """
-#: A judge whose machines all fail their test. It tries again for each line that it reads.
+#: Script of a judge whose machines all fail their test. It tries again for each line on its standard input.
 LONELY = """
 import sys
 from pathlib import Path

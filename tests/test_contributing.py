@@ -1,4 +1,4 @@
-"""Recipes of CONTRIBUTING.md: their commands succeed after all changes, and fail without the first one."""
+"""Recipes of CONTRIBUTING.md: a recipe's commands succeed after all its changes, and fail without the first change."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-#: Text of each recipe, by a word of its heading: changed lines of files, and lines "$ ..." with commands.
+#: Text of each recipe, by the second word of its heading: changed lines of files, and lines "$ ..." with commands.
 RECIPES = {
     section.split()[1].strip(":"): section.partition("```diff\n")[2].partition("```")[0]
     for section in (ROOT / "CONTRIBUTING.md").read_text().split("\n## ")
@@ -23,7 +23,10 @@ pytest() { python -m pytest -q -n 0 -p no:cacheprovider "$@"; }
 
 
 def change(kit: Path, path: str, lines: str) -> None:
-    """Add the lines with "+" after the line that the file has. Make the file if `lines` are all new."""
+    """Apply a change in the form of a diff to the file `path`: add lines with "+" after the lines without.
+
+    If all lines have a "+", make the file.
+    """
     old, new = ("".join(re.findall(rf"^[{signs}](.*\n)", lines, re.M)) for signs in (" ", " +"))
     text = (kit / path).read_text() if old else ""
     assert not old or text.count(old) == 1, f"{path} does not have this line once: {old}"

@@ -44,7 +44,10 @@ def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> N
 @pytest.mark.full
 @pytest.mark.parametrize("of_weights", [False, True])
 def test_gradients_allow_for_the_rounding_of_the_files_own_l(of_weights: bool, tmp_path: Path) -> None:
-    """On a GPU the forward pass multiplies in TF32 and saves L; the backward pass reads this less accurate L."""
+    """A GPU's forward pass multiplies in TF32 and saves a less accurate L (logsumexp), which the backward pass reads.
+
+    `of_weights`: True to compute D from the weights P, so that an error of L changes it.
+    """
     cut = "(x.view(torch.int32) & -8192).view(torch.float32)"
     tile, keys = "q_tile = q[:, rows].float()\n", "k[:, start : start + KEYS].float()"
     text = MASTER.replace(tile, f"cut = lambda x: {cut}\n            q_tile = cut(q[:, rows].float())\n")
@@ -54,7 +57,7 @@ def test_gradients_allow_for_the_rounding_of_the_files_own_l(of_weights: bool, t
     dominant = next(case for case in ASSIGNMENT.part("backward_pytorch").cases if case.name == "short heads")
     part = replace(hidden, cases=(replace(falling, seed=12), dominant))
     assert text.count("cut(") == 2
-    if of_weights:  # D is the sum of P dP, which equals the sum of dO O for an exact L
+    if of_weights:  # compute D as the sum of P * dP, which equals the usual sum of dO * O only for an exact L
         assert "delta[:, rows, None]" in text
         text = text.replace("delta[:, rows, None]", "(p * dP).sum(-1, keepdim=True)")
     (found,) = results_alone(ASSIGNMENT, write(tmp_path, text, ASSIGNMENT.source), [part]).parts
@@ -146,7 +149,7 @@ class FlashAttentionPyTorch(torch.autograd.Function):
             q, k, v = (t.detach().requires_grad_(True) for t in ctx.saved_tensors[:3])
             return *torch.autograd.grad(BACKWARD(q, k, v, ctx.is_causal), (q, k, v), dO), None
 """
-#: Flags of the forward and of the backward part, by the functions that the two passes call.
+#: Keys: the functions that the forward and the backward pass call. Values: flags of the forward and backward part.
 SIGNS = {
     "tiles plain": ([], []),
     "slices plain": (["tensor_not_avoided"], []),
@@ -167,7 +170,10 @@ def test_pytorch_passes_without_tiles_or_by_autograd_are_flagged(passes: str, tm
 
 @pytest.mark.parametrize("adapter", ["", ADAPTER.format("pytorch", "Attention")])
 def test_a_class_that_launches_a_kernel_is_not_the_one_in_pytorch(adapter: str, tmp_path: Path) -> None:
-    """A file's only class is judged for both languages. If it launches a kernel, parts in PyTorch are `missing`."""
+    """If a file has only one class, this class is judged in the parts of both languages.
+
+    If the class launches a kernel, the parts in PyTorch get the verdict `missing`.
+    """
     text = edited(MASTER, Mutation("", "", ()))
     start, end = text.index("class FlashAttentionPyTorch"), text.index("class FlashAttentionTriton")
     alone = text[:start] + text[end:].replace("FlashAttentionTriton", "Attention")

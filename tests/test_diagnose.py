@@ -34,7 +34,7 @@ class Counts(Oracle):
 def explain(
     x: Inputs, shape: Shape, actual: Tensor, again: Sequence[Tensor] = (), *, oracle: str = "attention"
 ) -> Diagnosis:
-    """Return the diagnosis of a wrong output. `again`: outputs of repeated calls on the same inputs."""
+    """Return the diagnosis of the wrong output `actual`. `again` has outputs of repeated calls on the same inputs."""
     expected = expect(oracle, x, shape)
     comparison = compare(expected, actual)
     assert not comparison.ok
@@ -76,7 +76,7 @@ def flash_with_maximum(x: Inputs, block: int) -> Tensor:
 
 
 def of_tiles(x: Inputs, tile: int, *, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Call `of` with exp(score) of each tile of keys. Return its results side by side."""
+    """Call `of` with exp(score) of each tile of keys, (B, H, N, tile). Return the results joined along the keys."""
     return torch.cat([of(part) for part in scores(x).exp().split(tile, 3)], 3)
 
 
@@ -150,7 +150,7 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "last row": ("row_range", lambda x: zeroed(right(x), np.s_[:, :, -1])),
     "odd rows": ("periodic_rows", lambda x: zeroed(right(x), np.s_[:, :, 1::2])),
     "all heads but 0": ("heads", lambda x: zeroed(right(x), np.s_[:, 1:])),
-    # An error without a pattern gets no cause.
+    # For an error without a pattern, no cause is named.
     "noise": ("wrong_values",
         lambda x: right(x) + torch.randn(x["V"].shape, generator=torch.Generator().manual_seed(1))),
 }  # fmt: skip
@@ -268,7 +268,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
     for actual in (1.01, 9.0):
         other = Diagnosis("shifted", "Shifted.", None, 1.0, actual)
         assert diagnose.most_informative([close, other, close]) is (other if actual == 9 else close)
-    # Zeros are the most informative, unless another diagnosis is about many wrong elements.
+    # A diagnosis that outputs were not written is the most informative, unless another one has many wrong elements.
     zeros = Diagnosis("not_written", "Zeros.", wrong_count=20_000)
     for count, chosen in ((14, zeros), (900, None)):
         other = Diagnosis("not_normalised", "Too large.", wrong_count=count)
@@ -276,14 +276,17 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
 
 
 def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
-    """Return attention in which every head has the scores of its batch's last head, or of the last head of all."""
+    """Return attention in which every head uses the scores of one head.
+
+    This is the last head of the same batch entry if `of_batch`, else the last head of the last batch entry.
+    """
     last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
     return attend(x, last.expand_as(scores(x)))
 
 
 @pytest.mark.parametrize("of_batch", [False, True])
 def test_a_mistake_that_another_input_refutes_is_not_named(of_batch: bool) -> None:
-    """The two mistakes use the last head of the batch, or of all batches. With one batch, their outputs are equal."""
+    """The two mistakes of `of_last_head` have equal outputs if B = 1. A second input with B > 1 distinguishes them."""
     one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     words = "last head of its batch" if of_batch else "last head of all"
     first = explain(one, ODD, of_last_head(one, of_batch=of_batch))

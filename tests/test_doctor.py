@@ -53,7 +53,10 @@ ANSWERS |= {"free_bytes": lambda place: 100 * GIB, "landlock_version": lambda: 0
 
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
-    """Return a function that makes a simulated host: Python's headers, and the files of FINE with changes."""
+    """Return a function that makes a simulated host with Python's headers and the system files FINE.
+
+    Its argument `files` has changed files by path (None: missing), `facts` are other fields of the Host.
+    """
     known = replace(toolchain.torch_files(), python_include_dir=tmp_path)
     monkeypatch.setattr(tools.toolchain, "torch_files", lambda: known)
     root = tmp_path / "root"
@@ -129,7 +132,7 @@ def test_each_weakness_is_found(made_up: MadeUp, files: Facts, facts: Facts, lev
 
 def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
     assert machine_findings(made_up()) and not complaints(machine_findings(made_up()))
-    # The judge is root here, who may make namespaces even if other users may not.
+    # The simulated judge is root, who may make namespaces even if other users may not.
     assert not complaints(containment.findings(made_up({"proc/sys/kernel/unprivileged_userns_clone": "0"})))
     quiet = made_up({"sys/fs/cgroup/user/me/cpu.max": "800000 100000", "proc/cpuinfo": "flags : hypervisor"})
     found = list(timing.findings(quiet, sleep=lambda seconds: None))
@@ -138,7 +141,10 @@ def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
 
 
 def tool_findings(host: Host, answers: Mapping[str, Ran]) -> list[Finding]:
-    """Return the findings about a host's tools. `answers`: results by a text in the command; others succeed."""
+    """Return the findings about a host's tools. `answers` has results of commands, by a text in the command.
+
+    All other commands succeed and print nothing.
+    """
 
     def answer(command: Sequence[str]) -> Ran:
         return next((ran for word, ran in answers.items() if word in " ".join(command)), Ran(0, ""))

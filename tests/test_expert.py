@@ -15,7 +15,8 @@ from module_ref_stub.library import expert_path
 LEVELS = ("baseline", "avx2", "avx512")
 #: Whole tiles, one row, fewer rows than vector lanes, a ragged last tile, ragged columns, several blocks of keys.
 SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
-#: Smallest tolerance: half a unit in the last place of values around 4. On a tiny shape, float32's error may be less.
+#: Least tolerance for an error: half a unit in the last place of values around 4. Tiny shapes need it: plain float32's
+#: error may by chance be smaller there.
 LEAST_ERROR = 2.4e-7
 
 
@@ -39,15 +40,15 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, *, threads: int = 1, kernel: str 
 
 
 plain_attention = functools.partial(attention, kernel="plain")
-#: Smallest tolerance, divided by the budget: on a tiny shape, float32's error may by chance be less than one rounding.
+#: Least tolerance in multiples of the budget: on a tiny shape, plain float32's error may by chance be smaller.
 LEAST_UNITS = 1.0
 
 
 def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
-    """Return softmax(QK^T)V and the error budget of each element, in float64.
+    """Return softmax(QK^T)V and the error budget of each element, both (B, H, N, d) in float64.
 
-    An error has two sources. The result is rounded, by about u |v| with u = 2^-24. Scores are wrong by u |q||k|, which
-    changes a mean of values more if the values lie further apart. So the budget of column c is
+    An error has two sources. The result is rounded, by about u |v| with u = 2^-24. Scores are wrong by u |q||k|. Their
+    errors change a weighted mean of values more if the values lie further apart. So the budget of column c is
 
         u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])),  S_j = sum_k |q_k k_jk|,
 
@@ -62,7 +63,10 @@ def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(params=some(range(len(LEVELS)), len(LEVELS)), autouse=True)
 def level(request: pytest.FixtureRequest):
-    """Run every test at each level of this machine; in the fast tier only at the best level. Restore it afterwards."""
+    """Run every test at each instruction-set level of this machine, in the fast tier only at the best level.
+
+    Restore the best level afterwards.
+    """
     best = LEVELS[library().gpt149_expert_level()]
     index = LEVELS.index(best) - request.param
     if index < 0:
@@ -70,7 +74,7 @@ def level(request: pytest.FixtureRequest):
     assert set_level(LEVELS[index]) == LEVELS[index]
     yield LEVELS[index]
     set_level(best)
-    torch.set_num_threads(1)  # some kernels set OpenMP's number of threads, which torch uses, too
+    torch.set_num_threads(1)  # undo a kernel's change of OpenMP's number of threads, which torch uses, too
 
 
 def exact(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
@@ -91,7 +95,7 @@ def errors(actual: Tensor, inputs: list[Tensor]) -> list[tuple[float, float]]:
 
 
 def assert_accurate(actual: Tensor, inputs: list[Tensor]) -> None:
-    """Assert that errors are at most twice those of plain float32, or twice LEAST_ERROR (more for large scores)."""
+    """Assert that errors are at most twice plain float32's errors, or twice LEAST_ERROR (more for large scores)."""
     assert torch.isfinite(actual).all()
     luck = LEAST_ERROR * max(1.0, float((inputs[0] @ inputs[1].transpose(-2, -1)).abs().max()) / 2)
     for mine, usual in zip(*errors(actual, inputs), strict=True):
@@ -122,10 +126,10 @@ def test_equal_keys_get_equal_weights_in_every_block() -> None:
 @example(shape=(1, 1, 260, 128), factor=1.0, seed=2)
 @example(shape=(1, 2, 128, 32), factor=0.1, seed=3)
 def test_the_expert_kernel_is_right_for_any_shape(shape, factor, seed) -> None:
-    """Compare one draw with twice float32's error, and the median error of 20 draws with the error budget.
+    """Compare the error on one random input with twice float32's, and the median error on 20 with the error budget.
 
-    A fault shows in every draw, so the median of the draws' largest errors detects it. The largest error of all draws
-    depends on chance: in 1 of 100 tests of a right kernel it was over twice float32's error.
+    A fault of the kernel shows on every input, so the median of the largest errors detects it. The largest error on all
+    inputs depends on chance: in 1 of 100 tests of a right kernel it was over twice float32's error.
     """
     found = []
     for more in range(20):

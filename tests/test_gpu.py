@@ -1,13 +1,13 @@
 """Tests that need a GPU: the lab's masters with times, and files that try to deceive the clock.
 
-They are skipped on a machine without a GPU. An attack is text at the end of a right file. It redefines `product`, which
-stays right in single calls. A line "#### name: result" before the text names the required result of a timed call:
+They are skipped on a machine without a GPU. An attack is code that is appended to a right file. It redefines `product`,
+which stays right in single calls. A line "#### name: result" before the code names the required result of a timed call:
 
     ok           the attack gains nothing
     wrong        outputs differ from the reference's, or inputs were changed
     ended        the runner is killed
-    raised       it raises
-    takes much   as "ok", or it raises if the GPU has less memory left than it requests
+    raised       the call raises an exception
+    takes much   as "ok"; or the call raises an exception, because the GPU has less free memory than it requests
 """
 
 import fcntl
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(not finding.is_here(), reason="this machine has 
 ASSIGNMENT = load(ROOT / "labs" / "gpu" / "assignment.yaml")
 SOURCE = ROOT / "labs" / "gpu" / "kernels.py"
 SIDE = 2048
-#: Least ratio of the student's time to the reference's. The master's matmul has 0.76 to 0.82. An attack that uses half
-#: of the GPU during every second call of the reference makes the reference slower: the ratio would be 0.55.
+#: Least allowed ratio of the student's time to the reference's. The master's matmul has 0.76 to 0.82. An attack that
+#: occupies half of the GPU during every second call of the reference slows the reference, so that the ratio is 0.55.
 LEAST_RATIO = 0.65
 _TEXTS = """
 #### plain: ok
@@ -198,13 +198,13 @@ ATTACKS: dict[str, tuple[str, str]] = {
     for name, end, text in zip(_PARTS[::3], _PARTS[1::3], _PARTS[2::3], strict=True)
 }
 ENDS = {"ok": {"pass", "slow"}, "wrong": {"wrong"}, "raised": {"crash"}}
-# "takes much" requests much memory: it crashes if the GPU has less.
+# An attack "takes much" requests much memory, and crashes if the GPU has less.
 ENDS |= {"ended": {"timeout", "crash", "wrong", "rejected"}, "takes much": {"pass", "slow", "crash"}}
 
 
 @pytest.fixture(autouse=True)
 def alone_on_the_gpu() -> Iterator[None]:
-    """Let the tests of parallel workers use the GPU in turn: they fill its memory and measure time."""
+    """Let tests of parallel workers use the GPU one at a time, because they fill its memory and measure times."""
     with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -243,7 +243,7 @@ def test_attacks_on_the_clock_gain_nothing(name: str, sandbox: Sandbox, tmp_path
     assert not is_timed or found.time.ratio > LEAST_RATIO, "the attack must not improve the time"
 
 
-#: Reserves as much of the L2 cache as CUDA allows, to keep inputs in the cache from one call to the next.
+#: CUDA code that reserves as much of the L2 cache as CUDA allows, to keep inputs in the cache between calls.
 KEEPS_L2 = """
     static cudaStream_t own = nullptr;
     if (!own) {

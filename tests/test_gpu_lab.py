@@ -39,7 +39,8 @@ SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layou
 TELLING = ("random", "columns", "causal", "heads beside each other")
 MORE = (*TELLING, "ragged", "float16")
 DISTRIBUTIONS = ("random", "random", "long_random", "matrices", "heads", "heads_gradient")
-#: Causal masks by language and comparison. With "<=", query i sees the keys from i on, which is wrong.
+#: A file's language, the comparison in its causal mask, and its verdict. With "<=", query i attends to the keys from i
+#: on, which is wrong.
 FORMS = ["triton >= pass", pytest.param("pytorch >= pass", marks=pytest.mark.full), "pytorch <= wrong"]
 
 
@@ -93,7 +94,7 @@ def attention_of(inputs: Arrays, shape: Shape) -> dict[str, Array]:
 
 
 def cut(t: Array, kept: int = 0xFFFFE000) -> Array:
-    """Return float32 numbers with all bits outside of the mask `kept` cleared; by default the bits that TF32 lacks."""
+    """Return numbers in float32 without the bits that are not in the mask `kept`. By default these are not in TF32."""
     return (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(kept)).view(np.float32)
 
 
@@ -143,7 +144,7 @@ def gradients_of(inputs: Arrays, shape: Shape, o: Array, lse: Array) -> dict[str
 
 
 def test_gradients_from_an_l_in_tf32_are_within_the_budget() -> None:
-    """A forward pass in TF32 may save its L for a backward pass in float32."""
+    """A backward pass in float32 may use O and L from a forward pass in TF32, but not from one with fewer bits."""
     size = {"N": 256, "M": 256, "d": 64, "causal": 1}
     for seed in range(6):
         shape, inputs = {**SHAPE, **size}, make_inputs("falling_gradient", {**SHAPE, **size}, seed)
@@ -221,7 +222,10 @@ def named(mutation: Mutation, result: results.PartResult) -> bool:
 @interpreted
 @pytest.mark.parametrize("made", in_files(known.WRONG, code_of, 60, [*softmax.WRONG, *operators.WRONG]))
 def test_wrong_kernels_are_rejected_by_name(made: Made, tmp_path: Path) -> None:
-    """Judge on one case first. If too many mistakes are not named, judge these on more cases, which takes longer."""
+    """Judge each kernel on one case. If too many mistakes are not named, judge these kernels on more cases.
+
+    This order saves time.
+    """
     found: dict[Mutation, results.PartResult] = {}
     others, allowed = list(made), 0.15 * len(made)
     for cases in (TELLING[:1], TELLING, ()):
@@ -243,7 +247,7 @@ def test_right_kernels_in_other_styles_pass(made: Made, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_autograd_functions_are_judged(form: str, tmp_path: Path) -> None:
     file, seen, verdict = form.split()
-    # Both files need the same backward pass: copy it from the file in PyTorch to the one in Triton.
+    # Both files need the same backward pass. Only autograd_pytorch.py has it: copy it to the text of the other file.
     texts = {name: (BESIDE / f"autograd_{name}.py").read_text() for name in ("triton", "pytorch")}
     texts["triton"] += texts["pytorch"][texts["pytorch"].index("\n    @staticmethod\n    def backward") :]
     parts = [some_cases(ASSIGNMENT.part(one), TELLING) for one in TRITON_PARTS[4:]]

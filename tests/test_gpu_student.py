@@ -76,7 +76,8 @@ def matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     o = torch.empty_like(q)
 """
-#: On causal inputs only O is wrong, in every element. On other inputs only L is wrong, in its last row.
+#: A part with two outputs. On causal inputs only O is wrong, in every element. On other inputs only L is wrong, in its
+#: last row.
 SEVERAL = """
 def flash_forward(q, k, v, causal):
     s = (q.float() @ k.float().transpose(1, 2)) * q.shape[2] ** -0.5
@@ -325,7 +326,7 @@ POINTED = "out = tl.load(t).to(tl.pointer_type(tl.float32))\n    tl.store(out + 
 WITH_T = (("(x, y, x_row", "(x, y, t, x_row"), ("(x, y, *x", "(x, y, torch.tensor([64]), *x"))
 EXCHANGED = with_edits(("    inside =", "    tl.atomic_cas(y + 1400 + row, 0.0, 1.0)\n    inside ="))
 MORE_PROGRAMS = with_edits(("[(x.shape[0], ", "[(x.shape[0] + 1, "), ("tl.load(x", "tl.load(x + 0 * row"))
-#: By name: a kernel with a store or an atomic operation outside of every tensor, and a part of the message.
+#: By name: a kernel with a store or an atomic operation outside of every tensor, and a part of the expected message.
 OUTSIDE = {
     "no mask": (UNMASKED_STORE, BEYOND),
     "before the beginning": (with_edits((STORE, "tl.store(y - 3 + row")), f"up to 12 {BEFORE}"),
@@ -337,7 +338,7 @@ OUTSIDE = {
     "a pointer out of a tensor": (with_edits((STORE, POINTED), *WITH_T), "through a pointer into no tensor"),
 }
 
-#: GELU with one program instance for each tile. Kernels with descriptors or block pointers replace the dots.
+#: GELU with one program instance for each tile. Code with tensor descriptors or block pointers replaces the dots.
 TILES = """
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -391,7 +392,7 @@ def gelu(x, y):
     size = triton.next_power_of_2(x.shape[1])
     kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
 """
-#: A kernel that loads an index from outside of a tensor. It gets the largest integer, so the result is wrong.
+#: A kernel that loads an index from outside of a tensor. The load returns the largest integer, so the result is wrong.
 INDICES = with_edits(
     ("def kernel(x, y, ", "def kernel(x, y, indices, "),
     ("    inside =", "    k = tl.load(indices + column)\n    inside ="),

@@ -1,4 +1,4 @@
-"""A hostile results or scratch folder (THREATS E3, E7) costs one line with the file's name, and harms nothing else."""
+"""A hostile results or scratch folder (threats E3, E7) causes one message with the file's name, and no other harm."""
 
 import json
 import math
@@ -49,7 +49,7 @@ def test_folders_of_any_depth_are_removed_and_very_deep_ones_exceed_the_limit(tm
 
 def test_removal_follows_no_links_and_ignores_modes_and_names(tmp_path: Path) -> None:
     top, kept = tmp_path / "top", tmp_path / "kept"
-    # A removal moves folders up and names them by numbers. The test makes folders with such names at every level.
+    # To remove a deep folder, the kit moves inner folders up and names them by numbers. Make folders with such names.
     for path in ("a/b/0/1/2", "0/1/a", "1", "2/3/0"):
         (top / path).mkdir(parents=True)
     put(tmp_path, {"kept/file": b"kept", "top/3": b"a file"})
@@ -101,7 +101,7 @@ def test_a_copied_results_folder_does_not_remove_the_originals_scratch(tmp_path:
         shutil.copytree(live, copy)
         with ledger.hold(copy) as book:
             assert book.scratch != scratch and (scratch / "file").read_text() == "x"
-        # Now a forged lock of the copy names the original's scratch folder, which is kept while its judge lives.
+        # A forged lock file in the copy names the original's scratch folder. It must be kept while its judge lives.
         forged = json.loads((live / ledger.LOCK).read_text())
         status = (copy / ledger.LOCK).stat()
         (copy / ledger.LOCK).write_text(json.dumps({**forged, "lock": f"{status.st_dev}:{status.st_ino}"}))

@@ -52,7 +52,7 @@ def test_both_commands_print_version_and_commit() -> None:
 
 
 def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None:
-    """Feedback to a class names the handout's command. Other messages name the command of a kit with all labs."""
+    """Messages in a class's feedback name the handout's command. Others name the command of a kit with all labs."""
     softmax = loading.load(labs.assignment_file(labs.named("softmax")))
     bench = Bench(softmax, tmp_path, Options(), *[None] * 4)  # type: ignore[arg-type]
     assert bench.command == "python gpt149.py lab softmax"
@@ -62,7 +62,10 @@ def test_messages_name_the_command_that_their_reader_has(tmp_path: Path) -> None
 
 
 def test_the_commit_note_counts_before_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handout may be in a student's git repository. So the kit prefers the commit in its own note to git's commit."""
+    """A handout may be in a student's git repository, so git's commit may not be the kit's.
+
+    The kit prefers the commit in its own note, the file version.NOTE.
+    """
     monkeypatch.setattr(version, "ROOT", tmp_path)
     assert version.commit.__wrapped__() == ""
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)

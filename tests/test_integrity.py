@@ -21,7 +21,8 @@ from grader.integrity import elf, inspection, symbols
 from grader.integrity import flags as integrity
 from grader.runner.watch import Evidence
 
-#: Undefined symbols by category. A further table has the C library's symbols, which have versions.
+#: Undefined symbols of objects, by the category that the kit must give them (None: harmless). Another table has the C
+#: library's symbols, whose names include a version.
 UNVERSIONED = {
     "torch": """
         _ZN2at4_ops6matmul4callERKNS_6TensorES4_ _ZN2at4_ops4exp_4callERNS_6TensorE _ZN2at6native17cpublas4gemmE
@@ -220,7 +221,7 @@ def test_an_unreadable_object_is_a_flag(tmp_path: Path, monkeypatch: pytest.Monk
     endless = tmp_path / "endless.so"
     endless.write_bytes(image)
     assert inspected(endless) == [UNREADABLE]
-    # If the reader fails or hangs, the result is a flag, and judging goes on.
+    # If the program that reads objects fails or hangs, the object gets a flag, and judging goes on.
     whole = object_of(tmp_path, "int one(void) { return 1; }")
     assert inspection.inspect(whole) == ()
     (flag,) = inspection.inspect(whole, timeout_s=0.001)
@@ -277,7 +278,8 @@ def test_new_code_and_work_between_calls_are_flagged(tmp_path: Path) -> None:
     ):
         found = integrity.evidence_flags(seen, built(tmp_path / "absent.so"))
         assert [(flag.code, flag.level) for flag in found] == flags, seen
-    # Threads that work after most of many stops do so on purpose. If there are few such stops, the system may be slow.
+    # Threads that use CPU time after most of many stop signals do so on purpose. If they do so after few of them, the
+    # system may be slow.
     assert list(integrity.late_flags([Evidence(stops=9, late=1)] * 8)) == [], "a slow system"
     assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to be sure"
     at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]
@@ -285,7 +287,7 @@ def test_new_code_and_work_between_calls_are_flagged(tmp_path: Path) -> None:
 
 
 def test_times_below_the_machines_limit_are_flagged() -> None:
-    # The sizes are those of a common run, with 537 million operations.
+    # The sizes are those of a usual run, with 537 million floating-point operations.
     more_cores, impossible = ("more_cores", "review"), ("impossible_time", "rejected")
     for cpu_ms, wall_ms, threads, *words in (
         *((10.0, 10.5, 1), (10.0, 5.2, 2), (11.0, 10.0, 1)),
@@ -296,7 +298,7 @@ def test_times_below_the_machines_limit_are_flagged() -> None:
         timing = Timing(*verdict, student_cpu_ms=(cpu_ms,) * 16, student_wall_ms=(wall_ms,) * 16)
         flags = integrity.time_flags(timing, flops=4 * 4 * 1024**2 * 32, threads=threads, cores=8)
         assert [(flag.code, flag.level) for flag in flags] == words, (cpu_ms, wall_ms)
-    # A matrix product by torch's BLAS on all cores takes longer than the least possible time.
+    # The assumed least possible time is right: torch's matrix product on all cores takes longer.
     a = torch.rand(1024, 1024)
     a @ a
     taken_s = timeit.timeit(lambda: a @ a, number=5) / 5
@@ -310,7 +312,7 @@ def digest_of(output: Array) -> str | None:
 
 def test_outputs_have_a_digest_unless_different_bugs_give_them() -> None:
     a = np.arange(24, dtype=np.float32).reshape(4, 6) / 4
-    # Result files of earlier versions have this digest for the same output.
+    # The digest must not change, because results of earlier versions contain it for this output.
     digest = "766b47b71a2cbb3699dbea49fb1211da6fc3f9fcb633f7ba7b3ed2075bfe69d6"
     assert digest_of(a) == digest_of(a.T.copy().T) == digest
     assert len({digest_of(one) for one in [a, a.reshape(6, 4), a + 1e-6, a.astype(np.float64), -a]}) == 5
@@ -321,7 +323,10 @@ def test_outputs_have_a_digest_unless_different_bugs_give_them() -> None:
 
 @pytest.mark.full
 def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
-    """An object of 65,280 or more sections has the count 0 in its header. A reader that uses it misses all symbols."""
+    """The ELF header of an object with 65,280 or more sections has the section count 0.
+
+    A reader that uses this count misses all symbols.
+    """
     many = '.altmacro\\n.macro named n\\n.section .s\\\\n,\\"a\\"\\n.byte 1\\n.endm\\n.set k,0\\n'
     many += ".rept 65400\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n"
     made = object_of(tmp_path, f'__asm__("{many}"); {loading("x")}')

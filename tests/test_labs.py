@@ -30,7 +30,8 @@ MIXED = ROOT / "tests" / "labs"
 STUDENT = (ROOT / "gpt149.py", "lab", "--labs", str(MIXED), "mixed")
 NAMES = ("ta-guide.md", "appeals.md", "labs.md", "lab-example.md", "platforms.md", "gradebooks.md")
 GUIDES = {name: (ROOT / "docs" / name).read_text() for name in NAMES}
-#: The master, the starter, four wrong kernels, and a slow one, which takes ten seconds to time.
+#: Numbers of the expected results of the lab in docs/lab-example.md: the master, the starter, four wrong kernels, and a
+#: slow kernel, which takes ten seconds to time.
 ENDINGS = [*range(6), pytest.param(6, marks=pytest.mark.full)]
 KERNELS = {"operators": operators, "softmax": softmax}
 BEGIN, END = "    // BEGIN SOLUTION\n", "    // END SOLUTION\n"
@@ -64,7 +65,7 @@ def test_a_handout_is_searched_for_lines_of_the_lab_s_known_kernels(folder: Path
     assert known <= set(contents.kit(ROOT, labs.assignment_file(folder, staff=True)).staff_files)
 
 
-#: The new lab's own test takes over ten seconds. The fast tier runs the test of docs/lab-example.md instead.
+#: This test takes over ten seconds. The fast tier runs the test of the lab in docs/lab-example.md instead.
 @pytest.mark.full
 def test_a_new_lab_passes_its_test_and_selftest(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
@@ -88,7 +89,7 @@ def test_a_new_lab_for_a_gpu_has_a_starter_and_a_test_that_needs_no_gpu(backend:
     assert any(ending.verdict == "slow" for ending in found.values()) == (backend != "pytorch")
     for name, ending in found.items():
         if ending.edit is not None:
-            mutations.edited(master.read_text(), ending.edit)  # raises where a text does not occur
+            mutations.edited(master.read_text(), ending.edit)  # raises if the master lacks a text to replace
         if name in ("the starter is wrong", "add: subtracted"):
             assert ending.faults(tmp_path) == []
     passed = PartResult("add", "", "pass", 1.0)
@@ -176,7 +177,7 @@ def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
 
 
 def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> None:
-    """Four labs, two of each name, are loaded together: last year's and this year's, the kit's and a copy of it."""
+    """Load four labs together, two of each name: two versions of a new lab, and the kit's softmax lab and a copy."""
     again = newlab.write("vadd", tmp_path / "again")
     edited = again / "oracle.py"
     edited.write_text(edited.read_text() + "\nLATER = True\n")
@@ -247,14 +248,14 @@ def test_every_file_and_command_that_a_guide_names_is_there(name: str) -> None:
 class Attempt:
     lab: str
     made: Mutation
-    ends: str = "wrong"  # the required verdict, or several with | between them
+    ends: str = "wrong"  # the required verdict, or several accepted verdicts with | between them
     code: str = ""  # the required diagnosis code; "" allows any
 
 
 def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = END, **more: str) -> Attempt:
-    """Return an attempt to cheat in a part. `words` and `more` give the Attempt's fields `ends` and `code`.
+    """Return an attempt to cheat in a part. `words` and `more` are the Attempt's fields `ends` and `code`.
 
-    `text` is put at the end of the solution, at its beginning (old=BEGIN), or in place of the line `old`.
+    `text` is put at the end of the solution, at its beginning (old=BEGIN), or in place of the text `old`.
     """
     new = {BEGIN: f"{BEGIN}{text}\n", END: f"{text}\n{END}"}.get(old, text)
     return Attempt(lab, Mutation(name, part, ((old, new),)), *words, **more)
@@ -362,7 +363,10 @@ def test_torchs_own_work_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_broken_forward_function_only_removes_its_sentence(tmp_path: Path) -> None:
-    """A diagnosis calls the student's own forward function. If that function is broken, only a sentence is missing."""
+    """To explain a wrong gradient, the kit calls the student's own forward function.
+
+    If that function is broken, the message lacks one sentence, and the verdict and code of the diagnosis stay.
+    """
     assignment, text = course("operators")
     assignment = replace(assignment, limits=replace(assignment.limits, call_s=1.0))
     broken = {

@@ -124,7 +124,7 @@ def test_a_timing_has_the_lock_alone_and_does_not_starve(tmp_path: Path) -> None
 
 
 def test_a_worker_gives_way_to_a_timing_before_its_next_runner(tmp_path: Path) -> None:
-    """The worker continues when the other worker's timing has ended. A worker does not wait for its own timing."""
+    """`give_way` returns when the other worker's timing has ended. A worker does not wait for its own timing."""
     order: list[str] = []
     waits = threading.Event()
 
@@ -165,7 +165,7 @@ def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
 
 
 def test_timings_on_cores_run_in_parallel_but_not_beside_one_of_the_machine(tmp_path: Path) -> None:
-    """Six workers and two cores. Each worker times on a core, then on the machine, then on a core again."""
+    """Run six workers on two cores. Each measures on one core, then on the whole machine, then on one core again."""
     held = Counter({"core 3": 0, "core 5": 0, "machine": 0})
     seen: list[dict[str, int]] = []
     all_share, both_hold = threading.Barrier(6), threading.Barrier(2)
