@@ -43,7 +43,7 @@ def steady(ms: float, wall_per_cpu: float = 1.0) -> Sample:
 
 
 def rounds_of(ratios: Sequence[float], ms: float = 100.0) -> list[Round]:
-    """Return one round without noise for each ratio of the student's time to the reference's."""
+    """Return a round without noise for each ratio of the student's time to the reference's, which is `ms`."""
     return [Round((steady(ms), steady(ms)), (steady(ms * r), steady(ms * r))) for r in ratios]
 
 
@@ -77,8 +77,10 @@ def serial(wall_per_cpu_a: float, wall_per_cpu_b: float, ratio: float = 1.0) -> 
 
 
 def crowded(own_a: float, own_b: float) -> list[Round]:
-    """Return rounds on a busy machine. Each call takes 0.4 s and has 0.1 s of CPU time. Calls of the reference run or
-    sleep for `own_a` ms, the student's for `own_b` ms. The rest of the time they wait for a core."""
+    """Return eight rounds on a busy machine. Each call takes 0.4 s of wall time and 0.1 s of CPU time.
+
+    The reference's calls run or sleep for `own_a` ms, the student's for `own_b` ms, and wait for a core otherwise.
+    """
     a, b = Sample(0.4, 0.1, own_a / 1e3), Sample(0.4, 0.1, own_b / 1e3)
     return [Round((a, a), (b, b))] * 8
 
@@ -88,7 +90,7 @@ NO_CPU_CLOCK = [Round(one.reference, (Sample(0.12, None), one.student[1])) for o
 ONE_FAST = [1.3] * 7 + [1.05]
 SLOW, PASS = ("slow", "cpu"), ("pass", "cpu")
 BY_WALL, CEILING, UNDECIDED = ("slow", "wall"), ("slow", "wall", "wall_ceiling"), ("pass", "cpu", "undecided")
-#: Rounds, the policy, and the expected verdict, clock and flags.
+#: Rows: the rounds, the policy, and the expected (verdict, clock, flags...).
 VERDICTS = [
     *((rounds_of([ratio] * 8), CPU, end) for ratio, end in ((1.0, PASS), (1.2, SLOW), (1.1, UNDECIDED))),
     # After eight rounds, a single fast round prevents "slow"; more rounds decide.
@@ -96,17 +98,18 @@ VERDICTS = [
     (rounds_of([*ONE_FAST, 1.3, 1.3, 1.3, 1.3]), CPU, SLOW),
     # Four rounds are too few for an interval of the promised confidence, even if they agree.
     (rounds_of([1.5] * 4), CPU, UNDECIDED),
-    # The allowance in milliseconds helps short kernels.
+    # A short kernel may exceed the allowed ratio within the allowance in milliseconds.
     (rounds_of([1.25] * 8, ms=50), TimePolicy("cpu"), PASS),
     (rounds_of([1.25] * 8, ms=500), TimePolicy("cpu"), SLOW),
     ([Round((NOTHING, NOTHING), (NOTHING, NOTHING))] * 8, TimePolicy("cpu"), PASS),
     # On an unfit machine nobody fails: this student would be slow on a fit machine.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
-    # Load during the student's calls makes no serial part slow. Load during the reference's calls hides no slow part.
+    # CPU time decides serial parts: load during the student's calls does not make a part slow, and load during the
+    # reference's calls does not hide a slow part.
     (serial(1.9, 2.1), CPU, PASS),
     (serial(1.9, 1.0, ratio=1.2), CPU, SLOW),
-    # A kernel that sleeps exceeds the limit on wall time. The limit does not apply if the reference, too, takes more
+    # A kernel that sleeps exceeds the limit on wall time. This limit does not apply if the reference, too, takes more
     # wall time than CPU time, because then the machine may have been busy.
     *((serial(1, wall), CPU, end) for wall, end in ((3, CEILING), (2, PASS))),
     (serial(1.6, 4.0), CPU, PASS),
@@ -162,7 +165,8 @@ def test_a_verdict_agrees_with_its_interval(ratios: list[float], clock: str) -> 
     if timing.verdict == "slow":
         assert low > timing.allowance
     elif "undecided" not in timing.flags:
-        # A pass after six or seven rounds may have one round above the allowance, which the interval then includes.
+        # A pass after six or seven rounds may have one round at or above the allowance. Then its interval includes the
+        # allowance.
         outliers = sum(ratio >= timing.allowance for ratio in ratios)
         assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 
@@ -180,7 +184,8 @@ def test_only_a_bias_makes_a_machine_unfit_not_noise() -> None:
 def test_the_interval_rank_is_the_largest_with_98_percent_coverage() -> None:
     for n in range(7, 61):
         assert coverage(n, interval_rank(n)) >= 0.98 > coverage(n, interval_rank(n) + 1), n
-    # The first two are from the cumulative binomial table for p = 1/2. Four values give their full range.
+    # The values for 24 rounds are from the cumulative binomial table for p = 1/2. With four values, the interval is
+    # their full range.
     assert (interval_rank(24), round(coverage(24, 6), 4), interval_rank(4)) == (6, 0.9934, 1)
     estimate = median_estimate([3.0, 1.0, 2.0, 9.0])
     assert (estimate.low, estimate.middle, estimate.high) == (1.0, 2.5, 9.0)
@@ -283,7 +288,8 @@ def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more(monkeypatch: pyt
     torn, policy = [*[1.3, 1.0] * 6, *[1.3] * 12], replace(CPU, budget_s=None)
     timing = sequential(rounds_of(torn), policy)
     assert (timing.rounds, timing.verdict, timing.flags) == (12, "pass", ("undecided",))
-    # With five rounds below the allowance, in which the reference's calls are slow, the last look can still be "slow".
+    # With only five rounds below the allowance, in which the reference's calls are slow, the verdict after the last
+    # round can still be "slow".
     torn[11] = 1.3
     rounds = [one for ratio in torn for one in rounds_of([ratio], 130.0 if ratio == 1.0 else 100.0)]
     timing = sequential(rounds, policy)
@@ -326,7 +332,7 @@ def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
         # Times on a GPU are steadier than on cores, so smaller ratios are enough for an early "slow".
         (2.4, {"early_slow": KERNELS.early_slow}, 2, "slow", ()),
         (1.4, {"early_slow": KERNELS.early_slow}, 4, "slow", ()),
-        # A ratio near the allowance needs eight rounds, even if they exceed the time budget.
+        # A ratio that is not far above the allowance needs eight rounds, even if they exceed the time budget.
         (1.6, {"budget_s": 0.1}, 8, "slow", ()),
         (0.4, {"budget_s": 0.1}, 3, "pass", ()),
         # At the end of the time budget the measurement stops, and the part passes.
@@ -457,7 +463,10 @@ def test_rounds_become_ratios_and_times_too_short_and_other_parts_are_refused() 
     limit = flops / 1e11
 
     def concluded(nothing: float, expert: float) -> ladder.Yardsticks:
-        """Return ratios from three equal rounds. Empty calls take `nothing` s, the expert kernel `expert` s more."""
+        """Return the ladder's ratios from three equal rounds.
+
+        An empty call takes `nothing` s, a call of the expert kernel `nothing` + `expert` s.
+        """
         calls = dict.fromkeys(ladder.RUNGS, nothing + 0.1)
         calls |= {"expert": nothing + expert, "nothing": nothing, "peak": 1e11}
         return ladder._conclude([calls] * 3, flops, {**SHAPE, "N": 2000, "d": 32}, 1)

@@ -128,7 +128,7 @@ def test_each_end_of_a_runner_is_reported(both: Both, kind: int, expected: str) 
     assert second == first
 
 
-#: Statements of static initialisers, which run before the runner's first reply, and the reported result of each.
+#: Statements of static initialisers, which run before the runner's first reply. Values: the reported cause of its end.
 INITIALISERS = {
     "std::abort();": "SIGABRT",
     "_exit(0);": "exit(0)",
@@ -298,7 +298,7 @@ def test_runners_inherit_no_open_files_of_torch(monkeypatch: Patch, tmp_path: Pa
 
 
 def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: Patch) -> None:
-    """The machine has eight hardware threads on four cores: 0 and 4 share a core, as do 1 and 5, and so on."""
+    """Choose among eight hardware threads on four cores: 0 and 4 share a core, as do 1 and 5, and so on."""
     shared = {f"cpu{k}": f"{k % 4},{k % 4 + 4}" for k in range(8)}
     monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
     monkeypatch.setattr(machine.Path, "read_text", lambda path: shared[path.parts[-3]])
@@ -310,7 +310,10 @@ def test_a_limit_of_cores_takes_whole_ones_first(monkeypatch: Patch) -> None:
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to test a limit on cores")
 @pytest.mark.parametrize("cores", [1, None])
 def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: Patch) -> None:
-    """The threads of both runners are pinned before the first call. Without a limit, each working thread has a core."""
+    """After the warm-up, all threads of both runners may run only on the part's cores.
+
+    Without a limit on cores, the threads are spread over as many cores as there are threads, or over all cores.
+    """
     part = ASSIGNMENT.part("part3")
     part = replace(part, time=replace(part.time, cores=cores))
     allowed: list[set[int]] = []

@@ -1,4 +1,7 @@
-"""Code in a native runner reaches nothing outside, in any tier. A probe makes attempts and prints their results."""
+"""Code in a native runner reaches nothing outside, in any tier.
+
+The program sandbox_probe.cpp tries to reach files, processes and rights, and prints the result of each attempt.
+"""
 
 import os
 import re
@@ -55,7 +58,7 @@ def test_a_kernel_sees_no_files_libraries_or_rights(host: NativeHost, probe: Pat
         assert session.death is None, session.death
         calls = [session.call(request(function)) for function in ("files", "libraries", "power")]
     assert [call.status for call in calls] == ["ok"] * 3, (calls, session.printed)
-    # Lines of the runner begin with "gpt149: ". They name files that it could not open (inside/machine_files.h).
+    # The runner's own lines begin with "gpt149: ". They name files that it could not open (inside/machine_files.h).
     lines = [line for line in session.printed.splitlines() if not line.startswith("gpt149: ")]
     assert lines[0] == "no open at the start: /"
     assert [line for line in lines if line.startswith("SAW")] == []

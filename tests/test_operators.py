@@ -72,7 +72,8 @@ FORWARD: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
     "mse": lambda x: functional.mse_loss(x["X"], x["T"]),
     "cross_entropy": lambda x: functional.cross_entropy(x["X"], x["labels"]),
 }
-# PyTorch does not say which of several equal maxima it takes, so a separate test checks that the first is expected.
+# PyTorch does not document which of several equal maxima it takes. So a separate test checks that the oracle expects
+# the first one.
 DRAWN = [(name, kind) for name in FORWARD for kind in LAB.oracles[name].distributions if kind not in TIES]
 
 
@@ -116,7 +117,7 @@ def test_the_first_of_equal_maxima_is_expected() -> None:
 
 
 def of_labels(x: dict[str, Array]) -> Array:
-    """Return a wrong gradient of the cross entropy: the 1 at the label is divided by the row's sum, like the exp()."""
+    """Return a wrong gradient of the cross entropy: the 1 at the label is divided by the sum of exp(), as exp() is."""
     w = np.exp(x["X"] - x["X"].max(1, keepdims=True))
     return x["dX"] + (w - np.eye(SIZES["classes"])[x["labels"]]) / w.sum(1, keepdims=True) / len(w)
 
@@ -159,7 +160,7 @@ def test_wrong_kernels_are_named(made: Sequence[Mutation], tmp_path: Path) -> No
 @pytest.mark.full
 @needs_delays
 def test_races_of_short_calls_show_on_one_core(tmp_path: Path) -> None:
-    """On one core a race needs many short calls. With 200 delays in a call, one verdict in ten would be "pass"."""
+    """On one core, races are found by many short calls. With 200 delays in each, one verdict in ten would be "pass"."""
     usable = machine.usable_cpus()
     racy = [m for m in kernels.WRONG if m.name in ("rows of dO shared out for dB", "batch shared out for dW")]
     try:
@@ -189,7 +190,8 @@ def test_every_part_of_the_starter_is_not_written_yet(tmp_path: Path) -> None:
 def test_a_wrong_gradient_is_compared_with_the_students_own_forward(tmp_path: Path) -> None:
     text = MASTER
     for old, new in (
-        # Parts in turn: wrong gradient; right gradient of a wrong forward function; both wrong; forward that crashes.
+        # mse: wrong gradient. linear: the right gradient of a wrong forward function. mul: wrong forward function and
+        # gradient. relu: wrong gradient, and a forward function that crashes.
         ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
         ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
         ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),
@@ -212,7 +214,10 @@ def test_a_wrong_gradient_is_compared_with_the_students_own_forward(tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
-    """Judge mutations in one file. Return diagnoses by "NAME: PART". Two mutations crash, the others return NaN."""
+    """Judge mutations in one file. Return their diagnoses by "NAME: PART".
+
+    The mutations of EXCHANGED crash, the others return NaN.
+    """
     made = [each for each in kernels.WRONG if each.name == "no maximum"]
     made.append(Mutation("no number", "mse", body="    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"))
     for part, (first, second) in EXCHANGED.items():
@@ -226,7 +231,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Diagnosis]:
 @pytest.mark.full
 @pytest.mark.parametrize("part", EXCHANGED)
 def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[str, Diagnosis]) -> None:
-    """A kernel exchanges two gradients: the result is wrong if their sizes are equal, else it writes out of bounds."""
+    """The kernel exchanges two gradients: if their sizes are equal, it returns wrong ones; else it crashes."""
     diagnosis, (first, second) = found[f"exchanged: {part}"], EXCHANGED[part].upper()
     assert diagnosis.code.startswith("sig")
     assert "Before that, the result was wrong on '" in diagnosis.message
@@ -234,7 +239,10 @@ def test_a_crash_message_explains_earlier_wrong_results(part: str, found: dict[s
 
 
 def test_nan_is_explained_by_the_formula_of_the_part(found: dict[str, Diagnosis]) -> None:
-    """If a loss has exponentials, the message about NaN mentions them. Messages after hidden cases have no numbers."""
+    """The message about NaN mentions exponentials if the part's formula has some.
+
+    It also does so without numbers, as messages after hidden cases are shown.
+    """
     for name in ("no maximum: cross_entropy", "no maximum: cross_entropy_backward"):
         assert found[name].code == "not_finite"
         assert "exponential" in student.numberless(found[name].message)
@@ -267,7 +275,8 @@ def test_the_fast_kernels_are_right() -> None:
         ("matmul", 2 * 105, 4 * (35 + 21), 4 * 15, False),
         ("matmul_backward", 4 * 105, 4 * (15 + 35 + 21 + 35 + 21), 4 * (35 + 21), True),
         ("linear_backward", 4 * 120 + 24, 4 * (24 + 30 + 20 + 30 + 20 + 4), 4 * (30 + 20 + 4), True),
-        # 3 x 3 filters on 3 x 3 images with a border of 1: along an axis they read 2 + 3 + 2 numbers of the image.
+        # 3 x 3 filters on 3 x 3 images with a border of 1. Along an axis, the filter's three positions read 2 + 3 + 2
+        # numbers of the image: 7 * 7 = 49 in the plane.
         ("conv2d", 2 * (2 * 2 * 49), 4 * (18 + 18 + 2), 4 * 36, False),
         ("conv2d_backward", 4 * (2 * 2 * 49) + 36, 4 * (36 + 18 + 18 + 18 + 18 + 2), 4 * (18 + 18 + 2), True),
         # 2 x 2 windows on 6 planes of 5 x 4 numbers; an index has eight bytes.
@@ -290,7 +299,10 @@ def test_every_part_has_a_limit() -> None:
 
 
 def made_up(binds_ms: float) -> Ladder:
-    """Return a ladder with invented times of four rounds. Operations take at least 2 ms, moving bytes `binds_ms` ms."""
+    """Return a ladder with invented times of four rounds.
+
+    By the machine's limits, the operations take at least 2 ms, and moving the bytes takes at least `binds_ms` ms.
+    """
     limit = Limit(sources.Work(2_000_000, 8, 4), 1e9, (binds_ms,) * 4)
     hand_made = Rung(REFERENCE, (40.0, 44.0, 48.0, 52.0)), Rung(YOURS, (10.0, 11.0, 12.0, 13.0))
     without_torch = Rung(PYTORCH, trouble="not here: this Python has no torch")
@@ -323,7 +335,10 @@ measured = functools.cache(facts.measure)
 
 @pytest.fixture
 def few_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Avoid precompiled headers, which take half a minute each: torch's, and those of all levels except the first."""
+    """Avoid making precompiled headers, each of which takes half a minute.
+
+    Pretend that torch is absent, use known facts of the machine, and only the first instruction-set level.
+    """
     monkeypatch.setattr(ladder, "torch_version", lambda: ABSENT)
     monkeypatch.setattr(facts, "measure", measured)
     monkeypatch.setattr(sources, "LEVELS", dict.fromkeys([*sources.LEVELS][:1], ()))

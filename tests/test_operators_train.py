@@ -36,7 +36,7 @@ KNOWN = {
     "lossOfSum": ("cross_entropy_backward", "sum over the batch"),
     "stepUpwards": ("sgd", "uphill"),
 }
-#: Further wrong kernels: a gradient where X <= 0, a gradient for each equal maximum, a store out of bounds, ...
+#: More wrong kernels, such as a gradient where X <= 0, a gradient for each of equal maxima, and a store out of bounds.
 MORE = """
 void reluInverted(torch::Tensor dO, torch::Tensor X, torch::Tensor dX, int n) {
     for (int i = 0; i < n; i++)
@@ -95,7 +95,7 @@ def data() -> digits.Data:
 
 
 class Renamed:
-    """A session that exchanges functions: in place of a key of `names`, it calls the function that the value names."""
+    """A session that exchanges functions: in place of a function in `names`, it calls the one that `names` maps to."""
 
     def __init__(self, session: Session, names: dict[str, str]) -> None:
         self.session, self.names = session, names
@@ -107,7 +107,10 @@ class Renamed:
 
 @pytest.fixture
 def train(start: operations.Start, data: digits.Data) -> Iterator[Train]:
-    """Yield a function that trains a network. Its argument `names` exchanges functions: "function=other ..."."""
+    """Yield a function that trains a network of NETWORKS and returns the Training.
+
+    Its argument `names` exchanges functions: in "function=other ...", `other` is called in place of `function`.
+    """
     with ExitStack() as stack:
 
         def run(model: str, names: str = "", images: int = 64, **wishes: Any) -> Training:
@@ -151,11 +154,13 @@ DEVIATIONS = [
     ("linearBackward=linearTransposed", "layer 3 (linear)", "gradient of W"),
     ("linearBackward=linearLastBias", "layer 3 (linear)", "gradient of b"),
     ("reluBackward=reluByGradient", "layer 2 (relu)", "gradient of X"),
-    # Some elements are 0 where the right ones are not, but others are right: the message must not claim a factor of 0.
+    # Some elements are wrongly 0, but others are right: the message must not say that the gradient is 0 times the right
+    # one.
     ("reluBackward=reluInverted", "layer 2 (relu)", "gradient of X"),
     ("crossEntropyBackward=lossOfSum", "loss (cross entropy)", "gradient of the logits"),
     ("conv2dBackward=convUnturned", "layer 4 (conv2d)", "gradient of X"),
-    # The mistake shows only in a window whose two largest numbers are equal and above 0; the first batch has one.
+    # The mistake shows only in a window whose two largest numbers are equal and above 0. The first batch has such a
+    # window.
     ("maxpool2dForward=poolAndKeep maxpool2dBackward=poolAllTies", "layer 6 (maxpool2d)", "gradient of X"),
     ("sgdStep=stepUpwards", "update (sgd)", "parameter W of layer 1 (linear)"),
 ]
@@ -206,7 +211,8 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert "One thread and the judge had only 50 % of a core" in busy.law()
     curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
     found = scaling.Scaling((curve,), 4, 3, "here", True)
-    # The serial share, computed by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t), divided by sum of (1 - 1/t)^2.
+    # The serial shares, computed by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t), divided by sum of (1 - 1/t)^2. T(t) is the
+    # time on t threads.
     assert "fits mlp with a serial share of 0.2000" in found.law()
     assert "fit with a serial share of 0.1027." in found.law()
     rows = found.table().rows
@@ -283,7 +289,7 @@ def test_wrongly_read_digits_are_shown_in_letters() -> None:
 
 
 def test_a_seed_draws_its_balanced_digits_and_no_other_seed_does() -> None:
-    # 1203 digits are more than one block, and not a multiple of ten.
+    # 1203 digits are drawn in more than one block, and are not a multiple of ten.
     drawn, again, other = (digits.draw(1203, seed) for seed in (3, 3, 8))
     assert drawn.images.shape == (1203, 28, 28)
     assert drawn.images.dtype == np.uint8 and drawn.labels.dtype == np.int64

@@ -123,7 +123,7 @@ def test_nan_stays_in_its_row_and_is_wrong() -> None:
 
 
 def added_up(a: Tensor, b: Tensor) -> Tensor:
-    """Return a (..., n, k) times b (..., k, m) in float32, with products added one after the other, as in a loop."""
+    """Return the matrix product a (..., n, k) @ b (..., k, m) in float32, summed over k in order, as in a loop."""
     columns = a.mT.contiguous()
     total = torch.zeros(*a.shape[:-1], b.shape[-1])
     for k in range(a.shape[-1]):
@@ -147,7 +147,10 @@ def safe_softmax(x: Inputs) -> Tensor:
 
 
 def flash(x: Inputs, block: int) -> Tensor:
-    """Return flash attention in the published order: for each block, O = (old sum * O + weights @ V) / new sum."""
+    """Return flash attention in the published order of operations.
+
+    For each block of keys, O = (l * O + weights @ V) / l_new, with l the sum of the weights so far.
+    """
     out, li = torch.zeros_like(x["Q"]), torch.zeros(*x["Q"].shape[:3], 1)
     for start in range(0, x["K"].shape[2], block):
         weights = added_up(x["Q"], x["K"][:, :, start : start + block].mT).exp()
@@ -176,7 +179,7 @@ def test_honest_kernels_use_a_tenth_of_the_budget_at_2048(distribution: str) -> 
     assert compare(expected, course_style(x)).budget_used <= 0.1
 
 
-#: Inaccurate kernels by name, each with the least error that it must have, as a multiple of the error budget.
+#: Inaccurate kernels by name, each with the least multiple of the error budget that its error must reach.
 COARSE: dict[str, tuple[float, Callable[[Inputs], Tensor]]] = {
     "float16 inputs": (3, lambda x: right(rounded(x, torch.float16))),
     "bfloat16 inputs": (25, lambda x: right(rounded(x, torch.bfloat16))),
@@ -209,13 +212,14 @@ def test_draws_equal_torchs(seed: int) -> None:
         assert np.array_equal(ours.below(11, size), torch.randint(0, 11, size, generator=theirs).numpy())
     scaled = torch.rand(1000, generator=theirs).mul_(2 * 1.3).sub_(1.3)
     assert np.array_equal(ours.uniform((1000,), -1.3, 1.3), scaled.numpy())
-    # The first 5 numbers of a permutation use as many random words as all 97, so later draws stay the same.
+    # Drawing the first 5 numbers of a permutation uses as many random words as drawing all 97, so that later draws are
+    # the same.
     assert np.array_equal(ours.permutation(97, 5), torch.randperm(97, generator=theirs)[:5].numpy())
     assert np.array_equal(ours.words(4) & 0xFFFFFF, torch.rand(4, generator=theirs).numpy() * 2**24)
 
 
 def test_random_inputs_are_those_of_version_1() -> None:
-    """Old results state the seed with which torch drew their inputs: the same seed still gives equal inputs."""
+    """Results of version 1 contain the seed with which torch drew the inputs. The same seed must give these inputs."""
     d, generator = 32, torch.Generator().manual_seed(7)
 
     def uniform(bound: float, rows: int = 1024) -> torch.Tensor:

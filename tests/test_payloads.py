@@ -1,4 +1,4 @@
-"""Shared memory of judge and runner, and reading /proc of an untrusted process: limits hold, and no cheat works."""
+"""Shared memory of judge and runner, and reading /proc of an untrusted process: limits hold, and cheats fail."""
 
 import fcntl
 import itertools
@@ -36,7 +36,8 @@ from grader.staff.classroom.worker import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has memfd_create and /proc")
 
-#: `forges` writes a forged reply without a payload to the pipe, and prevents the runner's own reply.
+#: C++ functions for the runner. `forges` writes a forged reply without a payload to the pipe, and prevents the runner's
+#: own reply.
 FUNCTIONS = (
     includes("cstdint stdexcept string thread unistd.h")
     + r"""
@@ -91,7 +92,7 @@ def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
 
 @pytest.fixture
 def puts(monkeypatch: Patch) -> list[bool]:
-    """Return a list to which each call appends True if its inputs went through shared memory, False for the pipe."""
+    """Return a list with an entry for each attempt to put a call's inputs into shared memory: True if it succeeded."""
     seen: list[bool] = []
     put = Payloads.put
 
@@ -365,7 +366,7 @@ def fill(name):
     file.write(b"x" * SIZE); file.flush()
     return file
 """
-#: Statements that a process executes, and the bytes that it then has in files without a name.
+#: Statements that a process executes, and the bytes that it then holds in deleted or nameless files on disk.
 WAYS = {
     "named": ("kept = fill('a')", 0),
     "deleted": ("kept = fill('a'); os.unlink('a')", SIZE),

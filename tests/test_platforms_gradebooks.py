@@ -184,7 +184,11 @@ def test_a_worksheet_may_lack_names(left_out: tuple[str, ...], matched: int, exp
 
 
 def pieces(draw: random.Random, platform: str) -> Pieces:
-    """Make a random export. Return its pieces of text, the cells to fill, the students, and the expected contents."""
+    """Make a random export of a gradebook.
+
+    Return its pieces of text, the indices of the pieces to fill in, the students, and the cells' expected contents
+    (None: unchanged).
+    """
     ending, quoted = draw.choice(["\n", "\r\n", "\r"]), draw.random() < 0.5
     on_canvas = platform == "canvas"
 

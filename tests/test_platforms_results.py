@@ -1,4 +1,7 @@
-"""Results for platforms: valid for any text, and no facts that feedback.txt lacks. Gradescope's are tested in full."""
+"""Results in the platforms' formats are valid for any text, and contain only facts that are in feedback.txt, too.
+
+Gradescope's results are tested in full.
+"""
 
 import base64
 import io
@@ -282,7 +285,7 @@ def test_error_maps_are_drawn_for_public_cases_only() -> None:
     picture = base64.b64decode(image["url"].partition(",")[2]).decode()
     assert picture.count("<rect") == 1 + 4 and 'fill-opacity="1.00"' in picture
     hidden = replace(hidden_failure().cases[-1], error_map=("9",))
-    # After a hidden case, a kernel could return wrong elements on purpose, to draw the hidden inputs.
+    # After a hidden case, a kernel could return wrong elements on purpose, so that the error map shows hidden inputs.
     for secret in (replace(hidden_failure(), cases=(hidden,)), replace(made, cases=(hidden, *mapped))):
         assert prairielearn.images(student.view(secret)) == []
     assert all(prairielearn.svg(rows, "t") == "" for rows in ((), ("",), ("0x",), ("0", "00")))

@@ -59,7 +59,7 @@ def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, maste
 
 
 def test_faults_and_missing_sources_cost_nothing(tmp_path: Path, monkeypatch: Patch, capfd: Capture) -> None:
-    """PrairieLearn counts no attempt for a submission without a source, or for a fault of the kit."""
+    """A submission without a source, or a fault of the kit, does not count as an attempt in PrairieLearn."""
     root = job(tmp_path / "a", {"readme.txt": "sorry"}, SMALL.read_text())
     assert prairielearn.main(root) == 0
     assert "no module.cpp" in results_of(root)["format_errors"][0]
@@ -143,7 +143,7 @@ GRADED = {"wrong": [0, 20], "broken": [0, 0], "empty": [0, 0], "forged": [0, 20]
 def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: Path) -> None:
     for k, name in enumerate(("ada", "Bob", "x-ada", "stranger")):
         acting.add(f"hw1-{name}")
-        # ada is late by a minute. Below, a clone's own git configuration has commands, which must not be executed.
+        # ada is a minute late. Below, git configuration in ada's clone contains commands, which must not be executed.
         commit(acting.folder / f"hw1-{name}", f"2026-11-15T0{8 - k}:00:00+0000", packed_objects=k == 1)
     with (acting.folder / "hw1-ada" / ".git" / "config").open("a") as owned:
         owned.write(f"[core]\n\tfsmonitor = touch {tmp_path}/owned\n\tpager = touch {tmp_path}/owned\n")
@@ -159,7 +159,8 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     known = {entry.submission_id: entry.identities for entry in ledger.read(acting.out).roster}
     assert known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada", "github_id:3")
     assert known["hw1-stranger"] == ()
-    # A later run still knows times and identities. A gradebook's rows match by number or by address.
+    # A later run still knows the submissions' times and the students' identities. Rows of a gradebook match by number
+    # or by e-mail address.
     assert "without a submission time" not in acting.grade()
     export, filled = tmp_path / "export.csv", acting.out / "canvas.csv"
     export.write_text(EXPORT)
@@ -228,7 +229,7 @@ def test_times_of_commits_are_read_or_reported_missing(tmp_path: Path) -> None:
 
 
 def commit_object(git: Path, message_bytes: int) -> None:
-    """Set HEAD to a commit whose message has this many zero bytes. Its compressed file is a thousand times smaller."""
+    """Set HEAD to a commit whose message consists of this many zero bytes, compressed to a thousandth of this size."""
     head = b"tree %040d\nauthor a <a@b> 0 +0000\ncommitter a <a@b> 1700000000 +0000\n\n" % 0
     start = b"commit %d\0" % (len(head) + message_bytes)
     pieces = [start, head, *([b"\0" * (1 << 20)] * (message_bytes >> 20))]

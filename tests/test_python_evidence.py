@@ -84,20 +84,21 @@ def matmul(text: str) -> str:
 
 IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
 GRID = "[(triton.cdiv(c.numel(), 64),)]"
-#: A kernel's first lines. Placeholders: the kernel's name, and its arguments before `B`.
+#: First lines of a kernel. Placeholders: the kernel's name, and its arguments before `B`.
 KERNEL = "@triton.jit\ndef {}({}, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
-#: Kernel that stores numbers, each computed by the given expression of a constant.
+#: A kernel that stores n numbers. Number i is the expression in the placeholder, which reads it from the constant `v`.
 PUT = (
     "@triton.jit\ndef put(d, n: tl.constexpr, v: tl.constexpr):\n    for i in tl.static_range(n):\n"
     "        tl.store(d + i, {})\n§r = work(a, b).ravel().tolist()\n"
 ).format
-#: Kernel that joins numbers from separate bits.
+#: A kernel that assembles each float32 number from 32 separate bits.
 JOIN = (
     KERNEL.format("join", "s, d, n") + "    x = tl.zeros([B], tl.int32)\n    for k in range(32):\n"
     "        x = x | (tl.load(s + k * n + at, mask=at < n, other=0).to(tl.int32) << k)\n"
     "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=at < n)\n§"
 )
-#: BODY: a kernel that stores an expression of indices. GIVE: a NumPy result, and a function that returns parts of it.
+#: BODY: a kernel that stores an expression of its indices (the placeholder). GIVE: a result that NumPy has computed,
+#: and a function `put` that returns its elements at given indices.
 BODY = (
     "@triton.jit\ndef body(d, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n    tl.store(d + at, {}, mask=at < n)\n§"
 ).format
@@ -107,14 +108,16 @@ GIVE = (
 ).format
 OPERATOR = "@torch.library.custom_op('mine::mm', mutates_args=())\n"
 OPERATOR += "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-#: A kernel whose tensor `t` gets NumPy's numbers. Placeholders: the line for this, one before the launch, argument h.
+#: A kernel that stores its tensor `t` after replacing its contents by NumPy's result. Placeholders: the line that
+#: replaces them, a line before the launch, and the kernel's argument `h`.
 FILL = (
     f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
     "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"
     "def put(t, *_):\n    t.handle.data[:] = r.astype(t.handle.data.dtype)\n    return t\n"
     "r = np.zeros(B := triton.next_power_of_2(n))\nr[:n] = work(a, b).ravel()\n{}\nfill[(1,)](c, n, {}, B=B)"
 ).format
-#: Bodies of a `matmul` that is right, but whose result no kernel has computed. Text before § precedes the function.
+#: By name: the body of a `matmul` that is right, but whose result was not computed by a kernel. Text before § precedes
+#: the function.
 NO_KERNEL = {
     # Regression tests: earlier versions of the kit missed these cheats.
     "NumPy": "np.copyto(c.numpy(), work(a, b))",
@@ -259,7 +262,7 @@ NO_KERNEL = {
             ("tensors of one number", "torch.ones(2) * torch.tensor(v)"),
         )
     },
-    # Unusual ways to hand a finished result to a kernel. A list of forbidden ways could miss them.
+    # Unusual ways to pass a finished result to a kernel, which a list of forbidden ways could miss.
     "an atomic addition of 0": KERNEL.format("touch", "d, n")
     + "    tl.atomic_add(d + at, at * 0.0, mask=at < n)\n§t = torch.from_numpy(work(a, b))\n"
     f"touch{GRID}(t, t.numel(), B=64)\nc.copy_(t)",
@@ -476,14 +479,14 @@ COPIED = {
     f"§t, u = a * b, torch.empty(c.shape)\nsame{GRID}(t, u, c.numel(), B=64)\ncopy(t, c)\n"
     f"product(a[:9], b, c[:9])",
 }
-#: Files whose kernels compute. Before or after them, torch operators process the same number of elements.
+#: By name: a part's body in which kernels compute, and torch operators process as many elements before or after them.
 COMPUTED = {
     "after operators": "copy_kernel\nproduct(a * 2, b * 3, c)\nt = c * (1 / 6)\ncopy(t, c)",
     "into float64, and copied": "t = torch.empty(c.shape, dtype=torch.float64)\nproduct(a, b, t)\n"
     "u = t.float() + torch.zeros(c.shape)\ncopy(u, c)",
     "twice in place": "product(a, b, c)\nt = c + 0\nproduct(a, b, t)\nc.copy_(t)",
 }
-#: Masks select the result from a table of all float16 numbers. The kernel only copies it.
+#: A file in which torch selects the result from a table of GELU at all float16 numbers. The kernel only copies it.
 LOOKED_UP = f"""{HEAD}
 ALL = torch.arange(65536).to(torch.int16).view(torch.float16).double()
 TABLE = torch.nn.functional.gelu(ALL, approximate="tanh").half()
@@ -588,8 +591,8 @@ REACHED = {
     "reaches f torch._C._len_torch_dispatch_stack": ("def f(x):\n    torch._C._len_torch_dispatch_stack()",),
     "reaches f torch.Tensor.copy_=": ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n",),
 }
-#: Texts to insert, by the template of a file. `||` separates groups, and `|` the texts of a group. A group begins with
-#: the name that the reader must report ("nothing": no name). A text's part before § goes above the function.
+#: By template of a file: texts to insert. `||` separates groups of texts, and `|` the texts of a group. A group begins
+#: with the name that the reader must report ("nothing" for no name). A text's part before § goes above the function.
 WAYS = {
     "{}\ndef f(y):\n    {}\n": r"""posix.write: import posix§posix.write(3, b'') || nothing: os.environ.get('X');
 os.path.join('a', 'b'); os.cpu_count(); open('a.txt'); print(1) | import importlib.util§importlib.util.find_spec('x') |
@@ -681,7 +684,7 @@ def test_the_reader_limits_names_and_prints_one_in_a_line(read: Read) -> None:
     assert read(many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
 
 
-#: Pairs "refusal <- body of a kernel that gets it", separated by " | ".
+#: Pairs "words of the refusal <- line in a kernel that is refused", separated by " | ".
 KERNEL_LINES = """
 .mro <- tl.PropagateNan.mro() | the class Nan as a value <- n = (Nan,) | .__globals__ <- p.__globals__
 np: <- tl.store(p, np) | triton.language.core.wraps <- tl.core.wraps(tl.core) | triton.jit <- triton.jit(p)
@@ -733,7 +736,8 @@ def test_only_attributes_of_values_are_allowed() -> None:
         refused(rf"uses \.{name} of a ", replay.attribute, value, name, of=replay.Unplayable)
 
 
-#: Steps of forged traces, by words of the refusal. Each item of ARGUMENTS is the argument of a trace's only operator.
+#: Steps of forged traces, by words of the refusal. ARGUMENTS has more forged traces: each value is the argument of the
+#: trace's only operator.
 FORGED = {
     "another size": [["constant", 5, 9, base64.b64encode(zlib.compress(b"1234")).decode()]],
     "refers to itself": [["launch", 0, [1], {}, {}]],
@@ -771,7 +775,8 @@ def test_a_forged_trace_gets_a_reason(said: str, tmp_path: Path) -> None:
         refused("", player.play, text, [], of=replay.Unplayable)
 
 
-#: By expression of x (4 rows of 8 numbers): the count of numbers that its last operator computes; None: not counted.
+#: By expression of x (4 rows of 8 numbers): the number of elements that count as computed by its last operator (None:
+#: they do not count).
 WORK = {
     **dict.fromkeys(["x.view(8, 4).mT.ravel()", "torch.atleast_2d(x).reshape_as(x).broadcast_to(2, 4, 8)"]),
     **dict.fromkeys(["torch.cat([x.half(), x.half()]).contiguous().view(torch.int16).long()"]),
@@ -806,7 +811,10 @@ def test_operations_that_compute_are_counted(text: str, inference: bool, player:
 
 
 def test_attention_counts_whatever_it_works_on(player: replay.Player) -> None:
-    """A file can change the list of a judged call's operators, so a replay also lists attention without inputs."""
+    """A replay lists torch's attention even if no input of the part reaches it.
+
+    The list that was recorded during the judged call is not enough, because a file can change it.
+    """
     trace, x = tracing.Trace(), torch.ones(1, 1, 4, 8)
     with trace.follow([]):
         torch.nn.functional.scaled_dot_product_attention(x, x, x)

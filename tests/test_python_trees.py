@@ -55,7 +55,7 @@ PACKAGE = {
     "tests/adapters.py": adapters("cs336_systems.flash"),
 }
 CHOICE = "    from cs336_systems.flash import FlashAttentionPyTorch as Chosen\n    return Chosen"
-#: The class in Triton is in the assignment's source, SOURCE. For PyTorch, the adapters return a class of another file.
+#: A hand-in whose class in Triton is in the file SOURCE. Its adapters return a class in PyTorch from another file.
 CHOSEN = {
     **{name: text for name, text in PACKAGE.items() if name != "tests/adapters.py"},
     f"cs336_systems/{SOURCE}": f"{HEAD}class FlashAttentionTriton(torch.autograd.Function):\n    pass\n",
@@ -97,7 +97,8 @@ class TestVerdicts:
     @pytest.mark.parametrize(
         ("file", "old", "new", "verdict", "says"),
         [
-            # The adapters import when they are called. A package that is missing then must not count as a crash.
+            # The adapters import a file only when they are called. A package that is missing then is reported as a
+            # compile error, not as a crash.
             ("flash.py", MATH, "import gone.by\n", "compile_error", "Hand gone in with"),
             ("flash.py", MATH, "from . import gone\n", "compile_error", "flash.py:8 raised ImportError"),
             ("ops/tiles.py", MATH, "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),

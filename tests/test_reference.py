@@ -26,7 +26,8 @@ from labs.attention import cases, oracle
 from module_ref_stub import library as ref_library
 
 KERNELS = ("naive", "blocked", "fused", "flash")
-#: Multiples of every tile, a prime N with ragged tiles, one row, tiles larger than N, N just beyond a tile.
+#: N a multiple of all tiles; a prime N, so that last tiles are incomplete; one row; tiles larger than N; N = 33, one
+#: more than the blocked kernel's tile.
 SHAPES = (
     {"B": 1, "H": 2, "N": 64, "d": 32, "Br": 16, "Bc": 32, "threads": 4},
     {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 24, "Bc": 7, "threads": 3},
@@ -36,7 +37,8 @@ SHAPES = (
 )
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
 OFFERED = {f"gpt149_ref_{kernel}" for kernel in KERNELS}
-#: By library: its recipe, file, some of its functions, the prefixes of its names, and further compiler flags.
+#: By library: its recipe, the function that builds it, some of its functions, prefixes of its symbols, and additional
+#: compiler flags.
 LIBRARIES = {
     "reference": (ref_library.REFERENCE, ref_library.library_path, OFFERED, ("gpt149_ref_",), ()),
     "expert": (ref_library.EXPERT, ref_library.expert_path, {"gpt149_expert_attention"},
@@ -174,8 +176,8 @@ def test_a_failing_compiler_and_a_closed_cache_are_the_kits_fault(monkeypatch, t
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is None]
 emulated = pytest.mark.skipif(bool(missing), reason="no aarch64: apt install g++-aarch64-linux-gnu qemu-user")
-#: Builds for aarch64 in a separate process, because a process examines the machine only once. `_works` is replaced,
-#: because this machine cannot run the linked program.
+#: Script that builds a source for aarch64. It runs in a process of its own, because a process examines its machine only
+#: once. It replaces `_works`, because this machine cannot run the linked program.
 NATIVE_BUILD = """
 import platform, sys
 from pathlib import Path

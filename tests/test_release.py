@@ -66,7 +66,8 @@ def test_an_archives_bytes_depend_only_on_its_files(tmp_path: Path, monkeypatch:
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # To save time, build only one level, without optimisation. Most causes of different bytes would show in it, too.
+    # To save time, build only one instruction-set level, without optimisation. Most causes of different bytes would
+    # also show in this build.
     monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC"))
     made = set()
     for folder in (tmp_path / "here", tmp_path / "or" / "there"):
@@ -505,7 +506,7 @@ def test_an_autograder_has_each_master_once(two: Release, tmp_path: Path) -> Non
 @pytest.mark.full
 def test_a_question_and_a_workflow_name_both_files(two: Release) -> None:
     html = two.question["questions/gpu/question.html"].content.decode()
-    # The second file is optional: if it is not handed in, the part of the first file is judged.
+    # The second file is optional: without it, the parts of the first file are judged.
     assert '<pl-file-upload file-names="kernels.py" optional-file-names="kernels.cu">' in html
     assert "Hand in <code>kernels.py</code> and <code>kernels.cu</code>." in html and "{" not in html
     flow = products.PRODUCTS["github"].in_handout(two.kit)[products.WORKFLOW].content.decode()
@@ -519,7 +520,8 @@ def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not
     return {"verdict": verdict, "points": points, "max_points": 10.0, **outcome}
 
 
-#: A fake judge: prints one of three results in EACH. Files with SOLUTION are the solution, other files the starter.
+#: Script of a fake judge, which writes one of the three results in EACH: of the starter, of the solution without times,
+#: of the solution with times. Files that contain SOLUTION are the solution, other files the starter.
 FAKE_JUDGE = """
 import json, pathlib, sys
 written = all('SOLUTION' in pathlib.Path(name).read_text() for name in ('kernels.py', 'kernels.cu'))
@@ -548,7 +550,7 @@ def prove(setup: Setup, program: str) -> list[str]:
 
 
 def judge(*triton: dict, cuda: tuple[dict, ...] = (GPU, GPU, GPU)) -> str:
-    """Return a fake judge. Each part has three results: of the starter, and of the solution without and with times."""
+    """Return the script of a fake judge. `triton` and `cuda` are the three results (see FAKE_JUDGE) of each part."""
     each = [{"gelu": one, "gelu_cuda": other} for one, other in zip(triton, cuda, strict=True)]
     return FAKE_JUDGE.replace("EACH", repr(each))
 
@@ -568,7 +570,7 @@ def test_a_machine_that_judges_everything_leaves_nothing_open(setup: Setup) -> N
 NOTHING = judge(TRITON, TRITON, TRITON, cuda=(TRITON, TRITON, TRITON))
 REFUSED = {
     "bare": (NOTHING, "nothing was written: without triton this machine cannot judge any part of gpu"),
-    # If a machine can judge the starter, it must judge the solution, too.
+    # A machine that judges the starter of a part must judge its solution, too.
     "an open solution": (judge(WRONG, GPU, GPU), "the solution in the handout is unjudged on gelu: no GPU"),
     "a wrong one": (judge(WRONG, WRONG, GPU), "the solution in the handout is wrong on gelu"),
     "a slow one": (judge(WRONG, PASS, part("slow", 5.0)), "is slow on gelu, with 5 of 10"),
@@ -589,7 +591,10 @@ def test_a_handout_without_a_proof_is_refused(kind: str, setup: Setup) -> None:
 
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
-    """Return Gradescope's results of a part. `is_open`: True if unjudged. `hidden`: status of hidden cases, or ""."""
+    """Return Gradescope's results for a part: the part's own, and if `hidden` is not "", those of its hidden cases.
+
+    `is_open`: True if the part is unjudged. `hidden` is the status of the hidden cases.
+    """
     own = {"name": f"{name}: GELU{gradescope.NO_GRADE * is_open}", "score": score, "max_score": 10.0}
     unseen = {"name": f"{name}: {gradescope.HIDDEN_TESTS}", "score": 0.0, "max_score": 0.0, "status": hidden}
     return [{**own, "output": "no GPU"}, *([{**unseen, "output": ""}] if hidden else [])]
@@ -609,7 +614,8 @@ found = {'score': sum(test['score'] for test in tests), 'tests': tests}
 (root / 'results' / 'results.json').write_text(json.dumps(found))
 sys.exit(3)
 """
-#: Results of the starter and of the solution, and a text: the end of the printed text, in later rows part of an error.
+#: Gradescope's results of the starter and of the solution, and an expected text. In the first two rows, this is the end
+#: of the printed text, in the others a part of an error.
 LEFT_OPEN = {
     # Only the autograder can have times, because a handout lacks the reference.
     "no times": (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),
@@ -658,7 +664,7 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(two: Release, tmp_p
 @pytest.mark.full
 @interpreted
 def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path: Path) -> None:
-    """Hand in kernels.py, and a file that no part names, but no kernels.cu."""
+    """Hand in kernels.py and a file that does not belong to a part. The file kernels.cu is missing."""
     unpack(packed(two.autograder), tmp_path / "source")
     wrong = PYTHON.replace("y = x / (1.0 + tl.exp2(u", "y = 2.0 * x / (1.0 + tl.exp2(u")
     put(tmp_path / "submission", {"kernels.py": wrong, "helper.py": "raise SystemExit(9)\n"})

@@ -48,7 +48,10 @@ def test_a_reply_is_parsed() -> None:
 
 @pytest.mark.parametrize(("code", "size"), [(15, 2), (0, 1), (5, 2), (7, 8)])
 def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int) -> None:
-    """Inputs follow the output in a reply, also if NumPy lacks its type (bfloat16) or its number of bytes is odd."""
+    """The inputs that follow an output in a reply are found for any output.
+
+    NumPy may lack the output's type (bfloat16), and its number of bytes may be odd.
+    """
     sent, known = [np.array([1.5, 2.5], np.float32), np.arange(3)], code != 15
     for spoilt in (False, True):
         payload = bytearray(5 * size) + b"".join(each.tobytes() for each in sent)
@@ -76,7 +79,7 @@ def test_a_reply_with_a_wrong_number_is_refused(changed: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("changed", WRONG, ids=str)
 def test_a_table_reply_of_another_type_or_size_is_refused(changed: dict[str, Any]) -> None:
-    """A reply of another type or size ends the session."""
+    """If the numbers in the reply have another type or size than requested, the session ends."""
     changed = {**NUMBERS, **changed}
     assert understood(bytearray(32), TABLE, **NUMBERS).output.tolist() == [0.0] * 3
     refused("", understood, bytearray(changed.pop("payload", 32)), TABLE, **changed, of=frames.RunnerDied)

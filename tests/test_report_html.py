@@ -192,7 +192,7 @@ def test_every_ratio_and_total_is_drawn_and_slow_ones_can_be_followed() -> None:
     assert "allowed 1.10" in picture and "≥ 4" in picture and "≤" not in picture
     assert re.search(r'aria-label="[^"]*&lt;3&gt;: 1.80"', picture)
     assert 'role="group"' in picture, "an image would hide the links in it from a screen reader"
-    # The axis always includes the allowance. Extreme ratios may lie outside of it.
+    # The axis always includes the allowance. Extreme ratios may lie outside of the axis.
     assert charts.ratio_limits([], []) == charts.ratio_limits([0.9, 1.1], [1.1]) == (0.5, 2.0)
     assert charts.ratio_limits([0.01, 90.0], [1.1]) == (0.25, 4.0)
     assert charts.ratio_limits([0.9, 90.0], [5.04]) == (0.5, 8.0)

@@ -1,4 +1,4 @@
-"""If one loop is exported as several parts, the later parts are flagged. The source is read as text."""
+"""Flags of parts that do the work of another part: they call the same loop, or keep a matrix that they should avoid."""
 
 import sys
 from collections.abc import Callable, Hashable
@@ -50,7 +50,7 @@ def own_loop(*edits: tuple[str, str]) -> str:
 LAST = "o[row * d + c] += s[j] / sum * v[base + j * d + c];"
 SAME, IDLE, TILES = "same_as_part1", "workspace_unused", "same_in_all_tiles"
 REVIEW, NOTE = "review", "note"
-#: By name: the body of part 4, and its required flags (level by code). A right part also gets `same_in_all_tiles`.
+#: By name: the body of part 4, and its required flags (level by code). A right part also needs `same_in_all_tiles`.
 NEIGHBOURS = {
     "the same function": (flash(CALL), {SAME: REVIEW, IDLE: NOTE}),
     "on one line": (flash(CALL).replace("{\n    ", "{ ").replace("\n}", " }"), {SAME: REVIEW, IDLE: NOTE}),
@@ -102,8 +102,8 @@ def judge(zygote: Zygote, tmp_path: Path) -> Judge:
 @pytest.mark.parametrize("name", one_of_each(NEIGHBOURS, behaviour))
 def test_one_loop_exported_as_two_parts_is_flagged(name: str, judge: Judge) -> None:
     body, codes = NEIGHBOURS[name]
-    # With as few keys as in OPTIONS, even both references may agree up to the last bits: then equal outputs of the two
-    # parts prove nothing. With the assignment's own sizes, the references differ by more.
+    # With as few keys as in OPTIONS, even the references of both parts may agree up to the last bits. Then equal
+    # outputs of a student's two parts prove nothing. With the assignment's own sizes, the references differ by more.
     options = replace(OPTIONS, shape={}) if name == "the last bit changed" else OPTIONS
     first, fourth = judge(whole(body), options=options).parts
     assert (first.verdict, fourth.verdict) == ("pass", "wrong" if name == "wrong" else "pass")
@@ -152,8 +152,8 @@ def test_a_part_that_is_judged_again_is_compared_again(judge: Judge) -> None:
     [
         (1024, 7.0, 2.6, True),
         (1024, 3.6, 2.6, False),
-        (1024, 5.0, 3.2, False),  # may be copies of the inputs
-        (512, 2.0, 0.8, False),  # at this size a matrix is not visible
+        (1024, 5.0, 3.2, False),  # the difference may be copies of the inputs
+        (512, 2.0, 0.8, False),  # at this size, a matrix is too small to be distinguished
         (4096, 80.0, 10.0, True),
     ],
 )
@@ -164,14 +164,18 @@ def test_a_peak_with_all_scores_is_flagged(size: int, peak: float, reference: fl
 
 
 def held(heads: int, size: int, excess: float | None, grown: float | None = None) -> Held:
-    """Return memory of part 3's call: the reference holds 4 MiB, the student `excess` more. `grown`: process growth."""
+    """Return memory figures of a call of part 3. The reference holds 4 MiB, the student `excess` MiB more.
+
+    `excess` None: the student's output was wrong. `grown`: MiB by which the student's process grew in the call.
+    """
     shape = {**ASSIGNMENT.defaults, "H": heads, "N": size}
     bytes_ = None if excess is None else int((4 + excess) * MIB)
     return Held(shape, bytes_, 4 * MIB, None if grown is None else int(grown * MIB))
 
 
 JUDGED = held(4, 1024, 3.0, 3.0)
-#: By name: memory of the judged call; of a larger call and perhaps of a call with few heads; levels of the flags.
+#: By name: memory figures of the judged call; of a larger call and, in most rows, of a call with the same N, both with
+#: one head; the levels of the expected flags.
 BESIDE = {
     "copies in double": (JUDGED, [held(1, 2048, 2.0)], []),
     "a kernel without copies": (held(4, 1024, 1.9, 4.5), [held(1, 2048, 15.0), held(1, 1024, 3.4)], [REVIEW]),

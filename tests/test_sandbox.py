@@ -62,12 +62,12 @@ LOCKED = tiers_that(lambda sandbox: sandbox.locks)
 
 @pytest.mark.skipif(tiers.lock.landlock_version() == 0, reason="this kernel has no Landlock")
 def test_a_kernel_with_landlock_gives_a_tier_that_hides_files() -> None:
-    """Without tiers A and B, all their tests are skipped. So this test fails if both fail where Landlock exists."""
+    """If tiers A and B do not work, their tests are skipped. This test fails if neither works in spite of Landlock."""
     assert {"A", "B"} & set(AVAILABLE)
 
 
 class Kennel:
-    """A zygote in a sandbox. Its runners call the functions of `library` ("deeds"), which try to leave the sandbox."""
+    """A zygote in a sandbox. Its runners call functions of `library` ("deeds"), which try to escape."""
 
     def __init__(self, sandbox: Sandbox, zygote: Zygote, library: Path) -> None:
         self.sandbox, self.zygote, self.library = sandbox, zygote, library
@@ -189,7 +189,7 @@ def test_nothing_is_left_in_folders_that_are_open_to_all(locked: Kennel) -> None
 
 
 def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
-    """In tier D a kernel can start processes, so the kit has to kill those that outlive the runner."""
+    """In tier D a kernel can start processes, so the zygote has to kill those that outlive the runner."""
     kennel = kennel_of("D")
     assert kennel.value("forks") > 0
     assert kennel.value("bomb", 15) == 15
@@ -234,7 +234,10 @@ def test_no_process_outlives_the_command_that_started_it(tmp_path: Path) -> None
 
 
 def test_a_limit_of_cpu_time_ends_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`sleep` uses no CPU time, as if a busy machine never ran it, so it ends only by a limit on elapsed time."""
+    """A limit on CPU time holds for several commands together; a limit on elapsed time ends commands that wait.
+
+    `sleep` uses no CPU time, like a command that gets no core on a busy machine.
+    """
     endless, limit = "while :; do :; done", TimeLimit(0.3)
     finished = run_limited(["sh", "-c", f"sh -c '{endless}'; exit 0"], cwd=tmp_path, timeout_s=limit)
     assert finished.timed_out and limit.used_s >= 0.3

@@ -1,4 +1,7 @@
-"""Builds with sanitizers name the student's line. A program with the stand-in for torch gives torch's results."""
+"""Builds with sanitizers name the student's line. Programs with the stand-in for torch give the same results as torch.
+
+The stand-in is a small library with torch's interface, for builds without torch.
+"""
 
 import re
 import shutil
@@ -25,7 +28,7 @@ from grader.study.standalone import build_program, ran
 
 FAULTY = text_of("faulty.cpp")
 NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
-#: Program that imports torch under the sanitizer only once: it calls each faulty function in a forked child.
+#: Script that calls each faulty function under the sanitizer in a forked child, so that torch is imported only once.
 CALL_EACH = """
 import os, sys, torch
 from grader.runner.runner import CallFailed, StudentObject
@@ -138,7 +141,7 @@ Results = dict[tuple[str, str], str]
 
 
 def lines(printed: str) -> Results:
-    """Return the printed results by kind and text of each expression."""
+    """Return {(kind, text of the expression): result} for the lines that tensor_expressions.cpp has printed."""
     rows = (line.split("\t") for line in printed.splitlines())
     return {(row[0], row[1]): row[2] for row in rows if len(row) == 3}
 
@@ -268,7 +271,10 @@ def test_hostile_text_of_a_compiler_costs_linear_time(piece: str) -> None:
 
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
-    """The header defines the student's side of the C interface, so the kit's own sources are compiled without it."""
+    """A student's file is compiled with the precompiled header; the kit's own sources are not.
+
+    The header defines the student's side of the C interface.
+    """
     prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and prepared.object.is_file()
     assert standin.prepare(PLAIN.flags).cpu_s == 0, "the header is kept"

@@ -72,7 +72,7 @@ def test_slow_earns_nothing_beyond_the_last_band_and_one_value_without_bands() -
 
 
 def test_easy_inputs_alone_earn_nothing() -> None:
-    """A kernel that gives equal weights to all keys is right with one row and with equal scores. This earns nothing."""
+    """A kernel that gives equal weights to all keys is right for one row and for equal scores, but earns nothing."""
     part = STAFF.part("part2")
     for hidden in (False, True):
         assert earned(part, "wrong", *names(part, hidden=hidden)) == 0

@@ -141,7 +141,7 @@ def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(machine: st
 def test_other_instruction_sets_and_unknown_calls_are_refused(machine: str) -> None:
     assert native_filter("riscv64") is runner_filter("riscv64") is None, "a machine without a table"
     for program in (built(machine) for built in FILTERS):
-        assert verdict(program, "i386", 11) == KILL  # execve on i386, munmap on x86-64
+        assert verdict(program, "i386", 11) == KILL  # 11 is execve on i386, but munmap on x86-64
         assert verdict(program, machine, 0x40000000 | 59) == KILL  # execve of x32, x86-64's 32-bit pointers
         assert verdict(program, machine, seccomp.LAST_KNOWN + 1) == ENOSYS
 

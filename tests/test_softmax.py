@@ -68,7 +68,7 @@ def test_the_master_passes_and_the_starter_is_not_written(tmp_path: Path) -> Non
 
 
 def test_nan_alone_does_not_prove_a_mistake() -> None:
-    """A suspect whose prediction is NaN in the wrong row, but also in right rows, is not named."""
+    """A suspect (a possible mistake) that predicts NaN in the wrong row, but also in right rows, is not named."""
     oracle, shape = ORACLES["safe"], {"R": 4, "C": 9}
     inputs = {"X": np.random.default_rng(2).uniform(-5000, 5000, (4, 9)).astype(np.float32)}
     right = oracle.expected(inputs, shape)
@@ -79,7 +79,7 @@ def test_nan_alone_does_not_prove_a_mistake() -> None:
 
 
 def test_a_right_output_refutes_a_mistake() -> None:
-    """Outputs of 1 on rows of equal numbers fit two mistakes. A right output on another input excludes one of them."""
+    """Two mistakes give 1 on rows of equal numbers. A right output on another input excludes one of the two."""
     oracle, shape = ORACLES["online"], {"R": 3, "C": 9}
     inputs = {"X": np.full((3, 9), 2, np.float32)}
     right, actual = oracle.expected(inputs, shape), np.ones((3, 9))
@@ -99,7 +99,10 @@ def test_a_right_output_refutes_a_mistake() -> None:
 
 @pytest.mark.parametrize("function", some(["safeSoftmax", "onlineSoftmax"], 2))
 def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> None:
-    """Honest kernels of parts 2 and 3, such as the course's, have equal outputs, so their equality is not flagged."""
+    """If all three parts run one loop, parts 2 and 3 get the flag for the same work as part 1.
+
+    Equal outputs of parts 2 and 3 are not flagged, because honest kernels such as the master's have them, too.
+    """
     first, last = place(SOURCE, function)
     text, one = SOURCE, SOURCE[first:last]
     for name in ("naiveSoftmax", "safeSoftmax", "onlineSoftmax"):
@@ -205,7 +208,10 @@ def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(("used", "unread"), [("l1", ["l2"]), ("l2", []), ("", [])])
 def test_an_input_that_changes_no_output_is_named(used: str, unread: list[str]) -> None:
-    """The kernel reads input `used` in place of l2, or nothing if `used` is "". The message names `unread` inputs."""
+    """The message names the inputs `unread`, whose values do not change the output.
+
+    The kernel reads the input `used` in place of l2, or does not read any input if `used` is "".
+    """
     (part,) = (part for part in ASSIGNMENT.parts if part.id == "merge")
     case = next(case for case in part.cases if case.distribution == "partials")
     shape = {**ASSIGNMENT.defaults, **case.shape, "R": 5, "d": 3}

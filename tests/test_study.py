@@ -108,7 +108,7 @@ def test_ratios_are_free_of_drift_and_lines_have_notes_and_clocks() -> None:
     assert [line.note for line in noisy.lines] == ["fastest", "may equal the fastest"]
     wrong = compared(outcomes(PART1, [], []))
     assert [line.note for line in wrong.lines] == ["wrong result"] * 2
-    # Wall time is used for OpenMP parts, and for calls without a CPU clock.
+    # The clock is wall time for OpenMP parts, and for calls whose CPU time is unknown.
     assert compared(outcomes(PART3, [1.0] * 7)).clock == "wall"
     assert compared([outcome_of(PART1, (Sample(2.0, None),) * 2)]).clock == "wall"
 
@@ -143,12 +143,12 @@ MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, Non
 def test_figures_in_letters_show_points_where_they_are_and_every_number() -> None:
     lines = figure.text(PLOT, width=60, height=40).splitlines()
     frame = [line.partition("|")[2] for line in lines if "|" in line]
-    # The topmost mark is the upper end of the first interval.
+    # The topmost mark, "-", is the upper end of the first point's interval.
     assert lines[:2] == [PLOT.title, PLOT.about] and frame[0].startswith("-")
     marks = sorted((line.index("o"), row) for row, line in enumerate(frame) if "o" in line)
     rows = [row for _, row in marks]
     assert [column for column, _ in marks] == pytest.approx([0, 28, 56], abs=3)
-    assert rows[0] < rows[2] < rows[1]  # 30 above 20 above 10
+    assert rows[0] < rows[2] < rows[1]  # the values of the points are 30, 10 and 20; row 0 is at the top
     assert "other: here (4.000, 25.00)" in lines[-1]
     lengths = [line.count(figure.BAR) for line in figure.text(BARS).splitlines() if figure.BAR in line]
     assert lengths[1] == pytest.approx(4 * lengths[0], abs=2)
@@ -385,7 +385,10 @@ def scores(kernel: str, N: int, d: int, cache_bytes: int, **tiles: int) -> Traff
 
 
 def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
-    """Return the traffic of a simply written cache: each set is a list of lines, the last used line at its end."""
+    """Return the traffic of a simple simulation of a cache: a set is a list of lines, the last used line at its end.
+
+    `lines` is the number of lines in the cache, `ways` the number in a set (0: all).
+    """
     per_set = ways or lines
     sets: list[list[int]] = [[] for _ in range(lines // per_set)]
     dirty: set[int] = set()
@@ -410,7 +413,10 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_simulated_cache_counts_as_a_naive_one(seed: int) -> None:
-    """Compare the simulator with `naive` on random runs, jumps and repetitions. All indices are valid at N = d = 16."""
+    """Compare the simulator with `naive` on random sequences of consecutive, equal and distant indices.
+
+    All indices are valid at N = d = 16.
+    """
     draw = random.Random(seed)
     ways, lines = draw.choice([0, 1, 2, 4]), draw.choice([4, 8, 16])
     accesses, place = [], 0
@@ -425,7 +431,10 @@ def test_the_simulated_cache_counts_as_a_naive_one(seed: int) -> None:
 
 
 def walked(N: int, d: int, T: int) -> Iterator[Access]:
-    """Yield part 2's accesses for the scores. Q, K, V, O and S follow each other; each begins a new cache line."""
+    """Yield part 2's memory accesses for the scores S with tiles of T. An access is "r" or "w", and an index.
+
+    The matrices Q, K, V, O and S follow each other in memory, and each begins a new cache line.
+    """
     K, S = (matrix * -(-N * d // 16) * 16 for matrix in (1, 4))
     for i0 in range(0, N, T):
         for j0 in range(0, N, T):

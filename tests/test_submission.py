@@ -486,7 +486,7 @@ def troubles(content: bytes, scratch: Path) -> list[str]:
 
 
 class _Pipe(io.BytesIO):
-    """A stream without a position, so that zipfile writes sizes after the content (data descriptors)."""
+    """A stream that does not know its position, so that zipfile writes sizes after the content (data descriptors)."""
 
     def tell(self) -> int:
         raise io.UnsupportedOperation
@@ -585,7 +585,8 @@ def pax(record: bytes) -> bytes:
 
 def large_dictionary() -> bytes:
     packed = bytearray(lzma.compress(tar_bytes(FILES), preset=0))
-    # The block's header begins at byte 12 with: its size, flags, filter, size of properties, size of the dictionary.
+    # The block header begins at byte 12. Its bytes are: size of the header, flags, filter, size of the filter's
+    # properties, dictionary size.
     header_bytes = (packed[12] + 1) * 4
     packed[12 + 4] = 36  # 1 GiB
     checked = bytes(packed[12 : 12 + header_bytes - 4])

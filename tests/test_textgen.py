@@ -49,7 +49,7 @@ def test_corpus_is_a_function_of_its_seed_and_counts_its_random_choices() -> Non
 
 
 def test_speakers_and_the_thing_of_the_scene_are_consistent() -> None:
-    """Speakers have entered the scene; the persons that they mention have not entered."""
+    """In each scene, every speaker has entered, and the person of whom they speak has not."""
     for scene in corpus.write(60_000, 3).text.split("[Enter ")[1:]:
         entrance, _, rest = scene.partition("]")
         speakers = {line.rstrip(":").partition(" [")[0] for line in rest.splitlines() if line.endswith(":")}
@@ -306,7 +306,10 @@ class Stage:
             return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
 
     def by_torch(self, prompt: Tensor, new: int, temperature: float = 0.8, window: int = 256) -> Tensor:
-        """Return the prompt (B, length) and `new` more tokens. For each, PyTorch computes attention of all tokens."""
+        """Return the prompt (B, length) continued by `new` tokens, (B, length + new), computed by PyTorch.
+
+        For each new token, PyTorch computes attention over the whole text again, without a cache.
+        """
         sampler, tokens = Sampler(len(prompt), 5, temperature), prompt
         with torch.inference_mode():
             for _ in range(new):
@@ -349,7 +352,7 @@ def test_a_window_slides_over_a_longer_text_and_a_mask_takes_one_call_a_layer(st
         assert tally.kernel_calls == stage.plays.model.config.n_layer * (1 + 2)
 
 
-#: By bug: the first token, layer and head at which the demo reports it.
+#: By bug: the token, layer and head at which the demo must report it (head None: the kernel returned no output).
 LOCATED = {"no_normalisation": (0, 0, 0), "dropped_tail": (0, 0, 0), "head_0_copied": (0, 0, 1)}
 LOCATED |= {"mean_of_v": (1, 0, 0), "last_row_only": (1, 0, 0), "crash": (1, 0, None)}
 FAULTS = {"last_row_only": "rows of the output differ", "crash": "SIGSEGV"}
@@ -392,7 +395,10 @@ def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize(("keys", "most", "window"), MERGED)
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
 def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: float, spread: float) -> None:
-    """Try a text of `most` + 1 keys, and all longer ones from `keys` - `window` - `most` to `keys`."""
+    """Attention merged from chunks of `most` keys equals attention over all keys in the window.
+
+    Test a text of `most` + 1 keys, and all longer texts of `keys` - `window` - `most` to `keys` keys.
+    """
     source = torch.Generator().manual_seed(keys)
     q = torch.randn(2, 3, 1, 8, generator=source)
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)

@@ -31,13 +31,15 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 TIERS = tiers()
 HONEST = {"the master": (ROOT / "module.cpp").read_text(), "the published style": published()}
-#: Tiers in which all threats are tested: the strongest, and the strongest without namespaces. Others test CONFINED.
+#: Tiers in which all threats are tested: the strongest, and the strongest without namespaces. In the other tiers only
+#: the threats in CONFINED are tested.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 #: Limit on the judge's own processor time for one file: over ten times the usual time.
 JUDGE_CPU_S = 60.0
-#: Folder of secret files. Threats' sources contain its path. It is the same in each run, so the cache has the sources'
-#: objects. Names of threats' files in public folders are made from this path and differ by checkout and tier.
+#: Folder of secret files. The threats' sources contain its path, which is the same in each run, so that their objects
+#: are found in the build cache. Names of files that threats write in public folders are derived from this path, so that
+#: they differ between checkouts and tiers.
 SECRETS = Path(os.environ["GPT149_CACHE"]) / f"threats-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}"
 
 
@@ -67,16 +69,17 @@ def confinements() -> Iterator[Confinements]:
 
 
 def cases() -> Iterator[ParameterSet]:
-    """Yield (sandbox, submission, True for the profiler's table). Tiers of ALL_ROWS get all threats, others CONFINED.
+    """Yield (sandbox, submission, True for the profiler's table) for the threats that are tested in each tier.
 
-    Each is tested with the table. In the strongest tier and in D, those that do not need a runner with torch are also
-    tested without it. Fast tests are those without the table and, in the same two tiers, threats that need torch.
+    Every submission is tested with the profiler's table, which needs a runner with torch. In the strongest tier and in
+    D, submissions that do not attack such a runner are also tested without the table. The fast tests are these and, in
+    the same two tiers, the submissions that attack a runner with torch.
     """
     for box in TIERS:
         is_quick = box.tier in (TIERS[0].tier, "D")
         for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
             needs = [needs_python_h] if "py::list" in submission.text else []
-            # Attacks on descriptors and on Python need a runner with torch.
+            # Attacks on file descriptors and on Python need a runner with torch.
             meets_table = submission.first.row in ("A2", "B1", "C1")
             for table in (False, True) if is_quick and not meets_table else (True,):
                 name = f"{box.tier}: {submission.name}{', with the table' * table}"
@@ -184,7 +187,7 @@ def test_the_selftest_refuses_a_starter(tmp_path: Path, master: str, monkeypatch
 
 
 def test_a_missed_bug_is_reported(master: str, zygote: Zygote, tmp_path: Path, monkeypatch: Patch) -> None:
-    """selftest judges two edits as bugs. The second changes no result, so the judge looks as if it missed a bug."""
+    """`selftest` judges two edits as bugs. The second does not change the result, so it is reported as missed."""
     parts = tuple(replace(each, cases=each.cases[:3]) for each in ASSIGNMENT.parts)
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
     found = next(bug for bug in kernels.WRONG if bug.part == "part1")

@@ -40,7 +40,10 @@ CODES |= {"unjudged wrong": EXIT_SUBMISSION, "pass slow": EXIT_SUBMISSION}
 
 
 class Fault(NamedTuple):
-    """A fault to plant: statements at a kernel's beginning, or an edit of the whole file that breaks part 1."""
+    """A fault to plant, its verdict, and a part of the message.
+
+    `edit` has statements for the beginning of a kernel, or (old, new) texts of the whole file.
+    """
 
     name: str
     verdict: str
@@ -51,7 +54,8 @@ class Fault(NamedTuple):
 SIZES, GIVEN = "int B, int H, int N, int d) {", "// Given: copies between tensors"
 LEAVE = "leave = (std::exit(0), 1)"
 ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}")
-#: Each list becomes one source, its first fault in part 1 and so on. A fault that stops all parts has its own source.
+#: Each list becomes one source, with its first fault in part 1, its second in part 2 and so on. A fault that stops all
+#: parts has its own source.
 QUICK = [
     [
         Fault("missing function", "missing", "not exported", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),
@@ -228,7 +232,7 @@ def test_master_earns_every_point_in_a_result_file_as_promised(default_run: tupl
     for part, expected in {"part1": 4718592, "part2": 4718592, "part3": 557056, "part4": 524288}.items():
         assert memory[part]["profiler_bytes"] == memory[part]["reference_profiler_bytes"] == expected
         assert said.count(f"mem usage:  {expected} bytes") >= 2
-    # Kernels copy tensors into vectors, unseen by torch's profiler. So part 1 holds its N x N scores twice.
+    # Kernels copy tensors into vectors, which torch's profiler does not see. So part 1 holds its N x N scores twice.
     assert memory["part1"]["peak_bytes"] > 2 * 4 * 1024 * 1024
     assert memory["part3"]["peak_bytes"] < memory["part1"]["peak_bytes"] / 2
     assert result["schema_version"] == 1 and set(result["submission"]) == {"id", "sha256"}
@@ -354,7 +358,7 @@ def test_the_missing_tool_is_stored_and_older_files_have_none(tmp_path: Path) ->
     assert {part["waits_for"] for part in values["parts"]} == {"ispc"} and values["schema_version"] == 1
     assert result_json.read(path) == WAITING
     for part_values in values["parts"]:
-        del part_values["waits_for"]  # as an earlier kit wrote it
+        del part_values["waits_for"]  # earlier versions of the kit did not write this key
     path.write_text(json.dumps(values))
     assert result_json.read(path).parts[0].waits_for == ""
     prints = {"source": "1", "assignment": "2", "kit": "3", "settings": "4"}

@@ -353,7 +353,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         one.until(lambda: bool(descendants(one.process.pid)), "no process hangs")
         text = one.save(insert_at_start(right, "myNaiveAttention", "__builtin_trap();"), "CRASHED 0 / 10")
         assert "Saved again: this run was stopped." in text
-        # The verdict of the right file is stored, but without the pictures that the page needs: it is judged again.
+        # The right file is judged again, although its verdict is stored: the page needs pictures, which are not stored.
         assert "Correctness: right" in one.save(right, "PASS 10 / 10")
         one.until(lambda: not descendants(one.process.pid), "a process is left")
         since = len(one.said)

@@ -91,14 +91,17 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
-    """Judge sources in a process that begins with the script `torch`. Return results by name. `table`: profile, too."""
+    """Judge sources in a process that first executes the script `torch`. Return results by name.
+
+    `table`: True to make the profiler's table.
+    """
     put(folder, {f"{name}/module.cpp": text for name, text in sources.items()})
     places = {name: str(folder / name / "module.cpp") for name in sources}
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")
     return json.loads(said.splitlines()[-1])
 
 
-#: By name: the part that is wrong, its diagnosis code, and words of the message.
+#: By name of a mutation: the index of the wrong part, its diagnosis code, and words of the message.
 EXPLAINED = {
     "swapped": (0, "swapped_indices", "y and z are swapped"),
     "scaled": (2, "scaled", "divided by sqrt(d)"),
@@ -108,7 +111,10 @@ EXPLAINED = {
 
 @pytest.mark.parametrize(("torch", "table"), WITHOUT, ids=["not imported", "absent", "with the table"])
 def test_a_python_without_torch_judges(torch: str, table: bool, master: str, tmp_path: Path) -> None:
-    """Without torch, the kit's headers are compiled for C++17, which takes long: that case is in the full tier."""
+    """Judging works if torch is not imported, or is absent.
+
+    Without torch, the kit's headers are compiled for C++17, which takes long: this case is in the full tier.
+    """
     small = keeping(master, "myNaiveAttention")
     wrong = (SCALED, SWAPPED, TYPED) if table else (SCALED,)
     sources = {mutation.name: edited(small, mutation, kernels) for mutation in wrong}
@@ -152,7 +158,7 @@ def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) ->
     assert imports.missing(ROOT, known) == []
     of_types = [each for name in known for each in imports.imports(name, known[name], known) if each.typing]
     assert of_types and not [each for each in of_types if each.imported not in known]
-    # Imports within functions are `late`, imports for type checkers are `typing`.
+    # An import within a function is marked `late`, an import only for type checkers `typing`.
     text = "from typing import TYPE_CHECKING\nfrom grader import b\nimport torch, os\n"
     text += "if TYPE_CHECKING:\n    from grader.gone import T\ndef f():\n    from grader.lost import g\n"
     modules_in(tmp_path, a=text, b="")

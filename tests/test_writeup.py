@@ -1,4 +1,4 @@
-"""The write-up: regions for tables, empty places, and the answers of a class, question by question."""
+"""The write-up: regions for tables, questions without an answer, and the answers of a class, question by question."""
 
 import os
 import re
@@ -243,7 +243,7 @@ def test_points_have_the_class_s_ids_none_reserved(tmp_path: Path, monkeypatch: 
 
 
 WANTED = writeup.wanted_regions(places.WRITEUP_TEMPLATE)
-#: By form of a class's hand-ins: the files, and the ids of students with a write-up. In ids, "%" stands for a digest.
+#: By form of a class's folder: its files, and the ids of the submissions that have a write-up. "%" stands for a digest.
 FORMS = {
     "folders": ("ada/module.cpp ada/writeup.md lock/module.cpp lock/writeup.md zoe/module.cpp", "ada lock_"),
     "a template of the staff": ("writeup.md ada/module.cpp bob/module.cpp bob/writeup.md", "bob"),

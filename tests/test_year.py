@@ -95,7 +95,10 @@ def timed(ratio: float, *, fit: bool = True) -> Timing:
 
 @pytest.fixture
 def appealed(acting: Class, monkeypatch: Patch) -> Iterator[list[PartResult]]:
-    """Grade a student's slow kernel. Yield a list, from which each round of an appeal takes its result of part3."""
+    """Grade a student's slow kernel. Yield a list of results for the fixture's user to fill.
+
+    Each time an appeal judges the slow kernel, it takes the next result of the last part from this list.
+    """
     acting.add("ada", "slow")
     acting.grade()
     turns: list[PartResult] = []
@@ -280,7 +283,10 @@ def run_on(day: int) -> Run:
 
 @pytest.fixture
 def graded(tmp_path: Path) -> Path:
-    """Write results of two runs, on days 1 and 4. Cyd is flagged, dee wrong. Eve became wrong, fay left the roster."""
+    """Write results of two runs, on days 1 and 4.
+
+    In the second run, cyd is flagged and dee is wrong. eve was right before and is wrong. fay has left the roster.
+    """
     roster = [Entry(name, name) for name in ("ada", "bob", "ida", "cyd", "dee", "eve")]
     wrong = {"verdicts": {"part1": "wrong"}}
     first = [record("ada", 1.30, 1), record("bob", 1.0, 1), record("eve", 0.5, 1)]
@@ -303,7 +309,7 @@ def test_overlapping_intervals_share_a_rank() -> None:
     far = placed([Place("a", 1.0, 0.9, 1.1), Place("b", 1.2, 1.11, 1.3), Place("c", 1.25, 1.2, 1.3)])
     assert [place.rank for place in far] == [1, 2, 2]
     assert placed([]) == ()
-    # "late" overlaps only with "wide", and so shares the rank of the twelve tight intervals.
+    # "late" overlaps with "wide", which overlaps with all twelve tight intervals, so all of these share a rank.
     tight = [Place(f"t{k}", 0.93 + k / 1000, 0.925, 0.95) for k in range(12)]
     others = [Place("late", 1.0, 0.97, 1.04), Place("wide", 0.92, 0.9, 0.99), Place("far", 2, 1.9, 2.1)]
     found = placed([*tight, *others])

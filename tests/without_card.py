@@ -19,7 +19,7 @@ from grader.core.results import PartResult
 T = TypeVar("T")
 LAB = ROOT / "labs" / "gpu"
 ASSIGNMENT = loading.load(LAB / "assignment.yaml")
-#: The version of Triton in the extra `gpu`, which `make test` installs if possible.
+#: The version of Triton in the optional dependencies `gpu`, which `make test` installs if possible.
 TRITON = re.findall(r'^gpu = \["(triton[^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
 
 

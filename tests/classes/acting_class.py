@@ -1,4 +1,7 @@
-"""Helpers that grade a class by a fake evaluator (`acting_worker.py`; all else is real), and make ledger entries."""
+"""Helpers that grade a class with a fake evaluator (`acting_worker.py`), and helpers that make ledger entries.
+
+All other code that grades the class is the kit's.
+"""
 
 import csv
 import io
@@ -70,7 +73,7 @@ def judge(wanted: dict[str, Any], stream: TextIO) -> int:
     paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
     silent_s = wanted.pop("inspection_s", executor.INSPECTION_SILENCE_S)
     only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
-    # `kit` replaces the digest of the kit's sources, because somebody may edit them during a test run.
+    # `kit` replaces the digest of the kit's sources: they may be edited during a test run.
     of_kit = (lambda: kit) if kit else fingerprints.of_kit
     silence = patch.object(executor, "INSPECTION_SILENCE_S", silent_s)
     with silence, patch.object(fingerprints, "of_kit", of_kit):
@@ -108,7 +111,10 @@ class Class:
             self.add(name, *lines.splitlines())
 
     def asked(self, wanted: dict[str, object]) -> tuple[dict[str, object], dict[str, str]]:
-        """Return the arguments of `judge` (by default with one worker) and the environment variables of its process."""
+        """Return the arguments of the function `judge`, and the environment variables of the process that calls it.
+
+        `wanted` has arguments that differ from the defaults, such as the number of workers (1).
+        """
         asked = {"workers": 1, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         # Real runners have other user ids, so they could not open temporary files in pytest's folders.
@@ -158,7 +164,7 @@ class Class:
         assert gone(self.state), "workers must end with their judge"
 
     def graded(self) -> list[str]:
-        """Return the submission id of each finished evaluation, in order. An id may occur several times."""
+        """Return the submission ids of the finished evaluations, in order. Repeated evaluations repeat an id."""
         log = self.state / "log"
         return log.read_text().split() if log.exists() else []
 

@@ -1,4 +1,4 @@
-"""A worker with a fake evaluator, which obeys comments ("directives") in the submission, so a class takes a second.
+"""A worker with a fake evaluator, which obeys comments ("directives") in the submission and takes almost no time.
 
 Directives, one per line:
 
@@ -47,7 +47,7 @@ def nest(top: Path, depth: int, name: str = "d") -> None:
 
 
 def happened_before(what: str, source: Path) -> int:
-    """Return how often any worker has called this function before with the same arguments."""
+    """Count this call. Return how often workers have called this function before with the same arguments."""
     tally = STATE / f"{what}-{source.parent.name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}"
     with tally.open("ab") as file:
         file.write(b".")

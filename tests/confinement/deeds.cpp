@@ -25,7 +25,7 @@
 #include <thread>
 #include <vector>
 
-// SECRET and FORGED are file names that the test chooses.
+// The test defines the macros SECRET and FORGED: file names.
 static double opens(const std::string &path, int flags) {
     int fd = open(path.c_str(), flags, 0600);
     return fd < 0 ? -errno : 1;
@@ -107,7 +107,7 @@ static const struct {
     }},
     {"fills_the_memory", [](double gibibytes) -> double {
         double taken = 0;
-        // Reserve memory without using it: the limit is on addresses, and other programs need the memory.
+        // Reserve memory without touching it: the limit is on address space, and other programs need the memory.
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, access = PROT_READ | PROT_WRITE;
         while (taken < gibibytes && mmap(nullptr, 1 << 28, access, flags, -1, 0) != MAP_FAILED) taken += 0.25;
         return taken;

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 
 SEED = int(os.environ.get("FUZZ_SEED", "149"))
-#: Largest size of a mutated input. Patterns make longer inputs.
+#: Largest size of a mutated input. Hostile patterns make longer inputs.
 LARGEST_BYTES = 1 << 16
 #: CPU time for any single input, far above what a linear reader needs.
 SLOWEST_S = 20.0
@@ -41,7 +41,7 @@ class Reader:
     examples: Sequence[bytes]
     allowed: tuple[type[Exception], ...] = ()  # errors that it may raise for malformed inputs
     words: Sequence[bytes] = ()  # tokens of the format, so that mutated inputs pass the first checks
-    patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)  # hostile inputs, by size
+    patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)  # from size to hostile input
     cost: int = 1  # the number of mutated inputs is divided by this
     pattern_bytes: int = 1 << 16  # size of a pattern's small input; the large one is 4 times as large
 
@@ -68,7 +68,7 @@ def in_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], obje
 
 
 def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[bytes]) -> None:
-    """Change the bytes once at random, perhaps by inserting a piece of the example `other`, or a word."""
+    """Change `data` once at random. The change may insert a piece of the example `other`, or one of `words`."""
     at = draw.randint(0, len(data))
     kind = draw.choice(KINDS)
     if kind == "bits":
@@ -100,7 +100,7 @@ def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[
 
 def mutated(reader: Reader, count: int) -> Iterator[bytes]:
     """Yield mutated examples of the reader, always the same inputs for the same seed."""
-    # A text as seed gives the same inputs in every process, unlike Python's hash of the text.
+    # Use the text itself as the seed: unlike its hash(), it gives the same inputs in every process.
     draw = random.Random(f"{SEED} {reader.name}")
     for _ in range(count):
         data = bytearray(draw.choice(reader.examples))
@@ -111,7 +111,10 @@ def mutated(reader: Reader, count: int) -> Iterator[bytes]:
 
 
 def fuzz(reader: Reader, count: int) -> list[bool]:
-    """Read mutated inputs. Return for each True if it was refused. Raises AssertionError for other errors."""
+    """Read mutated inputs. Return, for each input, True if the reader refused it with an allowed error.
+
+    Raises AssertionError for other errors and for a reader that is too slow.
+    """
     inputs = enumerate(mutated(reader, count // reader.cost))
     return [_read(reader, data, f"input {number} of seed {SEED}")[1] for number, data in inputs]
 
@@ -137,7 +140,10 @@ def growth(reader: Reader, pattern: str) -> None:
 
 
 def _read(reader: Reader, data: bytes, what: str) -> tuple[float, bool]:
-    """Return the CPU seconds of a reading, and True if it ended in an allowed error."""
+    """Read the data. Return the CPU seconds used, and True if the reader raised an allowed error.
+
+    Raises AssertionError if it raises another error or uses more than SLOWEST_S. `what` describes the data.
+    """
     started_s, refused = _cpu_s(), False
     # The timer counts CPU time, so that other programs do not disturb it.
     before = signal.signal(signal.SIGVTALRM, _too_slow)

@@ -354,7 +354,8 @@ RESULT_PATTERNS = {
 
 ERRORS = (errors.UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
-#: Few inputs, because each comparison takes 0.1 s. Small ones: the limit on a source is `tokens.MOST_TOKENS` tokens.
+#: Test with few mutated inputs, because each comparison takes 0.1 s, and with small patterns, because a source is read
+#: only up to `tokens.MOST_TOKENS` tokens.
 COMPARING = {"cost": 13, "pattern_bytes": 12_000}
 READERS += (
     Reader("write-up", in_file(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),
@@ -574,7 +575,7 @@ READERS += (
         patterns=repeats("é".encode(), b"\x00"),
     ),
 )  # fmt: skip
-#: Mutated inputs for each reader; an expensive reader gets fewer.
+#: Number of mutated inputs for each reader, divided by the reader's `cost`.
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "400"))
 QUICK = 80
 PATTERNS = [(reader, name) for reader in READERS for name in reader.patterns]

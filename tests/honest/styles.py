@@ -1,7 +1,7 @@
-"""Honest kernels in the published starter's style. Each row of the table is one person's way to write all parts.
+"""Honest kernels in the published starter's style. Each Style in STYLES is one person's way to write all parts.
 
-All texts were written for the kit. Helpers such as `formatTensor` (makes a vector) do the same as the starter's.
-Each score is one dot product. Part 3 takes a row of `temp` by `index` for each row of the output.
+All texts were written for the kit. Helpers such as `formatTensor` (which makes a vector) do the same as the starter's.
+Each score is computed as one dot product. As published, part 3 takes a row of `temp` by `index` for each output row.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,18 @@ class Style:
     maximum: bool = False
     #: Early: each weight is divided by the row's sum. Late: the output is divided.
     division: Literal["early", "late"] = "early"
-    #: O = P V: a dot product for each column of the output, or a weighted sum of V's rows.
+    #: How O = P V is computed: by a dot product for each column of the output, or as a weighted sum of V's rows.
     product: Literal["columns", "rows"] = "columns"
     #: Number of nested loops whose iterations OpenMP divides among threads.
     collapse: Literal[2, 3] = 3
-    #: Part 3's row of weights: the published `temp.index`, a row of a copy of temp, or a vector made in the loop.
+    #: Part 3's memory for a row of weights: the published `temp.index`, a row of a copy of temp, or a vector made in
+    #: the loop.
     row: Literal["index", "copied", "local"] = "index"
-    #: Part 2's loops over tiles: `kij` sweeps all output tiles for each tile of the summed index.
+    #: Order of part 2's loops over tiles, outermost first: i rows, j columns of the product, k the summed index.
     tiles: Literal["ijk", "jik", "kij"] = "ijk"
-    side: int = 16  # of a tile
-    bounds: Literal["before", "condition"] = "before"  # where a tile's end is computed
+    side: int = 16  # rows and columns of a tile
+    #: A tile's end is computed before the loop over the tile, or in the loop's condition.
+    bounds: Literal["before", "condition"] = "before"
     #: Pragmas above all headers. They affect the headers and the kernels.
     options: str = ""
 
@@ -195,9 +197,9 @@ class _Writer:
         return f"{self.read('Q', 'i', 'k')} * {self.read('K', 'j', 'k')}"
 
     def sums(self, column: str, summed: str, product: str, store: str, keys: str = "N") -> str:
-        """Return a C++ loop over `column`: each pass adds up `product` over `summed`, then runs `store`.
+        """Return a C++ loop over the index `column`: it sums `product` over the index `summed`, then runs `store`.
 
-        `column` and `summed` are j and k, in either order. j ends at `keys`, k ends at d.
+        The two indices are j and k, in either order. j ends at `keys`, k ends at d.
         """
         limits = {"j": keys, "k": "d"}
         return f"""for (int {column} = 0; {column} < {limits[column]}; {column}++) {{
@@ -213,7 +215,10 @@ class _Writer:
         return f"for (int i = 0; i < rows; i++)\n                        {inner}"
 
     def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
-        """Return loops over tiles, in the style's order. They add products to sums that start as `begun`."""
+        """Return loops over tiles, in the style's order. They add `product` to sums that start at `begun`, and `store`.
+
+        The sums run over the index `summed`, for each row i and each value of the index `column`.
+        """
         side, starts = self.style.side, dict(zip("ijk", ("ii", column * 2, summed * 2), strict=True))
         names = map(starts.get, self.style.tiles)
         first, second, third = (f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})" for v in names)
@@ -235,7 +240,11 @@ class _Writer:
                     }}"""
 
     def softmax(self, largest: str, score: str, keep: str, divide: str) -> str:
-        """Return code for the weights of row i. `largest` declares the row's maximum, `keep` stores a weight e."""
+        """Return code that computes the weights of row i from its scores.
+
+        `largest` declares the row's maximum, `score` is the expression of a score, and `keep` stores a weight e.
+        `divide` is the body of a loop over j that divides the weights.
+        """
         maximum, subtracted = "", ""
         if self.style.maximum:
             subtracted = " - largest"
@@ -276,7 +285,10 @@ class _Writer:
                 }}"""
 
     def function(self, name: str, buffers: str, sizes: str, copies: str, body: str, pragma: str = "") -> str:
-        """Return the function of a part. `body` computes one head; `copies` come before the loops over heads."""
+        """Return the C++ function of a part. `body` computes one head; `copies` is code before the loops over heads.
+
+        `buffers` and `sizes` are parameters of the function.
+        """
         return f"""
 torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {buffers},
                      {sizes}int B, int H, int N, int d) {{
@@ -316,7 +328,10 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         return self.function(name, "torch::Tensor QK_tTensor", "", formatted("QK_t"), body)
 
     def values(self, weight: str, scaled: str) -> str:
-        """Return code that computes row i of O from the weights of the keys j."""
+        """Return code that computes row i of O. `weight` is the expression of key j's weight.
+
+        `scaled` is code that divides a value, or "".
+        """
         if self.style.product == "rows":
             return f"""for (int j = 0; j < N; j++) {{
                     float weight = {weight}{scaled};
@@ -358,7 +373,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
                             for (int k = 0; k < d; k++)
                                 PV[i * d + k] += weight * twoDimRead(Vj, j, k, d);
                         }"""
-        # With late division, O contains l * O + PV until all keys have been added, and is then divided.
+        # With late division, the undivided O is kept until all keys have been added, and is then divided by l.
         update, finish = "twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d)", self.divided_output(" / L[i]")
         if self.style.division == "early":
             update, finish = f"(Li[i] * {update}) / Lnew[i]", ""
