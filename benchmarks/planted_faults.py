@@ -149,7 +149,7 @@ FAULTS = (
     Fault("unread_lists_of_a_build", "grader/backends/native/stages.py",
           "        if not below:\n", "        if not known:\n",
           "test_threats", "a source may include any file of the machine in its object"),
-    # points without work
+    # flags for points without work
     Fault("same_work_unflagged", "grader/judge/part.py",
           "        self.look_for_other_work()\n", "",
           "test_same_work", "one loop registered as all parts gets no flag"),
@@ -348,7 +348,7 @@ def run_fault(copy: Copy, fault: Fault, cache: Path, tiers: Sequence[str], *, ne
     return Outcome(fault.name, caught_by, test, round(time.monotonic() - started, 1))
 
 
-# ---- the command
+# ---- command line
 
 
 def chosen_faults(parser: argparse.ArgumentParser, names: Sequence[str]) -> list[Fault]:
@@ -406,7 +406,7 @@ def main() -> int:
     faults = [fault for fault in faults if fault not in lacking]
     tiers = ["fast"] if given.tier == "fast" else list(TIERS)
     with tempfile.TemporaryDirectory(prefix="planted-") as scratch:
-        # Compilers and runners may run as other users, who must be able to read the copies.
+        # Compilers and runners may have other user ids, which must be able to read the copies.
         Path(scratch).chmod(0o755)
         copies = [Copy(Path(scratch, f"copy{k}")) for k in range(max(1, given.workers))]
         if (ROOT / CACHE).is_dir():

@@ -1,4 +1,7 @@
-"""Prints sentences that are hard to read, found by simple rules. Exit codes: 0 without a finding, else 1."""
+"""Prints hard-to-read sentences of comments, docstrings and Markdown pages, found by simple rules.
+
+Exit codes: 0 without a finding, else 1.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ WORDS = {
 }
 VAGUE = re.compile(r"(?<!def )\bt(?:ells?|elling|old)\b")
 COMMENT = re.compile(r"(?:^[ \t]*#.*(?:\n|\Z))+", re.MULTILINE)
-#: End of a paragraph: an empty line, or a line before a table's row, whose columns are two or more spaces apart.
+#: End of a paragraph: an empty line, or the end of a line before a table's row. Columns of a table are two or more
+#: spaces apart.
 BREAK = re.compile(r"\n\s*\n|\n(?=.*\S {2,}\S)")
 SENTENCE_END = re.compile(r"(?<=[.:;!?])\s+")
 
@@ -39,7 +43,7 @@ class Place:
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line number and text of each docstring, also of attributes."""
+    """Yield line number and text of each docstring, including the strings that document attributes."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for each in body if isinstance(body, list) else ():
@@ -49,14 +53,14 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line number and text of each block of comment lines. Comments behind code are not searched."""
+    """Yield line number and text of each block of comment lines. Comments after code on the same line are left out."""
     for found in COMMENT.finditer(text):
         lines = [line.strip().lstrip("#: ") for line in found[0].strip().splitlines()]
         yield text.count("\n", 0, found.start()) + 1, " ".join(lines)
 
 
 def of_python(file: str, text: str) -> Iterator[Place]:
-    """Yield the findings of a Python file: vague verbs in any line, other findings in docstrings and comments."""
+    """Yield the findings in a Python file: vague verbs in any line, other findings in docstrings and comments."""
     documented = [*docstrings(ast.parse(text))]
     for line, said in documented:
         if said.split(maxsplit=1)[:1] and said.split(maxsplit=1)[0] in OPENINGS:
@@ -75,7 +79,7 @@ def of_python(file: str, text: str) -> Iterator[Place]:
 
 
 def of_markdown(file: str, text: str) -> Iterator[Place]:
-    """Yield the vague verbs and the long lines of a Markdown page. Tables and code (fenced or indented) may be wide."""
+    """Yield the vague verbs and long lines of a Markdown page. Lines of tables and of code may be long."""
     is_fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         for _ in VAGUE.finditer(line):

@@ -1,9 +1,10 @@
-"""Submissions of independent people, each made from the starter by the many small choices that people make.
+"""Generates submissions of independent authors, by random choices among the many small choices that people make.
 
-Most of their loops are similar although nobody copied. At the end are changes by which copiers hide a copy.
+Most loops of two authors are similar although neither copied. The functions at the end change a submission in the ways
+in which people hide a copy.
 
-Notation in the texts below: `⟦a¦b⟧` is a choice. `Q[i][k]` is an element of a tensor or matrix, read in the author's
-way. `for (i < N)` is a loop from 0 in steps of 1, or of the number after `by`.
+Notation in the texts below: `⟦a¦b⟧` is a choice between a and b. `Q[i][k]` is an element of a tensor or matrix, which
+each author reads in a different way. `for (i < N)` is a loop from 0 in steps of 1, or of the number after `by`.
 """
 
 import random
@@ -305,7 +306,7 @@ def padded(body: str, rng: random.Random) -> str:
 
 
 def turned_products(body: str, rng: random.Random) -> str:
-    """Return the body with some products `a * b` of plain calls or elements written as `b * a`."""
+    """Return the body with some products `a * b` written as `b * a`, if a and b are calls or elements of arrays."""
     factor = r"\w+(?:\([^()]*\)|\[[^\[\]]*\])"
 
     def turned(match: re.Match[str]) -> str:

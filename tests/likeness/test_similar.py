@@ -41,7 +41,7 @@ def compare(sources: dict[str, str], starter: str = STARTER) -> passages.Similar
     return likeness.compare({name: Source(text) for name, text in sources.items()}, Source(starter))
 
 
-#: IDLE: edits of TEXT that do not change its result. The next list has edits that change it.
+#: IDLE: edits (old, new) of TEXT that do not change its result. TELLING: edits that change it.
 IDLE = [
     (";", ";;"), (";", "; (void)0;"), ("{", "{ (void)sum; 0;"), ("sum;", "(sum);"), ("sum;", "((+sum));"),
     ("sum +=", "(sum) += 0.0f +"), ("0.0f;", "(0 + 0.0f) * 1;"), ("std::exp(", "(std::exp)("), ("{", "<%"),
@@ -141,7 +141,10 @@ def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:
 
 
 def result(code: str = "k_transposed", **digests: str | None) -> dict[str, object]:
-    """Return a result with these digests of outputs by case (None: right). Case names with an "h" are hidden."""
+    """Return a result. `digests` has the digest of the wrong output by case (None: the output is right).
+
+    Cases whose names contain an "h" are hidden.
+    """
     cases = [
         {"name": name, "ok": out is None, "hidden": "h" in name, "output_sha256": out, "diagnosis": None}
         for name, out in digests.items()
@@ -158,12 +161,13 @@ def test_equal_wrong_outputs_on_two_hidden_inputs_make_a_group() -> None:
     (group,) = groups(anna=same, bert=same, carl=once)
     assert group.members == ("anna", "bert") and group.cases == ("h1", "h2") and group.hidden
     assert group.words == "<k_transposed>"
-    # Right outputs, equal outputs on one input only, and outputs that were never written make no group.
+    # Students do not form a group by right outputs, by equal outputs on only one input, or by outputs that were not
+    # written.
     for same in (result(h1=None), result(h1="aa"), result("not_written", h1="00", h2="01")):
         assert not groups(a=same, b=same), same
     public_alone, other = (result(h1=digest, x="aa", y="bb") for digest in ("p1", "q1"))
     assert not groups(a=public_alone, b=other), "equal outputs on public inputs alone make no group"
-    # a and b share each output with another student, too, and still form a group.
+    # a and b form a group, although another student shares each of their two outputs.
     outputs = {"a": "12", "b": "12", "c": "1x", "d": "y2"}
     found = groups(**{name: result(h1=one, h2=two) for name, (one, two) in outputs.items()})
     assert [group.members for group in found] == [("a", "b")]
@@ -263,7 +267,7 @@ def test_earlier_years_are_stored(tmp_path: Path, master: str, similar: Command,
             put(tmp_path / year / name, {"module.cpp": submission(master, bodies(seed)).encode()})
     printed = similar("2026", "--old", "2025")
     assert "100.0%  2025/old  ada" in printed and "2025/old  2025/other" not in printed
-    monkeypatch.setattr(likeness, "plainfile", None)  # without plainfile, reading sources again would fail
+    monkeypatch.setattr(likeness, "plainfile", None)  # now reading sources again would fail
     assert similar("2026", "--old", "2025") == printed
     (tmp_path / "2025" / likeness.INDEX).write_text('{"a": 1}')
     monkeypatch.undo()
@@ -323,9 +327,9 @@ def test_wrong_arguments_are_reported_in_one_line(tmp_path: Path) -> None:
         refused(why, likeness.main, [str(tmp_path / folder), *more])
 
 
-#: A compiler joins these lines to one comment line. The kit's lexer does not: in it the second line opens a comment.
+#: A compiler joins these two lines to a line comment. The kit's lexer does not, so `/*` opens a comment there.
 SPLICED = "/\\\n/ /*\n"
-#: For the kit's lexer a raw string without an end. A compiler skips it between `#if 0` and `#endif`.
+#: The kit's lexer sees a raw string without an end. A compiler skips the string between `#if 0` and `#endif`.
 RAW = '#if 0\nR"nothing(\n#endif\n'
 CODE = "".join(
     f"static float row{k}(const float *x, int n) {{ float s = {k}; for (int i = {k}; i < n; i += {k + 1}) "

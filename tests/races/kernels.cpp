@@ -21,8 +21,8 @@ static Floats values(Tensor tensor) {
     return Floats(first, first + tensor.numel());
 }
 
-// KERNEL registers a kernel by its name; BEGIN makes its tensors, and END returns O. They are macros, because reports
-// name the outermost function that allocates shared memory: if a function called all kernels, reports would name it.
+// KERNEL registers a kernel by its name, BEGIN makes its tensors, and END returns O. They are macros, because a report
+// names the outermost function that allocates the raced memory: a common caller would be named for every kernel.
 #define PARAMETERS Tensor QTensor, Tensor KTensor, Tensor VTensor, Tensor tempTensor, int B, int H, int N, int d
 #define KERNEL(name)                                                                \
     Tensor name(PARAMETERS);                                                        \
@@ -48,7 +48,7 @@ static void add_rows(const float *weights, float sum, const float *V, float *o, 
         for (int k = 0; k < d; k++) o[k] += weights[j] / sum * V[j * d + k];
 }
 
-// Computes one row of O. `row` is workspace for its N scores.
+// Compute row i of O for one head. `row` is workspace for N weights.
 static void attend(const float *Q, const float *K, const float *V, float *O, float *row, int i, int N, int d) {
     float sum = 0.0f;
     for (int j = 0; j < N; j++) {
@@ -58,11 +58,11 @@ static void attend(const float *Q, const float *K, const float *V, float *O, flo
     add_rows(row, sum, V, &O[i * d], N, d);
 }
 
-// Compute row i of head bh, with `row` for its scores.
+// Compute row i of head bh, with `row` as workspace for its weights.
 #define ATTEND(bh, i, row) \
     attend(&Q[(bh) * N * d], &K[(bh) * N * d], &V[(bh) * N * d], &O[(bh) * N * d], row, i, N, d)
 #define ROW_OF_THIS_THREAD (&temp[omp_get_thread_num() * N])
-// For use within loops over head bh and row i: exp(score j), and the weighted sum of the head's values.
+// For use in loops over head bh and row i: WEIGHT is exp(score j), ADD_ROWS adds the weighted mean of the head's V to O.
 #define WEIGHT(j) std::exp(dot(&Q[(bh * N + i) * d], &K[(bh * N + j) * d], d))
 #define ADD_ROWS(weights, sum) add_rows(weights, sum, &V[bh * N * d], &O[(bh * N + i) * d], N, d)
 #define FOR_EACH_ROW                    \

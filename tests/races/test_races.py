@@ -35,8 +35,8 @@ from grader.study import race
 from grader.study.standalone import Ran, Unsuitable, build_program, ran
 from labs.attention import cases, kernels, oracle
 
-#: Frame of ten files in the style of the published starter, ten ways to write part 3, one of them with a data race.
-#: They differ in the access to elements and in the loop.
+#: Template of ten files in the style of the published starter: ten ways to write part 3, one of them with a data race.
+#: They differ in how elements are accessed and in the loop.
 FRAME = f"{INCLUDES}@headers@\n@accessors@{FORMAT_TENSOR}@helpers@\n@kernel@"
 KERNEL = """\
 torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
@@ -95,7 +95,7 @@ ONE_ROW = """for (int j = 0; j < N; j++) {
                     val /= total;
                     fourDimWrite(O, b, h, i, k, H, N, d, val);
                 }"""
-#: The published loop. Placeholders for the texts in which the files differ are written @...@.
+#: The published loop. Texts in which the files differ have placeholders @...@.
 LOOP = """
 @before@
     #pragma omp parallel for @pragma@
@@ -109,7 +109,7 @@ LOOP = """
 
 @dataclass(frozen=True)
 class Written:
-    """Texts for the placeholders @...@ in FRAME, and in LOOP, which is the kernel's body if `body` is empty."""
+    """Texts for the placeholders @...@ in FRAME and LOOP. The kernel's body is `body`, or LOOP if `body` is empty."""
 
     accessors: str = BY_REFERENCE
     headers: str = ""
@@ -272,7 +272,7 @@ WRITTEN = {
     # A race: all threads use one sum.
     "race": Written(**ONE_TOTAL, sum=RACING_SUM),
 }
-#: Two further files with SIMD write through views of temp's rows; in the second, all threads share one row.
+#: Two more files, which write through views of temp's rows with SIMD. In the second file, all threads share one row.
 ROWS_OF_TEMP, ONE_ROW_OF_TEMP = (
     Written("", USING, helpers=WITH_SIMD, body=vectors(loop), bindings="")
     for loop in (SIMD_LOOP, SIMD_LOOP.replace("temp.index({omp_get_thread_num(),", "temp.index({0,"))
@@ -281,7 +281,10 @@ SOURCES = {name: written.text for name, written in WRITTEN.items()}
 
 
 def together(names: Iterable[str]) -> str:
-    """Return a file with these kernels of SOURCES, each exported by its name: ten compilations would take minutes."""
+    """Return one file with these kernels of SOURCES, each exported by its name.
+
+    Compiling ten separate files would take minutes.
+    """
     headers: list[str] = []
     kernels, bindings = "", ""
     for name in names:
@@ -434,7 +437,7 @@ def test_cachegrind_names_the_call_that_it_cannot_run(tmp_path: Path) -> None:
     refused(why, study, "cache", tmp_path, text, "-N", "8", "-d", "4", "--cache", "1K", "--cachegrind")
 
 
-#: Number of rows. With it each of the eight threads computes for about a millisecond in a call.
+#: Number of rows, chosen so that each of the eight threads computes for about 1 ms in a call.
 N = 256
 CALLS, SERIAL_CALLS = 30, 300
 ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))
@@ -528,7 +531,10 @@ def test_a_kernel_does_not_see_whether_a_call_is_delayed(tmp_path: Path) -> None
 
 @needs_delays
 def test_an_initialiser_cannot_make_timers(tmp_path: Path) -> None:
-    """Linux limits the timers of a user's processes together: if one made many, other runners could not make theirs."""
+    """A static initialiser that tries to make 99 timers gets none.
+
+    Linux limits the timers of all processes of a user: if one runner made many, other runners could not make theirs.
+    """
     make = "!syscall(SYS_timer_create, CLOCK_MONOTONIC, nullptr, &id)"
     take = f"for (int k = 0, id; k < 99; k++) taken += {make};"
     text = includes("ctime sys/syscall.h unistd.h")

@@ -1,7 +1,7 @@
 // Uses of tensors in kernel files. tests/test_sanitize.py builds this file with torch and with the stand-in; each
 // expression prints a line, and all lines have to be equal.
-//   VALUE  a tensor: its type, sizes, strides, elements, whether it is contiguous, and which of the tensors below it
-//          lies in, with its offset in bytes
+//   VALUE  a tensor: its type, sizes, strides, elements, whether it is contiguous, and the member of Tensors (below)
+//          in whose memory it lies, with its offset in bytes
 //   EFFECT statements, after which all of the tensors below are shown
 //   TEXT   what an expression prints
 // An exception is shown by its class and, where students see torch's message, by its first line. Elements are shown in
@@ -88,7 +88,7 @@ static void line_of(const char *kind, const char *text, Body body) {
     catch (const std::exception &) { said.str("throws something else"); }
     std::string shown = said.str();
     for (char &each : shown)
-        if (each == '\n') each = '|';  // in one line
+        if (each == '\n') each = '|';  // keep each result on one line
     std::cout << kind << '\t' << text << '\t' << shown << '\n';
 }
 

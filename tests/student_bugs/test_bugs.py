@@ -28,14 +28,14 @@ MARK = "/*!*/"
 
 @dataclass(frozen=True)
 class Bug:
-    """One mistake. `edits` make it in the function of `part`; other functions stay right."""
+    """One mistake. `edits` put it into the function of `part`; other functions stay right. `kind` is a label."""
 
     name: str
     part: str
     kind: str
     #: Acceptable codes of the diagnosis; empty where the code changes from run to run.
     codes: tuple[str, ...]
-    #: Part of the message: words for the cause, or the end of the line that corrects the mistake.
+    #: Required part of the message: words for the cause, or the end of a corrected line that the message shows.
     said: str
     edits: tuple[mutations.Edit, ...]
     #: Largest allowed distance, in lines, from the mistake to the nearest line that the message names.
@@ -44,12 +44,12 @@ class Bug:
 
 
 def bug(name: str, part: str, kind: str, codes: str, said: str, *edits: mutations.Edit, **more: Any) -> Bug:
-    """Return a row of the table. `codes` contains several codes with spaces between them."""
+    """Return a Bug. `codes` has its acceptable codes with spaces between them, and may be empty."""
     return Bug(name, part, kind, tuple(codes.split()), said, edits, **more)
 
 
 def before(place: str, lines: str) -> mutations.Edit:
-    """Return an edit that puts lines in front of a text of the source. The lines need no indentation."""
+    """Return an edit that puts `lines` in front of the text `place`. The lines need not be indented."""
     return place, f"{lines}\n{place}"
 
 
@@ -265,7 +265,7 @@ return sum;
 };
 """
 PAIRED = f"score += {READ_Q} * {READ_K};"
-#: Bugs that are found by trying edits that make the function right (`grader.explain.repair`).
+#: Bugs that the kit explains by trying edits until one makes the function right (`grader.explain.repair`).
 REPAIRED = [
     bug("arguments of a call swapped", "part1", "call", "", "i, j in place of j, i",
         before("for (int b = 0; b < B; b++) {", DOT), ("float score = 0.0f;", "float score = dot(b, h, j, i);  /*!*/"),
@@ -281,7 +281,7 @@ BUGS: tuple[Bug, ...] = (*REPAIRED, *NAIVE, *BLOCKED, *FUSED, *FLASH, *ACCESSORS
 
 ADDR2LINE = shutil.which("addr2line") is not None
 WATCHED = race.has_thread_sanitizer(toolchain())
-#: Words of messages about an access outside of an array or to freed memory, or about a division by zero.
+#: A message about a bug of the kind "outside" or "crash" must contain one of these words.
 OUTSIDE = ("out of range", "beyond", "before an array", "freed", "out of bounds", "division by zero")
 #: Two bugs need a large N: an array of 512 elements is too small, and N * N does not fit into a short.
 SHAPE = {"N": 600, "Br": 64, "Bc": 64}
@@ -289,7 +289,7 @@ IN_ONE_SOURCE = 12
 
 
 def groups() -> list[list[Bug]]:
-    """Return groups of bugs. Each group is judged in one source. Races have their own groups and another build."""
+    """Return groups of bugs that are judged in one source. Races are in groups of their own, with another build."""
     found: list[list[Bug]] = []
     for base in ("softmax", "operators", "published", "master"):
         for racing in (False, True):

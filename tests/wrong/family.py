@@ -34,12 +34,12 @@ PLACES = diagnose.unexplained(ORACLES["attention"].axes)
 Judged = list[tuple[Mutation, results.PartResult]]
 #: Default sizes, small enough to judge a hundred kernels in minutes. Cases with a shape keep their shape.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
-#: Number of kernels in a source. Larger sources save compilations, but parallel workers would not all get one.
+#: Number of kernels in a source. Larger sources save compilations, but give parallel test workers too few sources.
 IN_ONE_SOURCE = 14
 
 
 def groups(mutations: Sequence[Mutation]) -> list[list[Mutation]]:
-    """Return groups of mutations that share a source. Those that need a runner with torch are in their own group."""
+    """Return groups of mutations that share a source. Mutations that need a runner with torch are in the last group."""
     needing = [each for each in mutations if "c10::" in f"{each.body}{each.edits}"]
     kinds = [[each for each in mutations if each not in needing], needing]
     return [some[at : at + IN_ONE_SOURCE] for some in kinds for at in range(0, len(some), IN_ONE_SOURCE)]
@@ -66,7 +66,7 @@ def judge(group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: b
 
 @dataclass(frozen=True)
 class Answer:
-    """Output of a kernel on one public input; it may be right or wrong."""
+    """Right or wrong output of a kernel on one public input."""
 
     inputs: Mapping[str, Array]
     shape: Mapping[str, int]
@@ -84,7 +84,8 @@ Answers = list[tuple[Mutation, dict[str, Answer]]]
 def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
     """Return, for each attention kernel of a group, its outputs by case name, up to the first call that fails.
 
-    Only public cases with their own shape are called: others have no incomplete tiles and distinguish fewer mistakes.
+    Kernels are called only on public cases that set a shape. Cases of the default shape have no incomplete tiles, so
+    they distinguish fewer mistakes.
     """
     course, source = loading.load(places.PUBLIC_CONFIG), write(group, folder)
     options = Options(shape=SHAPE, timing=False)
@@ -111,7 +112,7 @@ def _answers_of(bench: Bench, part: records.Part) -> dict[str, Answer]:
 
 
 def how_well_named(mutation: Mutation, result: results.PartResult) -> str:
-    """Return "exactly" for a diagnosis with the bug's code and words, "not" if no cause is named, else "half"."""
+    """Return "exactly" if the diagnosis has the bug's code and words, "not" if it names no cause, else "half"."""
     if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"
     exact = result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message

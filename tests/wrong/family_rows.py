@@ -1,4 +1,7 @@
-"""Functions that make rows for tables of kernels. A kernel's name begins with its part: "p1 ..." is in part 1."""
+"""Functions that make the tables of wrong and right kernels. A kernel's name begins with its part: "p1 ..." is part 1.
+
+WRONG[k] and RIGHT[k] make a kernel of part k + 1.
+"""
 
 from functools import partial
 
@@ -12,7 +15,7 @@ DECLARE_ZERO = (HEADS, "int zero = 0;\n        " + HEADS)
 
 
 def head_of(b: str, h: str) -> tuple[Edit, ...]:
-    """Return edits that read Q, K and V at other expressions for the batch and the head."""
+    """Return edits that read Q, K and V at batch `b` and head `h`, two C++ expressions."""
     return tuple((f"fourDimRead({t}, b, h,", f"fourDimRead({t}, {b}, {h},") for t in "QKV")
 
 

@@ -17,13 +17,13 @@ from grader.explain import clues, diagnose
 from grader.explain.comparison import Comparison, Expected, compare
 from labs.attention import kernels, oracle
 
-#: Codes without clues (kinds of lines to show, see `grader.explain.clues`). An accessor has only one line. A build with
-#: sanitizers finds the line of a crash. A wrong type or shape belongs to no loop.
+#: Diagnosis codes without clues (kinds of source lines to show, see `grader.explain.clues`). An accessor has only one
+#: line. A build with sanitizers finds the line of a crash. A wrong type or shape has no line in a loop.
 WITHOUT_LINES = {
     *("extra_write", "missing_factor", "missing_term", "swapped_indices", "wrong_strides", "wrong_value"),
     *("inputs_overwritten", "sigabrt", "sigsegv", "wrong_dtype", "wrong_shape"),
 }
-#: The first two wrong outputs of a kernel are explained, because the first inputs distinguish mistakes best.
+#: Explain only the first two wrong outputs of a kernel, to save time: the first inputs distinguish mistakes best.
 MOST_TRIED = 2
 Group = list[Mutation]
 #: FIRST has one kernel for each code. Its groups come first, because the fast tier tests the first groups.
@@ -34,14 +34,18 @@ RIGHT_GROUPS = [SOME_RIGHT, *groups([mutation for mutation in RIGHT if mutation 
 
 
 def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
-    """Return parameters for groups, named by all their kernels. The first `quick` of them are in the fast tier."""
+    """Return parameters for `parametrize`. A group's test id names all its kernels.
+
+    The fast tier runs the first `quick` groups, the full tier all.
+    """
     marks = [[pytest.mark.full] * (at >= quick) for at in range(len(groups))]
     names = [",".join(mutation.name.replace(" ", "_") for mutation in group) for group in groups]
     rows = zip(groups, marks, names, strict=True)
     return [pytest.param(group, marks=mark, id=name) for group, mark, name in rows]
 
 
-# The last group needs a process with torch. In the fast tier, the softmax lab tests a kernel with the same code.
+# The fast tier leaves out the last group of QUICK, which needs a runner with torch. The softmax lab tests a kernel with
+# the same code in the fast tier.
 @pytest.mark.parametrize("group", in_tiers(GROUPS, len(QUICK) - 1))
 def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, tmp_path: Path) -> None:
     for mutation, result in judge(group, zygote, tmp_path):
@@ -54,7 +58,10 @@ def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
 def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygote, tmp_path: Path) -> None:
-    """A message names the suspects that explain all explained outputs, or at least three of them if there are more."""
+    """A message names the suspects (possible mistakes) that explain all outputs with an explanation.
+
+    If there are more than three, it names at least three.
+    """
     for mutation, answered in answers(group, zygote, tmp_path):
         compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
         wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]
@@ -80,7 +87,7 @@ def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis]
 
 @pytest.mark.full
 def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_path: Path) -> None:
-    """If no public input separates two mistakes of the table, the diagnosis of each names both."""
+    """If two wrong kernels give equal outputs on all public inputs, the diagnosis of each names both mistakes."""
     found = [pair for group in GROUPS for pair in answers(group, zygote, tmp_path)]
     kernels = [pair for pair in found if pair[0].codes and "race" not in pair[0].codes]
     pairs = [
@@ -100,7 +107,10 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
 
 
 def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
-    """Return True if outputs of two kernels differ by at most twice the budget on each input on which one is wrong."""
+    """Return True if two kernels give equal outputs, up to twice the error budget, where either of them is wrong.
+
+    `some` and `others` have their outputs by case name.
+    """
     pairs = [(some[name], others[name]) for name in some.keys() & others.keys()]
     wrong = [pair for pair in pairs if not all(answer.is_right for answer in pair)]
     expected = [Expected(a.output.astype(float), 2 * a.expected.tolerance) for a, _ in wrong]

@@ -40,7 +40,8 @@ FLASHED = [
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
-#: Statements that need the row's index in the matrix, not in the tile. (Li has one element for each row of a tile.)
+#: Statements whose `row` is the row's index in the matrix. The mistakes below use `i`, its index in the tile. (Li has
+#: one element for each row of a tile.)
 LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
 O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))
@@ -84,7 +85,8 @@ FLASHED += [
         (J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"), says="rounds down"),
 ]  # fmt: skip
 
-#: Loops over blocks of queries and, inside, of keys; then the division. Sums may be set to 0 where a RESET word is.
+#: Loops over blocks of queries and, inside, over blocks of keys; then the division by the row sums. RESET_... are
+#: placeholders: places at which Oi and Li may be set to 0.
 ROWS_OUTER_BODY = """
     RESET_ALL
     for (int b = 0; b < B; b++) {
@@ -124,7 +126,7 @@ PLACES = ("ALL", "BATCHES", "HEADS", "ROWS", "KEYS")
 
 
 def rows_outer(oi: str, li: str) -> str:
-    """Return the body that sets Oi to zero at the place `oi` (one of PLACES), and Li at the place `li`."""
+    """Return ROWS_OUTER_BODY with Oi set to zero at the place `oi` (one of PLACES) and Li at the place `li`."""
     body = ROWS_OUTER_BODY
     for place in PLACES:
         reset = [t for t, at in (("Oi", oi), ("Li", li)) if at == place]

@@ -94,7 +94,7 @@ NO_LEFTOVER = (HEADS, HEADS + "\n            std::fill(QK_t.begin(), QK_t.end(),
 
 BLOCKED = [
     p2("empty", "not_written", body=""),
-    # these leave out remainders, which is right if the tile divides N and d, as at the published shape
+    # the next six leave out incomplete tiles, which is right if the tile divides N and d, as at the published shape
     p2("remainder rows", "remainder_tile", (LAST_I, LAST_I.replace(I_TILES, FULL_I))),
     p2("remainder columns", "remainder_tile", (LAST_I, LAST_I.replace(K_TILES, FULL_K))),
     p2("remainder keys in PV", "remainder_keys", (LAST_J, LAST_J.replace(J_TILES, FULL_J))),
@@ -147,7 +147,7 @@ FUSED = [
     p3("whole numbers", "", (SCORE, "int score = 0;")),
 ]  # fmt: skip
 
-#: Wrong accessors: another formula of the offset, an accessor without effect, one that writes too much.
+#: Wrong accessors: with a wrong formula of the offset, without effect, or with an additional write.
 OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 ACCESSORS = [
     Mutation("read not written", "4Dread", body="    return 0.0f;", codes=("not_written",)),

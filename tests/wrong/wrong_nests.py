@@ -64,7 +64,10 @@ CLEAR = "\n    std::fill(QK_t.begin(), QK_t.end(), 0.0f);"
 
 
 def nests(part: str, scores: str, product: str) -> list[Mutation]:
-    """Return kernels with a wrong order of loops. `scores`, `product`: a part's loops. QK_t has room for one head."""
+    """Return kernels of a part with a wrong order of loops.
+
+    `scores` and `product` are the part's loops that compute QK^T and the product with V. QK_t has room for one head.
+    """
     plain, added = scores.replace("START", "0"), scores.replace("START", "twoDimRead(QK_t, i, j, N)")
     weights = plain + SOFTMAX
     of_first_batch = weights.replace("(Q, b,", "(Q, zero,").replace("(K, b,", "(K, zero,")
@@ -106,7 +109,7 @@ READ_PV = "value += twoDimRead(QK_t, i, j, N)"
 WRITE_SCORE = "twoDimWrite(QK_t, i, j, N, score)"
 
 RESET = (BATCHES, f"{BATCHES}\n        {ROW_SUM}")
-#: d and N are exchanged in strides of the workspace, Q, K and V. (In O's stride, this would damage the heap.)
+#: d and N are exchanged in strides of the workspace, Q, K and V. (Exchanged in O's stride, they would damage the heap.)
 STRIDES = [
     *[p("weights read with stride d", "wrong_stride", (READ_PV, READ_PV.replace("j, N", "j, d")), says="product with V")
         for p in (p1, p2)],
