@@ -62,7 +62,7 @@ static void attend(const float *Q, const float *K, const float *V, float *O, flo
 #define ATTEND(bh, i, row) \
     attend(&Q[(bh) * N * d], &K[(bh) * N * d], &V[(bh) * N * d], &O[(bh) * N * d], row, i, N, d)
 #define ROW_OF_THIS_THREAD (&temp[omp_get_thread_num() * N])
-// For use in loops over head bh and row i: WEIGHT is exp(score j), ADD_ROWS adds the weighted mean of the head's V to O.
+// For use in loops over head bh and row i: WEIGHT is exp(score j), ADD_ROWS adds the weighted mean of V to O.
 #define WEIGHT(j) std::exp(dot(&Q[(bh * N + i) * d], &K[(bh * N + j) * d], d))
 #define ADD_ROWS(weights, sum) add_rows(weights, sum, &V[bh * N * d], &O[(bh * N + i) * d], N, d)
 #define FOR_EACH_ROW                    \
