@@ -251,7 +251,10 @@ def refused(why: str, act: Callable[..., object], *given: Any, of: Any = UsageEr
 def python(
     *words: Any, folder: Path = ROOT, text: bool = True, timeout_s: float = 120, code: Any = None, **more: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """Run Python with the environment variables `more`. `text`: False to read bytes. `code`: required exit code."""
+    """Run Python with the arguments `words` and the additional environment variables `more`. Return the ended process.
+
+    `text`: False to read its output as bytes. `code`: required exit code (None: any).
+    """
     given = {**os.environ, **{name: str(value) for name, value in more.items()}}
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": text, "timeout": timeout_s}
     ended = subprocess.run([sys.executable, *map(str, words)], cwd=folder, env=given, **options)

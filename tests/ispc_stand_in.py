@@ -45,8 +45,8 @@ INCLUDE = '#include "module_ispc.h"\n'
 def on_the_path(text: str) -> str:
     """Write the script `text` as a program `ispc`. Return a PATH that begins with the program's folder.
 
-    Every user may enter this folder, unlike pytest's folders, because compilers may have another user id. Folder and
-    time of the script are the same in each test run, so that objects made by the script are found in the cache.
+    Every user may enter this folder, unlike pytest's folders, because compilers may have another user id. The script's
+    folder and modification time are the same in each test run, so that its objects are found in the cache.
     """
     name = hashlib.sha256(f"{Path(__file__).parent} {text}".encode()).hexdigest()[:12]
     program = Path(tempfile.gettempdir(), f"gpt149-test-ispc-{name}", "bin", "ispc")

@@ -270,7 +270,7 @@ MISTAKES = [
     ("maxima: {B: 64,", "maxima: {C: 64,", "maxima: 'C' is not among the defaults"),
     ("build_s: 180", "build_s: 0", "build_s should be a number of at least 0.1"),
     ("memory_gib: 4", "memory_gib: lots", "memory_gib should be a number"),
-    # texts and choices
+    # text values, and values from a fixed list
     ("schema_version: 1", "schema_version: 2", "this kit reads schema_version 1"),
     ("schema_version: 1", "schema_version: true", "schema_version should be a whole number"),
     *((TITLE, f"title: {title}", f"title should be one line of text{says}")
@@ -324,7 +324,7 @@ MISTAKES = [
     (CREDIT, "    case_credit: 40%\n", "case_credit should be a number"),
     (CREDIT, "    points_if_slow: 5\n", "has time_bands and points_if_slow"),
     ("    points: 35\n", "    points: 35\n    points_if_slow: 3\n", "has points_if_slow, but its time is not graded"),
-    # points by hand
+    # manual points
     (MANUAL, MANUAL + MANUAL, "two parts or manual items are called 'writeup'"),
     (MANUAL, MANUAL.replace("writeup", "part1"), "two parts or manual items are called 'part1'"),
     (MANUAL, MANUAL.replace("writeup", "comment"), "cannot be 'comment': the kit uses that word"),

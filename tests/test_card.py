@@ -93,7 +93,7 @@ CHANGES = COUNTED(first=2, statement="x.view(-1)[3] += 1")
 HUNGRY = COUNTED(first=1, statement=OUT_OF_MEMORY)
 WAKING_S, REFERENCE_S = 0.004, 0.001
 Mhz = tuple[int, int, int, int]
-#: Clock rates in MHz in the four calls of a round. Reference (A) and student (B) are called in the order A B B A.
+#: Clock rates in MHz in the four calls of a round: A B B A (A: reference, B: student).
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
 #: Keys: verdict and fitness of the machine that the test sets for rounds on few sets of tensors. Values: the kinds of
 #: rounds that the judge makes in turn.

@@ -74,7 +74,7 @@ def test_a_fact_that_one_input_refutes_is_not_named() -> None:
     right = Seen({"B": 1, "H": 1, "N": 9, "d": 2, "Br": 4, "Bc": 6}, None)
     assert common_facts.place([*inputs, right], AXES, TILES) == ""
     assert common_facts.place([*inputs, Seen(right.sizes, None, weak=True)], AXES, TILES)
-    # Indices of wrong elements are compared only between calls' values of the same output (O or L).
+    # Indices of wrong elements are compared only within one output: those of O are not compared with those of L.
     of_o, of_l = np.zeros((1, 6, 4), bool), np.zeros((1, 6), bool)
     of_o[:, -1] = of_l[:, -1] = True
     alone = [Seen({"B": 1, "N": 6, "d": 4}, of_l, output="L")] * 2

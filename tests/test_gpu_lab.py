@@ -81,7 +81,7 @@ def test_huge_logits_are_exact_products() -> None:
 
 
 def attention_of(inputs: Arrays, shape: Shape) -> dict[str, Array]:
-    """Return O and L in float32. Intermediate results are rounded to the type of `shape`, as in a kernel."""
+    """Return O and L in float32. The weights and O are rounded to the precision in `shape`, as in a kernel."""
     q, k, v = (inputs[name] for name in "qkv")
     s = np.einsum("bnd,bmd->bnm", q, k) * np.float32(shape["d"] ** -0.5)
     if shape["causal"]:
@@ -94,7 +94,7 @@ def attention_of(inputs: Arrays, shape: Shape) -> dict[str, Array]:
 
 
 def cut(t: Array, kept: int = 0xFFFFE000) -> Array:
-    """Return numbers in float32 without the bits that are not in the mask `kept`. By default these are not in TF32."""
+    """Return float32 numbers with only the bits in the mask `kept`, by default the bits of TF32."""
     return (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(kept)).view(np.float32)
 
 

@@ -21,8 +21,8 @@ from grader.integrity import elf, inspection, symbols
 from grader.integrity import flags as integrity
 from grader.runner.watch import Evidence
 
-#: Undefined symbols of objects, by the category that the kit must give them (None: harmless). Another table has the C
-#: library's symbols, whose names include a version.
+#: Undefined symbols of objects, by the category that the kit must give them (None: harmless). VERSIONED has symbols of
+#: the C library, which have a version.
 UNVERSIONED = {
     "torch": """
         _ZN2at4_ops6matmul4callERKNS_6TensorES4_ _ZN2at4_ops4exp_4callERNS_6TensorE _ZN2at6native17cpublas4gemmE

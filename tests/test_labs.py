@@ -157,7 +157,7 @@ def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_lab_is_released(made: Path, tmp_path: Path) -> None:
-    """Starter and solution are judged in both archives."""
+    """A release of a new lab has the right files. Making it judges starter and solution in both archives."""
     out = tmp_path / "out"
     making.release(contents.kit(ROOT, made / "hidden" / "assignment.yaml"), out, (), lambda line: None)
     names = set(zipfile.ZipFile(out / "handout.zip").namelist())

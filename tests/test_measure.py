@@ -228,7 +228,10 @@ def test_noise_makes_no_false_fail_and_slow_kernels_are_found(noise: Noise, caug
 
 
 def played(log: list[str], student: Callable[[], Sample], policy: TimePolicy = CPU) -> Timing:
-    """Measure. Append each call to `log`: "A" (reference) or "B" (student), in brackets for each pair of processes."""
+    """Measure with a reference of 100 ms, and return the Timing.
+
+    Append each call to `log`: "A" (reference) or "B" (student), in brackets for each pair of processes.
+    """
 
     def call(name: str, kernel: Callable[[], Sample]) -> Sample:
         log.append(name)

@@ -89,7 +89,7 @@ def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
 
 
 def processes() -> dict[int, int]:
-    """Return the parent's id of each living process. Zombies and processes without memory are left out."""
+    """Return {process id: its parent's id} for all living processes, without zombies and kernel threads."""
     fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
     return {pid: int(each[1]) for pid, each in fields.items() if each[0] != "Z" and int(each[20]) > 0}
 

@@ -323,7 +323,10 @@ def idx_bytes(array: Array) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write MNIST files of 12 training and 4 held-out images. One file is compressed, one has MNIST's other name."""
+    """Write MNIST files of 12 training and 4 held-out images, and return their folder.
+
+    One file is compressed, and one has a name in MNIST's other style (with a dot in place of a hyphen).
+    """
     drawn = digits.draw(16, 1)
     (tmp_path / IMAGES).write_bytes(idx_bytes(drawn.images[:12]))
     (tmp_path / LABELS).write_bytes(idx_bytes(drawn.labels[:12]))

@@ -727,7 +727,7 @@ def test_only_kernels_in_tritons_language_are_replayed(said: str) -> None:
 
 @interpreted
 def test_only_attributes_of_values_are_allowed() -> None:
-    """A kernel may use attributes of plain values, but not of functions, texts, classes and modules."""
+    """A replay may use fields of tuples and attributes of Triton's values such as types, but no other attributes."""
     tl = importlib.import_module("triton").language
     pair = namedtuple("pair", "fn mro")(1, 2)
     assert (replay.attribute(pair, "mro"), replay.attribute(tl.float32, "is_fp8")()) == (2, False)

@@ -49,7 +49,10 @@ ANY_SHAPE = strategies.fixed_dictionaries({name: strategies.integers(1, n) for n
 
 
 def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
-    """Call one of the four functions. Workspace and output contain NaN, because a kernel may not rely on zeros."""
+    """Call a reference kernel (one of KERNELS) and return O (B, H, N, d).
+
+    Workspace and output contain NaN before the call, because a kernel must not rely on zeros.
+    """
     B, H, N, d, Br, Bc = (shape[key] for key in ("B", "H", "N", "d", "Br", "Bc"))
     tiles = ((Br, d), (Bc, d), (Bc, d), (Br, Bc), (Br, Bc), (Br, d), (Br, d), (N,), (Br,), (Br,), (Br,))
     rows = {"fused": ((shape["threads"], N),), "flash": tiles}

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
-#: Limits on threads: of a user id that only one runner has, and of the additional threads if other processes have the
-#: runner's user id, too.
+#: OWN_UID_PROCESSES limits the threads of a user id that only one runner has. SHARED_UID_PROCESSES limits the threads
+#: that are started in addition to the present ones, if other processes have the runner's user id, too.
 OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
 
 

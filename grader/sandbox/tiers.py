@@ -247,7 +247,10 @@ class Sandbox:
 
     @contextlib.contextmanager
     def claimed_uids(self) -> Iterator[range | None]:
-        """Yield user ids for the runners of one zygote or the compilers of one build; None without own user ids."""
+        """Yield user ids for the runners of one zygote or the compilers of one build.
+
+        Yield None if the sandbox does not change user ids.
+        """
         if not self.own_uid:
             yield None
             return

@@ -67,7 +67,11 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def judge(wanted: dict[str, Any], stream: TextIO) -> int:
-    """Grade a class. `wanted` has fields of `RunOptions`; its key "prepared" has Python code that runs first."""
+    """Grade a class, print to `stream`, and return the exit code.
+
+    `wanted` has fields of `RunOptions`, and other settings of the test. Its key "prepared" has Python code that is
+    executed first.
+    """
     exec(wanted.pop("prepared", ""))
     named = ("submissions", "out", "config", "manual", "submitted", "calibration")
     paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}

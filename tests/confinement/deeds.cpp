@@ -1,5 +1,5 @@
-// Attacks that a kernel could make on its machine, in a file with the interface of a runner. Compiled without torch.
-// Each attack is a function, called a deed, that takes a number and returns its result. Many should end their runner.
+// Attacks that a kernel could make on its machine, as a library that a runner with torch can load. It needs no torch.
+// Each attack ("deed") is a function that takes a number and returns a result. Many attacks should end their runner.
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -124,7 +124,7 @@ def growth(reader: Reader, pattern: str) -> None:
     make = reader.patterns[pattern]
     small, large = make(reader.pattern_bytes), make(4 * reader.pattern_bytes)
     first_s = second_s = math.inf
-    # Garbage collection during a reading would visit all objects of the whole test run.
+    # Disable garbage collection, which would visit all objects of the whole test run.
     gc.disable()
     try:
         for _ in range(MOST_ROUNDS):

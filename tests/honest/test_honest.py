@@ -50,10 +50,10 @@ def test_an_honest_kernel_passes_by_its_time_ratio_alone(style: Style, path: Pat
 
 
 def test_reference_parts_differ_in_time_like_published_ones(zygote: Zygote) -> None:
-    """The parts of the reference are in the same order of speed as those of honest files.
+    """The parts of the reference have the same order of speed as the parts of honest files.
 
-    Run serially, part 2 took 0.68 to 0.91 of part 1's time in people's files, and part 3 took 1.1 to 1.5. Other work on
-    a machine only adds time. So the test compares the fastest calls, and repeats until their ratio is right.
+    In honest files on one thread, part 2 took 0.68 to 0.91 of part 1's time, and part 3 took 1.1 to 1.5. Other work on
+    a machine only adds time. So the test compares the fastest calls, and repeats until their ratios are right.
     """
     shape = {**ASSIGNMENT.defaults, "N": 512}
     inputs = make_inputs("random", shape, 1)

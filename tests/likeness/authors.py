@@ -169,9 +169,11 @@ class Author:
         return "".join(f"for (i < N) {{ {piece} }} " for piece in pieces)
 
     def row(self, matrix: str, name: str, fused: bool = False, divided: bool | None = None) -> list[str]:
-        """Return code for scores, softmax and output of a row.
+        """Return three pieces of code, which compute the scores, the softmax and the output of a row.
 
-        `divided`: True to divide the weights by their sum; False to divide O. `fused`: True for a shared loop.
+        `matrix` and `name` are the matrix and the index of the row of weights. `fused`: True to compute the softmax's
+        sum in the loop of the scores. `divided`: True to divide the weights by their sum, False to divide O, None for
+        a random choice.
         """
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")
@@ -186,7 +188,10 @@ class Author:
         return self.heads(str(self.pick(together, apart, apart)))
 
     def tiles(self, order: str, body: str) -> str:
-        """Return loops over tiles in this order, with the loops over their elements inside."""
+        """Return nested loops over tiles, and inside them loops over a tile's elements, around the body.
+
+        `order` has the letters of the indices, such as "ijk", outermost first.
+        """
         tile, early = self.pick("TILE_SIZE", "T", "16"), self.pick(True, False)
         limits = {name: f"MIN({name}0 + {tile}, {end})" for name, end in zip("ijk", "NNd", strict=True)}
         for name in reversed(order):

@@ -22,7 +22,7 @@ static Floats values(Tensor tensor) {
 }
 
 // KERNEL registers a kernel by its name, BEGIN makes its tensors, and END returns O. They are macros, because a report
-// names the outermost function that allocates the raced memory: a common caller would be named for every kernel.
+// names the outermost function that allocates shared memory. If one function called all kernels, it would be named.
 #define PARAMETERS Tensor QTensor, Tensor KTensor, Tensor VTensor, Tensor tempTensor, int B, int H, int N, int d
 #define KERNEL(name)                                                                \
     Tensor name(PARAMETERS);                                                        \

@@ -28,7 +28,10 @@ MARK = "/*!*/"
 
 @dataclass(frozen=True)
 class Bug:
-    """One mistake. `edits` put it into the function of `part`; other functions stay right. `kind` is a label."""
+    """One mistake. `edits` put it into the function of `part`; other functions stay right.
+
+    `kind` names the kind of mistake. Bugs of the kinds "race", "outside" and "crash" are tested in a special way.
+    """
 
     name: str
     part: str
