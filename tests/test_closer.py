@@ -1203,10 +1203,10 @@ def test_a_variable_that_a_parallel_region_shares_is_found() -> None:
 def test_edits_use_only_names_known_at_their_line() -> None:
     found = edits.candidates(EDITED, ["kernel", "rows"])
     assert not [each for each in found if each.line < 9 and each.new in ("tiles", "at", "Q")]
-    # A pointer that a loop moves is not the start of a tile.
+    # If the loop moves the pointer itself, pointer + index is not tried as the start of a tile.
     source = "void kernel(float *o, int N) {\nfor (int i = 0; i < N; i++, o += N) o[i + 1] = 1;\n}"
     assert not [each for each in edits.candidates(source, ["kernel"]) if each.new == "(o + i)"]
-    # Neither the name of a type nor a constant of the compiler is a variable.
+    # Names of types and constexpr constants are not tried in place of variables.
     source = "typedef std::vector<float> V;\nvoid kernel(torch::Tensor X, int N){\nconstexpr int n = N + 1;\nV a(n);\n}"
     assert [each.new for each in edits.candidates(source, ["kernel"])] == ["N"]
     # No edits are made in a function that the part does not call, or in a file that is too long.
@@ -1220,7 +1220,7 @@ def test_all_edits_are_in_one_text_and_macros_without_brackets_get_them() -> Non
     assert len(after) == len(before) + 1 and after[2:5] == before[1:2] + after[3:5]
     assert edited_source.combined(EDITED, "kernel", found, found).count(edited_source.CHOSEN) == 2
     assert edited_source.combined(EDITED, "missing", found) == ""
-    # The variable is declared before all edits, also if the file has a later #include.
+    # The variable CHOSEN, which selects the active edit, is declared before all edits, even before a later #include.
     later = EDITED.replace("torch::Tensor kernel", "#include <limits>\ntorch::Tensor kernel")
     text = edited_source.combined(later, "kernel", edits.candidates(later, ["kernel", "rows"]))
     assert 0 < text.index(f"static int {edited_source.CHOSEN}") < text.index(f"{edited_source.CHOSEN} ==")

@@ -263,7 +263,7 @@ def test_the_most_frequent_cause_is_the_most_informative() -> None:
     place, cause, rare = (Diagnosis(code, "", wrong_count=count) for code, count in found)
     assert diagnose.most_informative([place, rare, cause, cause], ORACLES["attention"].axes) is cause
     assert diagnose.most_informative([place]) is place
-    # Values are not called close if others are far off.
+    # Wrong values on one input are not reported as close to the right ones if those on another input are far off.
     close = Diagnosis("low_precision", "The values are close.", None, 1.0, 1.01)
     for actual in (1.01, 9.0):
         other = Diagnosis("shifted", "Shifted.", None, 1.0, actual)

@@ -242,7 +242,7 @@ def test_operators_that_compute_are_flagged_and_plain_tensor_access_calls_none()
     assert integrity.operator_flags([row(name) for name in plain.split()]) == ()
     (flag,) = integrity.operator_flags([row("aten::zeros"), row("aten::matmul"), row("aten::_softmax")])
     assert flag.level == "review" and "aten::_softmax, aten::matmul" in flag.message
-    # Trace calls that honest files make around a kernel. None of them may be flagged.
+    # Profile torch operators that honest files call before or after a kernel. None of them may be flagged.
     with profile(use_kineto=True) as trace:
         a = torch.zeros(4, 5)
         b = torch.rand_like(a).clone().contiguous().transpose(0, 1).reshape(4, 5)

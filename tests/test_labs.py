@@ -264,7 +264,7 @@ def attempt(lab: str, name: str, part: str, text: str, *words: str, old: str = E
 first = partial(attempt, old=BEGIN)
 overwritten = partial(attempt, code="inputs_overwritten")
 
-#: A cheat: return the first result that was stored for the address {at} and has the size of {out}.
+#: Code of a cheat: it returns the first result that was stored for the address {at} and has the size of {out}.
 KEPT = """
     static std::vector<std::pair<const void *, torch::Tensor>> seen;
     for (auto &[at, made] : seen) if (at == {at} && made.numel() == {out}.numel()) return made;

@@ -102,7 +102,7 @@ VERDICTS = [
     (rounds_of([1.25] * 8, ms=50), TimePolicy("cpu"), PASS),
     (rounds_of([1.25] * 8, ms=500), TimePolicy("cpu"), SLOW),
     ([Round((NOTHING, NOTHING), (NOTHING, NOTHING))] * 8, TimePolicy("cpu"), PASS),
-    # On an unfit machine nobody fails: this student would be slow on a fit machine.
+    # On an unfit machine no part is slow. With these times, the part would be slow on a fit machine.
     (self_timed([1.2] * 8, student=300), CPU, (*PASS, "machine_unfit")),
     (self_timed([1.0] * 8, student=300), CPU, SLOW),
     # CPU time decides serial parts: load during the student's calls does not make a part slow, and load during the

@@ -146,7 +146,7 @@ NO_KERNEL = {
     + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
     "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§r = torch.from_numpy(work(a, b))\n"
     f"pointed{GRID}(torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
-    # A trace does not show how the result depends on the inputs.
+    # The recorded trace of operators does not show how the result depends on the inputs.
     "a file that is mapped twice": "def fresh(t, name):\n    n = t.numel()\n"
     "    torch.from_file(name, shared=True, size=n).view(t.shape).copy_(t)\n"
     "    return torch.from_file(name, shared=True, size=n).view(t.shape)\n"
@@ -175,7 +175,7 @@ NO_KERNEL = {
     "one of torch's operators, replaced, then a copy": "R, L = [], torch.library.Library('aten', 'IMPL')\n"
     "def made(*_, **more):\n    return torch.from_numpy(R.pop()) if R else torch.empty(3)\n"
     "L.impl('linspace', made, 'CPU')\n§R.append(work(a, b))\ncopy(torch.linspace(0, 1, 3), c)",
-    # The whole result is passed in another encoding.
+    # The finished result is passed to a kernel in another encoding.
     "planes of bits": f"{JOIN}r = work(a, b).view(np.uint32).ravel()\n"
     "planes = (r >> np.arange(32, dtype=np.uint32)[:, None] & 1).astype(np.uint8)\n"
     f"join{GRID}(torch.from_numpy(planes), c, c.numel(), B=64)",

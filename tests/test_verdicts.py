@@ -181,7 +181,7 @@ def test_a_killed_judge_leaves_no_process(master: str, tmp_path: Path) -> None:
     assert wait_for(lambda: not any(alive(pid) for pid in children))
 
 
-#: Arguments of the command, and a part of its message.
+#: Wrong arguments of the command, and a part of its message.
 USAGE = """
 part3 -N 0: -N takes a whole number | part3 -N x: -N takes a whole number | part9: no test 'part9' | : TEST
 part3 -N 99999999999: -N takes a whole number | part1 -N 8192 -B 64 -d 1024: choose smaller sizes
