@@ -44,7 +44,7 @@ class CaseRun:
 
     @cached_property
     def _read(self) -> tuple[dict[str, Any] | None, Diagnosis | None]:
-        """The values of `outputs` and `misfit`. At least one is None; both are None if the call failed."""
+        """The pair (`outputs`, `misfit`). At most one of the two has a value; both are None if the call failed."""
         return (
             outputs_of(self.part, self.shape, self.inputs, self.call)
             if self.call.status == "ok"
@@ -67,7 +67,7 @@ class CaseRun:
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
-        """Comparison of each output; {} without outputs."""
+        """Comparison of each output with its expected values, by the output's name; {} if `outputs` is None."""
         from grader.explain.comparison import compare
 
         return {name: compare(self.expected[name], actual) for name, actual in (self.outputs or {}).items()}
@@ -118,7 +118,7 @@ def outputs_of(
 
 
 def _unwritten(dtype: str) -> Any:
-    """Return the bits that mark an element as not written (`core.precision.unwritten`)."""
+    """Return the bits of an element of type `dtype` that was not written (`core.precision.unwritten`)."""
     filled = unwritten((1,), dtype)
     return filled.view(f"u{filled.itemsize}")[0]
 

@@ -1,9 +1,10 @@
 """Extended explanation of a wrong or crashing part. It helps the student find the line; the verdict is already known.
 
-If a checked build (with sanitizers) finds an access outside of an array, the message on a wrong result names it. Else
-the message names facts common to all inputs, and the wrong step of the computation. Edits that make the part right,
-lines to look at, and a command with the smallest sizes that fail may follow. If the code for one sentence fails, only
-that sentence is missing. This module does not change verdicts, points, or the codes of diagnoses.
+If a checked build (with sanitizers) finds an access outside of an array, the message on a wrong result names the
+access. Otherwise it names facts common to all inputs, and the wrong step of the computation. Then follow, if found:
+edits that make the part right, lines to look at, and a command with the smallest sizes that fail. If the code that
+writes one sentence raises an error, only that sentence is missing. This module does not change verdicts, points, or
+the codes of diagnoses.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ WHOLE_LOOP = "each thread runs the whole loop: is `#pragma omp for` missing befo
 _CLASS = re.compile(r"\b(?:struct|class)\s+(\w+)[^;{}()=]*\{")
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-#: Remark on a tile length that is guessed from one input. It is removed if the message names the length for all inputs.
+#: Remark on a tile length that was guessed from one input. It is removed if the message names a tile length or a
+#: multiple that fits all inputs.
 LIKELY = re.compile(r" \(one of \d+ would end there\)")
 #: Message on a crash. Its general advice, after the colon, is removed if the place of the crash is known.
 HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
@@ -82,11 +84,11 @@ SAME_ELEMENT = (
 LOOP_TO = re.compile(r"\b(\w+)\s*=\s*0\s*;\s*\1\s*<\s*(\w+)\s*;")
 OVERLAP = "The parts of the threads overlap: look at where they begin, and at their length."
 NUMBERED_EARLY = "called before the parallel region: it is 0 for all threads"
-#: The description of an edit that sets all elements of an array again. Group 1 is the array's name.
+#: The description of an edit that resets all elements of an array. Group 1 is the array's name.
 SET_AGAIN = re.compile(r"add a loop that sets all of (\w+)")
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
-#: A function of at most this many lines is shown whole if no clue finds a line.
+#: If the search for lines to look at (`clues`) finds none, a function of at most this many lines is shown whole.
 SHORT = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 OTHER_CAUSE = re.compile(rf" {SAME_OUTPUT} .*?(?= Expected )", re.DOTALL)
@@ -97,7 +99,7 @@ PLAIN = frozenset(
 
 
 def _sentence(explain: Callable[[], _T], otherwise: _U) -> _T | _U:
-    """Return `explain()`, or `otherwise` if the kernel crashes in it or the explanation itself raises an error."""
+    """Return `explain()`; return `otherwise` if a call of the kernel fails, or if `explain` has an error of its own."""
     return attempt(explain, otherwise, expected=(faults.Faulty,))
 
 
@@ -107,7 +109,7 @@ def _lines_in(name: str, text: str) -> set[int]:
 
 
 def _without_questions(diagnosis: Diagnosis) -> Diagnosis:
-    """Return a diagnosis of NaN or infinity without its questions about the cause. Others are returned unchanged."""
+    """Return a diagnosis of NaN or infinity without the guesses at its cause. Return other diagnoses unchanged."""
     numbers = NUMBERS.search(diagnosis.message) if diagnosis.code in ("not_finite", "overflow") else None
     return replace(diagnosis, message=f"NaN or infinity. {numbers[0]}") if numbers else diagnosis
 
@@ -139,12 +141,13 @@ class Closer:
         self.part, self.assignment, self.source = self.kernel.part, self.kernel.assignment, judged.source
         self.body = self.kernel.body
 
-    # ---- calls without an output
+    # ---- crashes and time-outs
 
     def crash(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add the place of a crash that a checked build reports, and the cause of wrong outputs before the crash.
+        """Return the diagnosis of a crash, with the place that a checked build reports, and edits that prevent it.
 
-        Both may have one cause: a write outside of an array gives a wrong output at one size and a crash at another.
+        Without such edits, the cause of earlier wrong outputs is added. It may also be the cause of the crash: a write
+        outside of an array gives a wrong output at one size and a crash at another.
         """
         placed = _sentence(lambda: self._placed(diagnosis), diagnosis)
         # For exit(), an exception and an endless loop the message already names the line: do not search for edits.
@@ -157,7 +160,7 @@ class Closer:
         return replace(placed, message="\n".join(filter(None, (place, repairs, before))))
 
     def _before(self, diagnosis: Diagnosis) -> str:
-        """Return the cause of wrong public outputs before the crash; "" if unknown, or for few wrong elements."""
+        """Return the cause of wrong public outputs before the crash; "" if it is unknown or few elements are wrong."""
         wrong = [
             case for case in self.judged.cases if not case.hidden and case.diagnosis not in (None, diagnosis)
         ]
@@ -205,7 +208,10 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _with_lines(self, diagnosis: Diagnosis, pattern: str, words: str) -> Diagnosis:
-        """Add the lines of the whole file in which a pattern occurs, if there are few. `words` introduce them."""
+        """Return the diagnosis with the lines of the whole file in which a pattern occurs, if there are few.
+
+        `words` introduce the lines.
+        """
         rows, code = (self.body.rows, self.body.code) if self.body is not None else ((), ())
         found = [n for n, row in enumerate(code) if re.search(pattern, row)]
         if not 0 < len(found) <= clues.MOST_PLACES:
@@ -214,7 +220,10 @@ class Closer:
         return replace(diagnosis, message="\n".join([diagnosis.message, f"{words}:", *shown]))
 
     def _unseen(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Replace the advice to use sanitizers: they found nothing. Add the lines that sanitizers do not check."""
+        """Return the diagnosis without the advice to use sanitizers, because sanitizers found no wrong access.
+
+        Lines with masked vector accesses are added, because sanitizers do not check these.
+        """
         message = diagnosis.message.replace(crashes.ADVICE, "").rstrip()
         message += (
             " A run with sanitizers finds no such access. They check single elements and whole vectors."
@@ -224,10 +233,10 @@ class Closer:
         )
 
     def _stopped(self, diagnosis: Diagnosis, stopped: Samples | None) -> Diagnosis:
-        """Add to the diagnosis of a time-out the loops whose text shows that they cannot end.
+        """Return the diagnosis of a time-out, with the loops whose text shows that they cannot end.
 
-        Without such loops, add the lines at which `stopped` sampled the call, and the loops around the most frequent
-        line.
+        Without such loops, the lines at which `stopped` sampled the call are added, and the loops around the most
+        frequent line.
         """
         if self.body is None or diagnosis.code != "timeout":
             return diagnosis
@@ -256,7 +265,8 @@ class Closer:
         return f"  {self.source.name}:{place.line}: {place.text}" + (f"   ({note})" if note else "")
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
-        """Return the reason why a call crashes only after earlier calls: a bad access in these, or static variables."""
+        """Return the reason why the case `crashed` crashes only after other calls: a wrong access in an earlier call,
+        or a static variable. `found` is the checked build's result of calling all public cases in one runner."""
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
         first = found.sites.found[:1] if found is not None else []
         if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
@@ -303,15 +313,18 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _beside(self, repairs: str, lead: str, shown: list[str], has_cause: bool) -> tuple[str, list[str]]:
-        """Return the text of `lead` and the lines of `shown` that are printed beside the edits `repairs`.
+        """Return (`lead`, `shown`), shortened to what is printed beside the edits `repairs`.
 
-        The edits make the part right on all inputs, so they outrank guesses. Both stay if `lead` names the cause
-        (`has_cause`) and an array that an edit sets again. Otherwise only `lead` stays, if it names the cause, not
-        another array, and a line of an edit is named. In all other cases only its sentence with numbers stays.
+        The edits make the part right on all inputs, so they outrank guesses at the cause.
+
+        1. If `lead` names the cause (`has_cause`) and an array that an edit resets, `lead` and `shown` stay.
+        2. Otherwise `lead` is a guess if the cause is unknown, if `lead` names another array, or if no edited line is
+           named. Then only the sentence of `lead` with the expected and the actual number stays.
+        3. In all other cases, and if `lead` lacks that sentence, `lead` stays and `shown` is left out.
         """
         named, others = (_lines_in(self.source.name, text) for text in (repairs, "\n".join((lead, *shown))))
         numbers = NUMBERS.search(lead)
-        # The array that `lead` suspects may differ from the array that the edits set.
+        # The array that `lead` suspects may differ from the array that the edits reset.
         set_again = set(SET_AGAIN.findall(repairs))
         text = self.body.all_code() if self.body is not None and set_again else ""
         arrays = set(re.findall(r"\b[A-Z]\w*\b", lead)) & set(re.findall(r"\w+", text))
@@ -319,7 +332,7 @@ class Closer:
             return OTHER_CAUSE.sub("", lead), shown
         is_other = bool(set_again and arrays)
         if numbers is not None and (not has_cause or not named & others or is_other):
-            # Keep only the first sentence: later sentences are about causes, too.
+            # Keep only the first sentence: the later ones may name causes.
             return re.split(r"(?<=\.) (?=[A-Z])", numbers[0])[0], []
         return OTHER_CAUSE.sub("", lead), []
 
@@ -340,7 +353,7 @@ class Closer:
         first = "Data race: several threads use the same memory, and one of them writes:"
         first = f"{OTHER_RESULT} {first}" if diagnosis.code == "race" else first
         command = RACE.format(self._named("race "))
-        # A race gives random wrong elements: name their indices only if they are the share of one thread.
+        # A race damages random elements. So name the wrong indices only if they are one thread's share of the work.
         seen = re.sub(r"(?<= wrong): (?!.*share of).*", ".", numbers[0]) if numbers else ""
         body = self.kernel.body
         early_words, find = clues.KNOWN["nowait"]
@@ -363,8 +376,11 @@ class Closer:
         return replace(diagnosis, message="\n".join(line for line in lines if line))
 
     def _shared_out(self) -> list[str]:
-        """Return lines with notes: the parallel region's pragma, calls of omp_get_thread_num() before it, declarations
-        of numbers that all threads share, and loops that each thread runs whole. [] unless there is one region."""
+        """Return the lines of the function that show how a parallel region divides its work, each with a note.
+
+        They are the region's pragma, calls of omp_get_thread_num() before the region, declarations of numbers that all
+        threads share, and loops that each thread runs whole. Returns [] unless there is exactly one region.
+        """
         body = self.body
         regions = body.find(r"#\s*pragma\s+omp\s+parallel\b") if body is not None else []
         if body is None or len(regions) != 1:
@@ -385,7 +401,10 @@ class Closer:
         return [self._row(body.place(line), note) for line, note in sorted(notes.items())]
 
     def _strides(self) -> list[str]:
-        """Return the lines where thread t's part of an array begins at t * step, if its loops end at another size."""
+        """Return the lines where thread t's part of an array begins at t * step, although its length is not `step`.
+
+        The step and the length are sizes of the assignment. The length is the end of the loops over the part.
+        """
         if (body := self.body) is None:
             return []
         code = body.all_code()
@@ -410,7 +429,10 @@ class Closer:
         return rows
 
     def _shared(self, found: _Findings) -> str:
-        """Return a sentence with facts common to all inputs; "" without any, or for a known cause other than sizes."""
+        """Return a sentence with facts common to all inputs; "" if none is found.
+
+        If the cause is known, facts are searched only for the codes in `Oracle.sized_codes`.
+        """
         if found.has_cause and found.diagnosis.code not in self.kernel.oracle.sized_codes:
             return ""
         return _sentence(lambda: self._facts(found.prober), "")
@@ -452,7 +474,11 @@ class Closer:
         return f"{lead} {message}".strip()
 
     def _stored(self, diagnosis: Diagnosis) -> Diagnosis:
-        """For an output of zeros, add the line that stores into it, or the reason why the stored values are lost."""
+        """Return the diagnosis of an output of zeros, with the line that stores into the output.
+
+        If the source text shows why the stored values are lost, this reason is added instead. Other diagnoses are
+        returned unchanged.
+        """
         if diagnosis.code != "not_written" or self.body is None:
             return diagnosis
         shown = clues.lines(self.body, self.part, ["store"], self._right_outputs())
@@ -484,7 +510,11 @@ class Closer:
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
     def _factors(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Add a mistake that the source text shows: exp() of a wrong sign, a sum not set to 0, or changes to a copy."""
+        """Return the diagnosis, preceded by a mistake that the source text shows, if any.
+
+        Such mistakes are: a reduction by a wrong operator; exp() of a wrong sign; a sum that is not set to 0; changes
+        to a copy.
+        """
         if self.body is None:
             return diagnosis
         name, words = self.source.name, ""
@@ -527,7 +557,8 @@ class Closer:
     def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
         """Call the kernel at other sizes. Return (the Prober with these calls, the smallest sizes that fail).
 
-        Both are None if no case fits, or if the lab lists no sizes to try. The sizes are None if no call fails.
+        Both are None if the lab lists no sizes to try, or if the part has no suitable case (`size_probe.choose`,
+        `size_probe.anchors`). The sizes are None if no call fails.
         """
         case, anchors = size_probe.choose(self.kernel), size_probe.anchors(self.kernel)
         if case is None or not anchors or not self.kernel.oracle.probes:
@@ -542,9 +573,10 @@ class Closer:
             return prober, None
 
     def _unread(self) -> tuple[list[str], str]:
-        """Return ([inputs of the smallest wrong case that the outputs ignore, but the expected outputs do not], "").
+        """Find the inputs that change the expected outputs of the smallest wrong case, but not the kernel's outputs.
 
-        If the expected outputs depend on several inputs and the outputs on none, return ([], the case's name).
+        Return (names of these inputs, ""). If the expected outputs depend on several inputs and the kernel's outputs on
+        none of them, return ([], the case's name).
         """
         sized = [(case, {**self.kernel.shape, **case.shape}) for case in self._public() if case.weight > 0]
         wrong = [(case, shape) for case, shape in sized if self.kernel.wrong.get(case.name) is not None]
@@ -576,7 +608,10 @@ class Closer:
         return ([], case.name) if moving > 1 and len(found) == moving else (found, "")
 
     def _facts(self, prober: Prober | None) -> str:
-        """Return a clause on the wrong indices or the right sizes, and the inputs on which it holds, or ""."""
+        """Return a clause on the wrong indices or on the sizes that are right; "" if no simple clause holds.
+
+        It begins with the inputs on which it holds: "on all 9 inputs that were tried: only row 0 is wrong".
+        """
         oracle, kernel = self.kernel.oracle, self.kernel
         seen = [
             Seen(
@@ -605,7 +640,10 @@ class Closer:
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
     def _lengths(self, shape: Mapping[str, int]) -> dict[str, int]:
-        """Return the lengths of those axes of the output that are not a size, by name (such as "the output's rows")."""
+        """Return the lengths of the output's axes, by name ("the output's rows").
+
+        Only axes whose length is an expression such as N // 2 are returned, not those whose length is a single size.
+        """
         oracle, dims = self.kernel.oracle, self.part.output_dims
         axes = oracle.axes if len(oracle.axes) == len(dims) else usual_axes(len(dims))
         lengths = binding.output_shape(self.part, shape)
@@ -623,7 +661,7 @@ class Closer:
             asked = Prober(self.kernel, session, prober.case)
             return self.kernel.oracle.dissect(asked.output, anchors[0])
 
-    # ---- other builds
+    # ---- builds with sanitizers
 
     def _checked(self, diagnosis: Diagnosis, known: bool) -> Checked | None:
         """Run the checked build on public inputs, if it exists and a wrong access may be the cause; else return None.
@@ -649,8 +687,8 @@ class Closer:
     def _outside(self, diagnosis: Diagnosis, checked: Checked, has_cause: bool) -> Diagnosis:
         """Return the diagnosis with the wrong accesses that the checked build found.
 
-        A known cause is dropped, because arbitrary values from outside of an array can imitate it. It stays if the
-        build found only errors in values, such as an integer overflow.
+        A cause that the diagnosis names (`has_cause`) is dropped, because arbitrary values from outside of an array can
+        imitate any cause. The cause stays if the build found only errors in values, such as an integer overflow.
         """
         found, of_value = NUMBERS.search(diagnosis.message), sanitizer_sites.of_value(checked.sites.found)
         numbers, lead = found[0] if found else "", of_value or OUTSIDE
@@ -681,7 +719,11 @@ class Closer:
         return [self._row(place, note) for place in found if ".clone" not in place.text]
 
     def _with_indices(self, places: str, of_value: bool = False) -> list[str]:
-        """Return `places` with the arrays' lengths, then the lines that compute the indices (or the wrong values)."""
+        """Return `places` with the arrays' lengths, then the lines that compute the indices.
+
+        `places` is the text on the wrong accesses. `of_value`: True if the text is about wrong values instead (an
+        overflow, say). Then no lengths are added, and the lines are those that compute the values.
+        """
         named = [int(line) for line in re.findall(rf"{re.escape(self.source.name)}:(\d+)", places)]
         body = self.body
         if body is None:
@@ -697,7 +739,7 @@ class Closer:
         # Use at most two of the named lines: the access, and the call of the function that contains it.
         made_of = [made for line in named if (made := dataflow.indices(body, line))][:2]
         indices = {place.line: place for made in reversed(made_of) for place in made}
-        # The index of a std::vector does not depend on where a pointer begins.
+        # If all wrong accesses are to std::vectors, leave out lines that set a pointer: they do not affect the index.
         is_vector = 0 < places.count("std::vector is out of range") == places.count(", on '")
         left_out = r"\*\s*\w+\s*=" if is_vector else "^$"
         made = [at for n, at in indices.items() if n not in named and not re.search(left_out, at.text)]
@@ -770,7 +812,10 @@ class Closer:
         return f"the first call of a process is right and the same call again is wrong: {keeping}"
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
-        """Return " (expected ..., got ...)" with all numbers of a part's only output; "" if it is large or right."""
+        """Call the kernel at `sizes`. Return " (expected ..., got ...)" with all elements of the output.
+
+        Returns "" for several outputs, an output of more than MOST_NUMBERS elements, and a right output.
+        """
         inputs = prober.inputs({**self.kernel.shape, **sizes})
         expected = self.kernel.expected(inputs)
         if len(expected) != 1:
@@ -853,7 +898,8 @@ class Closer:
     def _suspected(self, known: bool) -> list[str]:
         """Return the compiler's warnings for the function, and for functions and classes that it uses.
 
-        For these, and for all code if the mistake is `known`, only uninitialized variables are reported.
+        Warnings about uninitialized variables are returned for all this code. Other warnings are returned only for the
+        function itself, and only if the mistake is not `known`.
         """
         if self.second is None or not self.second.is_allowed or self.body is None:
             return []

@@ -1,7 +1,8 @@
 """Clues: keywords for kinds of lines in a student's function, and the search for these lines.
 
-The clues of this module are the same for all labs. For each diagnosis code a list of clues says which lines to show:
-USUAL has the codes of `grader.explain.diagnose`, `grader.explain.oracle.Oracle.clues` has those of a lab.
+A clue such as "divide" or "until:N" stands for one kind of line, in any lab. For each diagnosis code, a list of clues
+selects the lines to show. USUAL has the lists for the codes of `grader.explain.diagnose`. `Oracle.clues`
+(`grader.explain.oracle`) has the lists for a lab's codes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from grader.source import dataflow
 from grader.source.dataflow import Reached
 from grader.source.landmarks import Body, Place
 
-#: Limits on the number of lines: for one clue in one function, for the part's own function, and for all functions.
+#: Limits on the number of lines shown for one clue in one function, for the part's own function, and for all functions.
 MOST_PLACES, MOST_LINES, MOST_TOGETHER = 4, 5, 8
 HEADING = "Lines to look at in"
 """Heading before a list of lines. It shows that the first of these lines need not be the place of the error."""
@@ -180,7 +181,8 @@ def _found(at: Reached, part: Part, clue: str, right: Collection[str]) -> tuple[
         at_used, at_missing = map([*part.arguments].index, what.split(","))
         places = dict.fromkeys([*body.pointers(names := _given(at, part, what[0])), *body.reads(names)])
         some = [(body.enclosing(each.line)[-1:] or [each], each) for each in [*places][: 4 * MOST_PLACES]]
-        # If the missing input comes later, the wrong line is in a later product. Lines of one loop keep their order.
+        # Kernels mostly read their inputs in the order of the arguments. So if the missing input (`at_missing`) comes
+        # after the input used in its place, the wrong line is in a late loop. Lines of one loop keep their order.
         some.sort(key=lambda one: (one[0][0].line * (at_used - at_missing), one[1].line))
         return f"{what[0]} is used", [place for _, place in some[:MOST_PLACES]]
     if kind == "rest":

@@ -1,7 +1,7 @@
 """Facts that hold for all inputs of a wrong kernel: its wrong indices, and the sizes for which its outputs are right.
 
 A fact is reported only if it holds for every input that was tried. Simple facts are tried first: conditions that
-compare two sizes, for example, before conditions that compare a size with a number.
+compare two sizes, for example, before conditions with a number such as 8.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from grader.explain.deviation import Axis, usual_axes
 Sizes = Mapping[str, int]
 #: Numbers that are tried in conditions such as "N is a multiple of 8".
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
-#: A condition that compares two sizes needs FEWEST_EACH right and as many wrong inputs, one that names a number needs
-#: FEWEST_FOR_NUMBERS of each. With fewer inputs it could hold by chance.
+#: A condition needs FEWEST_EACH right inputs and as many wrong ones; FEWEST_FOR_NUMBERS of each if it names a number
+#: above 1. With fewer inputs it could hold by chance.
 FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
 #: A condition "N <= 64" is reported only if the smallest wrong size is below this many times the largest right size.
 NEAREST = 1.5
@@ -43,7 +43,8 @@ class Seen:
 class _Set:
     """A possible set of wrong indices along an axis, described by `words`.
 
-    `indices(sizes, length of the axis)` returns the set. `tile` names the size that is a tile's length, "" if none.
+    `indices(sizes, length of the axis)` returns these indices in ascending order. `tile` names the size that is the
+    length of a tile; "" if the set does not depend on such a size.
     """
 
     words: str
@@ -80,7 +81,7 @@ def _along(
 def _first(
     candidates: Iterable[_Set], seen: Sequence[Seen], others: tuple[int, ...], length: Callable[[Sizes], int]
 ) -> Iterator[str]:
-    """Yield the words of the first set that fits all inputs, if any. Yield none if all indices are always wrong.
+    """Yield the words of the first set that fits all inputs, if any. Yield nothing if all indices are always wrong.
 
     An index is wrong if any element along the axes `others` is wrong. A right output has no mask: `length` returns its
     number of indices.
@@ -145,7 +146,7 @@ def _always(number: int, sizes: Sizes) -> int:
 
 
 def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
-    """Yield copies of `sets` without any index if the axis fits into one tile. `length` returns the tile's length."""
+    """Yield copies of `sets` that are empty if the axis fits into one tile. `length` returns the tile's length."""
     for each in sets:
         yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
 
@@ -245,7 +246,7 @@ def _conditions(
     if min(len(right), len(wrong)) < FEWEST_FOR_NUMBERS:
         return
     for a in names:
-        # Try the largest number first: it says most.
+        # Try the largest number first: a multiple of 64 is also one of 32.
         for n in reversed(STEPS):
             yield Condition(f"{a} is a multiple of {n}", "it is not", lambda s, a=a, n=n: s[a] % n == 0)
         for n in STEPS:

@@ -59,7 +59,11 @@ def compare(expected: Expected, actual: Array) -> Comparison:
 
 
 def error_map(wrong: Array) -> tuple[str, ...]:
-    """Return `CaseResult.error_map` for a bool array, one row for a 1-D array; () if nothing is wrong."""
+    """Return the rows of `CaseResult.error_map` for a mask of wrong elements; () if no element is wrong.
+
+    The map shows the 2-D slice with the most wrong elements; a 1-D mask gives one row. A row is a text with one digit
+    for each cell: the cell's share of wrong elements, from 0 to 9.
+    """
     if not wrong.any():
         return ()
     planes = wrong.reshape(-1, *wrong.shape[-2:]) if wrong.ndim >= 2 else wrong.reshape(1, 1, -1)

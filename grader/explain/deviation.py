@@ -79,7 +79,10 @@ class Deviation:
     def agrees(
         self, wanted: Array, got: Array, slack: Array | None = None, wrong: Array | None = None
     ) -> bool:
-        """Return True if `got` is within `slack` of `wanted` in over 97 % of all elements and of those in `wrong`."""
+        """Return True if `got` is within `slack` of `wanted` in over 97 % of all elements and of those in `wrong`.
+
+        `slack` and `wrong` are by default those of this output. Returns False if no element is in `wrong`.
+        """
         slack, wrong = self.slack if slack is None else slack, self.wrong if wrong is None else wrong
         close = abs(got - wanted) <= slack
         return bool(wrong.any()) and bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)

@@ -1,4 +1,4 @@
-"""Diagnosis of a wrong output for the student: where it is wrong, how much of it, and the likely cause.
+"""Diagnosis of a wrong output for the student: the place and number of the wrong elements, and the likely cause.
 
 Causes are tried in this order: a second call gives a different output; elements were never written; NaN or infinity;
 a simple relation between the output and the right one (`relations`); a suspect whose prediction agrees with the output
@@ -32,8 +32,9 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: A mistake that explains less than half of the informative outputs is not named. It is named without PARTLY if it
-#: explains at least the share _EXPLAINING, or if fewer than _FEWEST_AGAINST outputs contradict it (see `settled`).
+#: A mistake that explains less than half of the informative outputs is not named (see `settled`). Other mistakes are
+#: named: without the words PARTLY if they explain at least the share _EXPLAINING of these outputs, or if fewer than
+#: _FEWEST_AGAINST of these outputs contradict them.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that do not refute a mistake: on small inputs many mistakes can give such outputs.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
@@ -41,7 +42,8 @@ _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "ov
 PARTLY = "Likely cause of only"
 #: Limit on the mistakes named in one message, and the text between them.
 _MOST_NAMED = 3
-#: An output of zeros is reported before others only if it has over this many times as many wrong elements as any other.
+#: An output of zeros is reported in place of other wrong outputs only if it is far larger: its number of wrong elements
+#: must be over this many times the largest number of wrong elements in any other output.
 _FAR_SMALLER = 100
 #: C++ names of the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
@@ -109,7 +111,7 @@ def diagnose(
                 return explained
         bad = ~np.isfinite(seen.actual) & seen.wrong
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
-        # If finite elements are wrong, too, name no place: it would not fit the number of wrong elements.
+        # If finite elements are also wrong, do not name the place of the NaN: the message counts all wrong elements.
         bad_place = _place_of(bad, seen) if np.array_equal(bad, seen.wrong) else EVERYWHERE
         return _report(*oracle.not_finite(seen, amount), bad_place, seen)
     found = None
@@ -215,7 +217,7 @@ def refuted(
     diagnoses: Sequence[Diagnosis | None],
     right: Iterable[tuple[CaseInputs, Mapping[str, Expected]]],
 ) -> frozenset[str]:
-    """Return the names of the suspects whose predictions differ from the output of a right call.
+    """Return the names of the suspects in `diagnoses` whose predictions differ from the output of a right call.
 
     `right` has (inputs, expected outputs) for each right call.
     """
@@ -300,10 +302,18 @@ def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
 def most_informative(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
     """Return the most informative one of the diagnoses of several wrong cases.
 
-    On small or special inputs bugs look alike. So an unsteady result comes first, then a cause of half of the outputs,
-    a diagnosis without a cause, another cause. Of equals, the most frequent code wins, then the most wrong elements.
+    On small or special inputs different bugs look alike. So the diagnoses are preferred in this order:
+
+    1. a result that differs from call to call ("unsteady");
+    2. a cause that explains at least half of the informative outputs;
+    3. a diagnosis without a cause;
+    4. any other cause.
+
+    Of several diagnoses of one kind, the one with the most frequent code is preferred. If these are several, too, the
+    number of wrong elements decides.
     """
-    # Sizes smaller than a tile may give an output of zeros: prefer other outputs, unless they are far smaller.
+    # At sizes below a tile's length, an output may be all zeros by chance: prefer other outputs, unless these have far
+    # fewer wrong elements.
     zeros = [diagnosis for diagnosis in diagnoses if diagnosis.code == "not_written"]
     others = [diagnosis for diagnosis in diagnoses if diagnosis.code != "not_written"]
     largest_zeros, largest = (

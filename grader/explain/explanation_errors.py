@@ -1,4 +1,4 @@
-"""Handling of exceptions in code that explains a wrong result. One sentence is lost; the verdict does not change.
+"""Handling of exceptions in code that explains a wrong result: a sentence is left out, and the verdict does not change.
 
 The author of a lab writes code that finds the cause of a wrong result. A flag reports an exception in this code with
 file and line, and judging goes on.

@@ -26,7 +26,10 @@ STACK_BYTES, MOST_ADDRESSES = 4096, 400
 
 
 class Samples:
-    """Samples of a runner of `program`. Each is the list of one thread's code addresses, the innermost call first."""
+    """Samples of a process that runs `program`. A sample lists one thread's code addresses, the innermost call first.
+
+    Addresses count from the beginning of the program in memory.
+    """
 
     def __init__(self, program: Path) -> None:
         self.program = program
@@ -45,7 +48,7 @@ class Samples:
                 time.sleep(PAUSE_S)
 
     def lines(self, body: Body) -> Counter[int]:
-        """Return, by line number of the function, the number of samples whose innermost line it is."""
+        """Return {line number: number of samples in which this line is the innermost one of the function}."""
         every = list(dict.fromkeys(a for sample in self.addresses for a in sample))[:MOST_ADDRESSES]
         known = dict(zip(every, self._named(every), strict=False))
         found = Counter[int]()
@@ -82,7 +85,10 @@ class Samples:
         self.addresses.append([address for address in called if 0 <= address < end - base])
 
     def _named(self, addresses: list[int]) -> list[list[int]]:
-        """Return a list of the student's lines for each address. With inlined calls it has several, innermost first."""
+        """Return one list for each address: the lines of the student's file to which it belongs.
+
+        A list has several lines if calls were inlined, the innermost first. Returns [] if addr2line fails.
+        """
         if not addresses:
             return []
         command = ["addr2line", "-a", "-i", "-e", str(self.program), *map(hex, addresses)]

@@ -80,7 +80,8 @@ class JudgedPart:
 class Checked:
     """Result of calls to the checked build (with sanitizers) of a part. In this build all new memory is zero.
 
-    `tried` has the names of the cases that `look` called, `right_if_zeroed` the names of those with a right result.
+    `tried` has the names of the cases whose call by `look` ended. `right_if_zeroed` has the names of the cases among
+    them with a right result.
     """
 
     sites: Sites

@@ -22,7 +22,8 @@ NOT_STORED = "the part is not written yet, or its result is never stored in {}"
 Found = tuple[str, str]
 Relation = Callable[[Deviation], "Found | None"]
 
-#: Relative error up to which a wrong output is called imprecise. Half precision gives 1e-3 to 1e-2.
+#: A wrong output is called imprecise up to this error, relative to the largest expected value. Half precision gives
+#: errors of 1e-3 to 1e-2.
 ROUNDING = 0.02
 
 
@@ -77,9 +78,10 @@ _MOST_LOOKED_UP, _SAMPLED = 256, 16
 
 
 def copied(seen: Deviation) -> Found | None:
-    """Return code and message if each wrong index along an axis has the right values of the index k below or above it.
+    """Return code and message if each wrong row i holds the right values of row i - k, with one k for all; else None.
 
-    The code ends in "_copied"; the message names k. None if one, more than _MOST_LOOKED_UP or all indices are wrong.
+    "Row" stands for the elements with one index along any axis. k may be negative. The code ends in "_copied", and the
+    message names k. An axis is skipped if one, more than _MOST_LOOKED_UP or all of its indices are wrong.
     """
     for at, axis in enumerate(seen.axes):
         expected, actual, slack, wrong = (
@@ -150,7 +152,10 @@ def constant_factor(seen: Deviation) -> Found | None:
 
 
 def row_factors(seen: Deviation) -> Found | None:
-    """Return code and message if the wrong rows are multiples of the right ones, as after a wrong sum; else None."""
+    """Return code and message if each wrong row is a multiple of the right row, as after a division by a wrong sum.
+
+    Returns None otherwise.
+    """
     expected, actual = seen.expected, seen.actual
     if expected.ndim < 2 or expected.shape[-1] < 3:
         return None

@@ -25,9 +25,10 @@ from grader.explain.judged_part import EditedBuild, JudgedPart, Kernel, OtherBui
 from grader.source import dataflow, edited_source, edits
 from grader.source.edited_source import Edit
 
-#: Limits: attempts at a build, edits in a build, lines in a message, and elements of a compared output.
+#: Limits on attempts to build, on edits in one build, on lines in a message, and on elements of a compared output.
 MOST_BUILDS, MOST_TOGETHER, MOST_LINES, LARGEST = 8, 800, 3, 1 << 16
-#: In the first PRECISE builds an error leaves out only the edit at its place, later also others of its line (`_built`).
+#: In the first PRECISE builds, a compiler error removes only the edit at its place. In later builds it also removes
+#: other edits of the same line (see `_built`).
 PRECISE = 3
 #: Limit on the work of one build, counted in calls. A new runner counts as START calls. Each CPU second of an endless
 #: call counts as ENDLESS calls, a call that waits without end as WAITING calls.
@@ -37,7 +38,7 @@ ABOVE, BELOW = 12, 3
 #: Limits on a call in CPU seconds: TINY_S for at most TINY output elements, SMALL_S for more, LIKELY_S for an edit that
 #: is likely right. They are long, because the build is not optimised.
 TINY_S, SMALL_S, LIKELY_S, TINY = 0.1, 0.4, 2.0, 1 << 10
-#: Limits on the further inputs that found edits are called on: inputs proposed, inputs called, output elements of each.
+#: Limits on the further inputs for found edits: inputs proposed, inputs called, and output elements of each input.
 MOST_PROPOSED, MOST_FURTHER, LARGEST_FURTHER = 48, 24, 1 << 13
 _SUBTRACTS = re.compile(r"[eE]xp\w*\s*\([^;()]*(?:\([^()]*\)[^;()]*)*-")
 
@@ -49,12 +50,16 @@ def repairs(
     near: Collection[int] = (),
     facts: Collection[int] = (),
 ) -> str:
-    """Return sentences with the edits that correct the function, one for each line; "" if no edit does.
+    """Return a text with the edits that correct the function, at most one for each line; "" if no edit does.
 
-    `facts` are the lines that the source text shows to be wrong: edits that replace text of other lines are dropped.
+    Args:
+        smallest: smallest sizes that fail, at which each edit is called first; None if they are unknown.
+        near: lines near a wrong access, whose edits are tried first. After a crash each edit needs a new runner, so not
+            all edits can be tried.
+        facts: lines that the source text shows to be wrong. If there are any, edits that replace text of other lines
+            are dropped.
 
-    Edits are first called at the `smallest` sizes that fail, if these are known. Edits of the lines `near` come first:
-    after a crash each edit needs a new runner, and the time is limited. Further builds try the less likely edits.
+    Only if no edit of the first build is right, the less likely edits are built and tried.
     """
     body, part = judged.kernel.body, judged.kernel.part
     if body is None or part.table:
@@ -82,7 +87,7 @@ def repairs(
     if not found:
         return ""
     shown = {line: _words(edit, source) for line, edit in found.items()}
-    # If an edit sets a variable again, also show the line that sets it in the student's file.
+    # If an edit resets a variable, also show the line of the student's file that sets the variable.
     shown |= {edit.declared: edit.note for edit in found.values() if edit.declared not in (0, *shown)}
     lines = [
         f"  {file}:{line}: {body.rows[line - 1].strip()[:160]}   ({words})" for line, words in shown.items()
@@ -146,7 +151,7 @@ def _found(
             ):
                 found[edit.line] = edit
     if len(found) > 1 and judged.kernel.oracle.overflowing:
-        # If an edit is right on these inputs, drop those that are not.
+        # If any edit is right on these inputs, drop the edits that are wrong on them.
         found = {
             line: edit for line, edit in found.items() if search.is_right(large, numbers[edit], fresh=True)
         } or found
@@ -161,10 +166,11 @@ def _tiny(
     unused: int,
     drawn: Callable[[], Sequence[Case]],
 ) -> list[Case]:
-    """Return [a wrong input of few elements], with which every edit is tried first; [] if none is found.
+    """Return [an input of few elements on which the function is wrong]; [] if none is found.
 
-    It has the `smallest` sizes that fail. If the first wrong case is right at these sizes, or too short for an edit's
-    number, it is an input of `drawn` instead. The number `unused` selects no edit.
+    Every edit is first called on this input. It is the first wrong case at the `smallest` sizes that fail. If that case
+    is right, or its first tensor cannot hold an edit's number, it is the smallest wrong input of `drawn`. `unused` is a
+    number that selects no edit.
     """
     if smallest and wrong:
         case = replace(wrong[0], shape={**wrong[0].shape, **smallest})
@@ -225,8 +231,11 @@ def _further(kernel: Kernel, wrong: Sequence[Case]) -> Iterator[Case]:
 
 
 def _index(count: int, k: int, at: int, turn: int) -> int:
-    """Return the index of the value to try for size number `at`. Turn 1: any value. Turn 2: a small value for even
-    `at`, a large one for odd `at`. Turn 3: the reverse. So edits that exchange two sizes give wrong results."""
+    """Return the index, below `count`, of the value that size number `at` has in input number `k`.
+
+    Turn 1 chooses any value. Turn 2 chooses a small value for an even `at` and a large one for an odd `at`, turn 3 the
+    reverse. So neighbouring sizes differ, and an edit that exchanges two sizes gives a wrong result.
+    """
     low = k % ((count + 1) // 2)
     return (7 * k + 5 * at) % count if turn == 1 else low if at % 2 == turn % 2 else count - 1 - low
 
@@ -234,8 +243,9 @@ def _index(count: int, k: int, at: int, turn: int) -> int:
 def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence[Edit]) -> EditedBuild | None:
     """Return a build with all edits that compile; None if MOST_BUILDS tries fail, or no build is possible.
 
-    In the first PRECISE builds, an error leaves out the edit at its place. In later builds, it leaves out the edits of
-    its line that add a statement. The next error of this line leaves out all other edits of the line.
+    A compiler error removes edits from the next build. In the first PRECISE builds, an error removes the edit at its
+    place. In later builds, or if no edit is at that place, it removes the edits of its line that add a statement. The
+    next error of this line removes all other edits of the line.
     """
     bad, lines = set[Edit](), set[int]()
     for k in range(MOST_BUILDS):
@@ -248,12 +258,12 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
         for number, line in sorted(places, reverse=True):
             on_line = {edit for edit in tried if line - 1 in edit.lines(source)} - bad
             if number and tried[number - 1] in bad and tried[number - 1].is_insertion:
-                continue  # one more error of an edit that is left out already
+                continue  # a further error at an edit that is removed already
             if k < PRECISE and number and tried[number - 1] in on_line:
                 bad.add(tried[number - 1])
                 named.add(line)
             elif line in named:
-                continue  # another error because of an edit of this line that is left out
+                continue  # probably a consequence of the edit of this line that was removed for an earlier error
             elif line not in lines:
                 bad |= {edit for edit in on_line if edit.is_insertion} or on_line
                 lines.add(line)
@@ -265,7 +275,10 @@ def _built(judged: JudgedPart, second: OtherBuilds, source: str, tried: Sequence
 
 
 def _words(edit: Edit, source: str = "") -> str:
-    """Return the description of an edit. If its line has the old text twice, it begins earlier, as in `j > N - 1`."""
+    """Return the description of an edit: "NEW in place of OLD".
+
+    If the line has the old text twice, both texts include the words before it: `j > N - 1` in place of `j > N`.
+    """
     if edit.words:
         return edit.words
     begin, old, new = edit.places[0][0], edit.old, edit.new

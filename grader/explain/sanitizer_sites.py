@@ -52,7 +52,7 @@ def of_value(sites: Sequence[Site]) -> str:
 
 
 def words(sites: Sequence[Site], file_name: str) -> str:
-    """Return text for a student with all sites in the order of their calls, each with its source lines."""
+    """Return text for a student with the sites in the order of their calls. The first MOST_SHOWN have source lines."""
     count = len(sites)
     lines = (
         [] if count == 1 else [f"{count} places, in order. Fix the first: the others may disappear with it."]

@@ -94,7 +94,11 @@ class Prober:
         return self.between(sizes, name, right, sizes[name])
 
     def between(self, sizes: Mapping[str, int], name: str, right: int, wrong: int) -> int:
-        """Return a value above `right`, at most `wrong`, at which the kernel becomes wrong, found by bisection."""
+        """Return a value v of the size `name` at which the kernel is wrong although it is right at v - 1.
+
+        The search bisects between `right` (a right value, or 0) and `wrong` (a wrong value). If a call ends the search
+        early, the smallest wrong value that was found is returned.
+        """
         try:
             while wrong - right > 1:
                 middle = (right + wrong) // 2
@@ -164,15 +168,18 @@ def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
 def choose(kernel: Kernel) -> Case | None:
     """Return the public case whose distribution of inputs is used; None if no case fits.
 
-    A case fits if its weight is above 0 and it has no sizes of its own. So a command line can repeat a finding. If
-    several fit, the case with the largest weight is returned.
+    A case fits if its weight is above 0 and it has no sizes of its own. Such a case takes the sizes of a command line,
+    so a student can repeat a finding. If several cases fit, the one with the largest weight is returned.
     """
     sized = [case for case in kernel.part.cases if not case.hidden and not case.shape and case.weight > 0]
     return max(sized, key=lambda case: case.weight, default=None)
 
 
 def anchors(kernel: Kernel) -> list[dict[str, int]]:
-    """Return the sizes (of `probes`) of wrong public cases with at most LARGEST output elements, the smallest first."""
+    """Return the sizes at which wrong public cases with at most LARGEST output elements were called, smallest first.
+
+    Only the sizes that the oracle's `probes` name are included.
+    """
     names = [name for name in kernel.oracle.probes if name in kernel.sizes(kernel.shape)]
     found = [
         {name: shape[name] for name in names}

@@ -25,8 +25,9 @@ class Suspect:
     """A mistake and the output that it would give.
 
     `predict` gets an argument that the lab chooses. It returns the output, with NaN for unknown values (read outside of
-    a tensor), or None if the mistake does not apply. Several mistakes may share a `code`. `names` identify a mistake on
-    all inputs. Usually it has one name; if it depends on a tile length, one for each length that gives this output.
+    a tensor), or None if the mistake does not apply. Several mistakes may share a `code`. `names` identify the mistake
+    on all inputs. Usually there is one name. A mistake that depends on an unknown tile length has one name for each
+    length that gives this output.
     """
 
     code: str
@@ -70,7 +71,7 @@ def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predi
 class Situation:
     """Data for a prediction: the inputs by name (float64), the sizes, and the expected output with its name.
 
-    `output` is the output's name; for a value that the function returns, the attribute `output` of the oracle.
+    `output` is the output's name. For a value that the function returns, it is the oracle's attribute `output`.
     """
 
     inputs: Mapping[str, Array]
@@ -118,7 +119,10 @@ def matching_suspects(
 
 
 def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
-    """Return two bools: the known (not NaN) predictions fit nearly all wrong elements; they fit the right ones, too."""
+    """Return (True if the prediction fits nearly all wrong elements, True if it also fits nearly all right ones).
+
+    NaN in a prediction means unknown and is ignored. Returns (False, False) if too few wrong elements are known.
+    """
     known, wrong = ~np.isnan(predicted), seen.wrong
     if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
         return False, False

@@ -24,7 +24,7 @@ def likely_tiles(cut: int, size: int, own_tiles: Iterable[int] = ()) -> list[int
 
 @dataclass(frozen=True)
 class Place:
-    """A pattern of the wrong elements. `code` is "" if they are everywhere or form no simple pattern."""
+    """A pattern of the wrong elements. `code` is "" if wrong elements are everywhere or form no simple pattern."""
 
     code: str
     words: str
@@ -47,7 +47,7 @@ def find_place(
     box = np.ones_like(wrong)
     for axis, hit in enumerate(touched):
         box &= hit.reshape([-1 if a == axis else 1 for a in every])
-    # The affected indices span a box. If over half of the box is right, they do not describe the wrong elements.
+    # The affected indices span a box. If over half of the box is right, the indices do not describe the wrong elements.
     if wrong.sum() < 0.5 * box.sum():
         return EVERYWHERE
     found = [
@@ -55,7 +55,7 @@ def find_place(
     ]
     if not found:
         return EVERYWHERE
-    # Sort: an axis whose last, partial tile is wrong, then listed axes from last to first, then the other axes.
+    # Order of the axes: first those whose last, partial tile is wrong; then listed axes, last to first; then the rest.
     found.sort(key=lambda item: (item[0].code != "remainder_tile", not axes[item[1]].listed,
                                  -item[1] if axes[item[1]].listed else item[1]))  # fmt: skip
     return Place(found[0][0].code, "; ".join(place.words for place, _ in found))
