@@ -67,7 +67,7 @@ class Definition:
 
     @property
     def outside(self) -> list[tuple[int, int]]:
-        """Start and end offsets of the pieces of text between the outermost loops."""
+        """Start and end offsets of the pieces of text before, between and after the outermost loops."""
         ends = [0, *itertools.chain(*self._spans), len(self.text)]
         return list(zip(ends[::2], ends[1::2], strict=True))
 

@@ -193,7 +193,7 @@ def definitions(code: str) -> list[Definition]:
         elif kind == ")" and brackets:
             name, start, opened = brackets.pop()
             is_body = name and name not in _NO_FUNCTIONS and _TO_BODY.match(code, at)
-            # A clause of a pragma may come before a block, as in `private(i)`.
+            # Do not take a clause of a pragma, such as `private(i)` before a block, for the head of a function.
             if is_body and not re.match(r"\s*#\s*pragma\b", code[code.rfind("\n", 0, start) + 1 : start]):
                 head = (name, start, opened, match.start())
         elif kind == "{":
@@ -212,7 +212,10 @@ def definition(code: str, name: str) -> Definition | None:
 
 
 def parameter_names(text: str) -> tuple[str, ...]:
-    """Return the names of the parameters in a text like "int n, float *x"; "" for a parameter without a name."""
+    """Return the last word of each parameter in a text like "int n, float *x".
+
+    This is the parameter's name, or its type if the parameter has no name; "" for a piece without a word ("...").
+    """
     pieces = apart(text, opening="(<[{", closing=")>]}")
     return tuple((re.findall(r"[A-Za-z_]\w*", piece) or [""])[-1] for piece in pieces)
 
@@ -220,7 +223,10 @@ def parameter_names(text: str) -> tuple[str, ...]:
 def apart(
     text: str, at: str = ",", after: str = "", *, opening: str = "([{", closing: str = ")]}"
 ) -> list[str]:
-    """Split a text at each character `at` outside of brackets, if the piece before it matches the pattern `after`."""
+    """Split a text at each character `at` outside of brackets.
+
+    A text is split only where the pattern `after` occurs in the piece before the character.
+    """
     pieces, depth, start = [], 0, 0
     for k, letter in enumerate(text):
         depth += (letter in opening) - (letter in closing)

@@ -18,7 +18,7 @@ from grader.source.cpptext import Definition, apart, definitions, parameter_name
 from grader.source.landmarks import LONGEST_LINE, Body, Place, closed
 
 MOST_FUNCTIONS, MOST_CALLS = 24, 64
-#: Limits on macros: how many are expanded, how often within one another, and the characters of one macro's text.
+#: Limits on macros: how many are expanded, the rounds of expansion for one line, and the characters of a macro's text.
 _MOST_MACROS, _ROUNDS, _LONGEST_MACRO = 64, 3, 200
 #: Limit on the characters of all expanded lines together.
 _MOST_EXPANDED = 1 << 20
@@ -38,8 +38,8 @@ _LEADING = re.compile(r"[\s&*(]*(?:(?:const\s+)?(?:float|double|void|char)\s*\*\
 class Reached:
     """A function that a part runs: the part's own function, or a function of its file that `caller` calls.
 
-    `calls` are the lines of the caller with these calls. `given` maps each parameter to variables of the caller: those
-    at the beginning of its arguments (`Q` for the argument `Q + offset`).
+    `calls` are the lines of `caller` that call this function. `given` maps each parameter of this function to variables
+    of the caller: those with which an argument begins (`Q` for the argument `Q + offset`).
     """
 
     body: Body
@@ -50,7 +50,8 @@ class Reached:
     def own(self, names: Iterable[str]) -> list[str]:
         """Return this function's parameters that get the variables `names` of the part's function, or copies of them.
 
-        Returns [] for a called function without a loop: it is taken for an accessor, which works on any array.
+        Returns `names` for the part's function, and [] for a called function without a loop: such a function is taken
+        for an accessor, which works on any array.
         """
         if self.caller is None:
             return list(names)
@@ -99,10 +100,10 @@ def indices(body: Body, line: int) -> list[Place]:
 
 
 def without_effect(body: Body) -> list[tuple[Place, str, str]]:
-    """Return (line, variable, type) for each copy that the part changes and does not use.
+    """Return (line, variable, type) for each copy that the part changes in vain, because no code reads the copy later.
 
-    Such a copy is a vector that a function gets by value, sets, and cannot return; or a number that a lambda expression
-    or a loop over elements gets by value and only sets.
+    The copy is a vector or a number that is passed by value. A vector counts if a void function sets its elements. A
+    number counts if a lambda expression, or a loop over elements, sets the number and does not read it.
     """
     code, names = "\n".join(body.code), {at.body.name for at in reached(body)[1:]}
     found = list[tuple[Place, str, str]]()

@@ -1,4 +1,4 @@
-"""Check whether a C++ function does its own work, or only calls a function that does all of it.
+"""Check whether a C++ function does its own work, or only calls a function that does all of this work.
 
 The text is untrusted. Each helper's text replaces at most one of its calls, so the time is linear in the file.
 """
@@ -36,10 +36,13 @@ def works_itself(
 ) -> bool:
     """Return False if a function leaves all of its work to one call of a `shared` function, else True.
 
+    The function belongs to a part that is compared with an earlier part (`grader.judge.same_work`).
+
     Args:
         name: the function.
-        own: definitions that only this function uses, directly or not, by name; its own definition included.
-        shared: names of functions that call functions of another part.
+        own: definitions by name that this function uses, directly or not, and that the earlier part does not use. The
+            definition of the function itself is included.
+        shared: names of functions that the earlier part uses, too, and of functions without loops that call these.
         inputs: names of the function's parameters that hold its inputs.
 
     The function leaves its work to a `shared` function if three conditions hold. It calls that function outside of all

@@ -51,9 +51,10 @@ PLACED_ERROR = re.compile(
 
 @dataclass(frozen=True)
 class Message:
-    """One compiler error. `line` and `column` (in bytes) count from 1 in the student's file `file`; 0 if unknown.
+    """One compiler error. `line` and `column` (in bytes) count from 1 in `file`; 0 if unknown.
 
-    `via` is the header in which the compiler noticed the error; "" for an error in the student's own text.
+    `file` is a file of the student, or a header if the compiler names no line of the student. `via` is the header in
+    which the compiler noticed the error; "" for an error in the student's own text.
     """
 
     file: str
@@ -132,7 +133,7 @@ def errors(output: str, names: tuple[str, ...]) -> list[Message]:
 
 
 def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float) -> str:
-    """Return 1 to MAX_LINES lines for the student about a compiler that failed, without control characters.
+    """Return a text of 1 to MAX_LINES lines for the student about a compiler that failed, without control characters.
 
     `sources` holds the text of each file by the name under which it was compiled. `timeout_s` is the compiler's limit.
     """

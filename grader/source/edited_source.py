@@ -34,9 +34,10 @@ EXTREME = re.compile(r"\b(?:std::)?(?:min|max)(?=\s*\()")
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit: for messages its line, the text there and the text in its place; and the `places` that it changes.
+    """One edit of a source. Messages show `line`, the text `old` on this line and the text `new` in its place.
 
-    A place is (start, end, new text) in the source. In its text, "@" is a condition that is true for this edit only.
+    `places` are the changes to the source, as (start offset, end offset, text). A text that holds "@" is compiled
+    as it is, with "@" replaced by a condition that is true only if this edit is chosen.
     """
 
     line: int
@@ -155,7 +156,10 @@ def bracketed(source: str) -> tuple[str, list[int]]:
 
 
 def _chosen(old: str, new: Sequence[tuple[int, str]]) -> str:
-    """Return C++ that acts like `text` if CHOSEN is the `number` of a pair (number, text) in `new`, else like `old`."""
+    """Return C++ that acts like `old`, unless CHOSEN is the number of a pair in `new`: then like the pair's text.
+
+    `new` holds pairs (number of an edit, text). If the first text holds "@", or `old` is "", the texts are inserted.
+    """
     if not old or "@" in new[0][1]:
         texts = [text.replace("@", f"{CHOSEN} == {number}") for number, text in new]
         return "".join(sorted(texts, key=_order))

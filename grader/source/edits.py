@@ -42,9 +42,9 @@ MOST_STATED, MOST_UNITS, MOST_LOOPS = 40, 400, 64
 #: it has, and how deep loops are nested.
 MOST_STEPS, MOST_LEVELS, LONGEST_UNIT, MOST_DEPTH = 3, 3, 400, 900
 _IN_MACRO = re.compile(r"\b(?!for\b)\w+\(\s*$")
-#: The beginning of a pragma, of a constant of the compiler, or of the length of an array.
+#: The beginning of a pragma, of a `constexpr` declaration, or of the length of an array.
 _FIXED = re.compile(r"#|\bconstexpr\b[^;]*$|\b(?:float|double|int)\s+\w+(?:\[[^][]*\])*\[[^][]*$")
-#: The head of a `for` up to the end of its condition, group 1.
+#: The head of a `for` up to the end of its condition. Group 1 is the condition.
 _CONDITION = re.compile(r"\bfor\s*\([^;{}]*;\s*([^;{}]*?)\s*(?=;)")
 #: A declaration with a first value. Groups: type, name, first value.
 _FIRST_VALUE = re.compile(
@@ -57,7 +57,7 @@ _FLAT_INDEX = re.compile(r"(?<=[\[+])\s*([A-Za-z_]\w*)\s*\*\s*(\w+)\s*\+\s*([A-Z
 _FOR = re.compile(
     r"\bfor\s*\(" r"[\w:\s]*?\b(\w+)\s*=([^;]*);\s*\1\s*<\s*([^;&|]+);(?:\s*\1\s*\+=\s*([^;)]+)|[^;)]*)"
 )
-#: The head of a lambda expression that copies variables, or names those that it uses.
+#: The head of a lambda expression that captures all variables by copy, or lists the captured variables by name.
 _CAPTURES = re.compile(r"(?<![\w\])])\[(=[^][]*|[\w\s,]*)\]\s*\([^()]*\)\s*\{")
 #: Texts that students copy together with a mistake: the head of a loop, an array's element, a call with a quotient.
 _PIECE = re.compile(r"\bfor\s*\((?:[^(){}]|\([^()]*\))*\)|\b\w+\[[^][]*\]|\b\w+\([^()]*/[^()]*\)")
@@ -78,7 +78,7 @@ _ADDED_TO = re.compile(r"([\w.]+(?:\[[^\[\]]*\]|\([^()]*\)(?=\s*\+?=))*)\s*(\+?=
 _ACTS = re.compile(
     r"(?!(?:std::)?(?:f?printf|puts|cout|cerr)\b)(?:\+\+|--)?(?!(?:const|static|constexpr|auto|float|double|int|long|unsigned|size_t)\b)[\w:.]+\s*(?:[-+*/]?=|\[|\(|\+\+|--|->)(?!=)"
 )
-#: A place that sets a variable or an element, for `format`.
+#: Template of a pattern. With `format` and a name, the pattern finds the places that set this variable or its elements.
 _SET_OF = r"(?<![\w.])(?:{0})\s*(?:\[[^][;]*\]\s*)*(?:[-+*/]?=(?!=)|\+\+|--)|(?:\+\+|--)(?:{0})\b"
 #: A lambda expression that copies variables. Group 1 is the text in its square brackets.
 _COPIES = re.compile(r"\bauto\s+\w+\s*=\s*\[([^][&]*[\w=][^][]*)\]\s*(?:\([^()]*\))?[^{};]*\{")
@@ -99,9 +99,9 @@ _REACHED = re.compile(r"([A-Za-z_]\w*\s*\+\s*\w+)\s*([=!]=)\s*([A-Za-z_]\w*)(?=\
 
 
 def candidates(source: str, names: Sequence[str]) -> list[Edit]:
-    """Return the edits of the functions `names` of a C++ source, and of its macros, the likeliest first.
+    """Return up to MOST_EDITS edits of the functions `names` of a C++ source, and of its macros, the likeliest first.
 
-    The first of the functions is the part's own.
+    The first of the functions is the part's own. Returns [] for a source of more than LARGEST characters.
     """
     if len(source) > LARGEST:
         return []
@@ -155,7 +155,7 @@ def candidates(source: str, names: Sequence[str]) -> list[Edit]:
     by_macro = {(each.begin - len(each.name), each.begin) for each in used}
     by_macro = {span for span in by_macro if _IN_MACRO.search(row_before(code, span[0]))}
     kept = [each for each in kept if not any(place[:2] in by_macro for place in each[1].places)]
-    # Drop edits that use in a lambda expression a variable that the lambda does not name, or a copy of an array.
+    # Inside a lambda expression, drop edits that use a variable which is not captured, or an array captured by copy.
     for one in _CAPTURES.finditer(code):
         last = closed(code, one.end(), "{}")
         arrays, text = ("vector", "objects") if "=" in one[1] else ("",), code[one.start() : last]
@@ -214,7 +214,7 @@ def _repeated(code: str, found: Sequence[tuple[float, Edit]]) -> Iterator[tuple[
             where = f"in lines {' and '.join(lines)}" if len(lines) > 1 else f"{len(each)} times in this line"
             words = f"{first.new} in place of {first.old}, {where}"
             is_size = _SIZE.fullmatch(first.old) and _SIZE.fullmatch(first.new)
-            # With another counter in several lines, an array may only be used in a way that hides a mistake.
+            # An edit of an index in several lines is weak: the array stays consistent, which may hide a mistake.
             is_weak = first.is_weak or (len(lines) > 1 and "[" in code[places[0][0] - 1 : places[0][1] + 1])
             edit = replace(first, places=places, words=words, is_weak=is_weak)
             yield rank + (-0.5 if is_size else 0.6), edit
@@ -277,7 +277,7 @@ def _others(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
             words = f"with a signed {name}: an unsigned number is always >= 0"
             cast = [insertion(one.start(1), f"@ ? (sizeof {name} < 8 ? (int){name} : (long){name}) >= 0 : ")]
             yield ranked_edit(code, 0, one.start(1), shown, "", cast, words)
-    # A number of bytes: `memset(a, 0, d)` sets a quarter of d floats.
+    # These functions count bytes, not floats: `memset(a, 0, d)` sets only a quarter of d floats.
     for call in re.compile(r"\bmem(?:set|cpy|move)\s*\(").finditer(code, begin, end):
         last = closed(code, call.end(), "()") - 1
         size = apart(code[call.end() : last])[-1].strip()
@@ -309,7 +309,7 @@ def _skipped(code: str, begin: int, jump: re.Match[str]) -> list[str]:
 
 
 def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that set a variable to its first value after its declaration, or at the start of a loop."""
+    """Yield edits that set a variable to its initial value, either after its declaration or at the start of a loop."""
     loops = loop_bodies(code, begin, end)
     stated = dict[str, list[tuple[int, str]]]()
     """Places and texts of statements by their first word."""
@@ -351,7 +351,7 @@ def _resets(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
         inside = [
             at for at in inside if re.compile(rf"\b{each.name}\b").search(code, at, closed(code, at, "{}"))
         ]
-        # The edit is weak in a loop that changes the variable step by step: it would undo the steps.
+        # In a loop that changes the variable step by step, the edit is weak (`Edit.is_weak`): it would undo the steps.
         others = [one.start() for one in islice(again.finditer(code, each.begin, last), MOST_STATED)]
         is_step = re.compile(rf"{element}(?:[-+*/]=|=.*\b{each.name}\b)")
         steps = [at for at, text in stated.get(each.name, ())[:MOST_STATED] if is_step.match(text)]
@@ -441,9 +441,9 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
         if around := [block for block, ended in blocks.items() if block <= at < ended]:
             beside[max(around)].append((at, last, body))
     for one in statements[:MOST_UNITS]:
-        # A declaration stays where it is, and its variable gets its first value again later.
+        # To "move" a declaration, keep it, and assign its value to the variable again at the new place.
         own = _OWN.match(one.text)
-        # Set to a constant again, a variable loses the value that later lines read, such as that of a maximum.
+        # Do not assign a constant again: the variable would lose a value that later lines read, such as a maximum.
         is_constant = own and re.match(rf"\s*(?:{FLOAT}|\d+)\s*(?:,|$)", one.text[own.end() :])
         if one.is_bare or is_constant or not (own or _ACTS.match(one.text)):
             continue
@@ -477,9 +477,10 @@ def _moves(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[t
 
 
 def _copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits of a value, or of the copy in a lambda expression, that is made before a variable in it is set.
+    """Yield edits of values that are computed too early: before a variable in them is set.
 
-    With the edit, the value is computed where it is used, and the lambda expression refers to the variable.
+    The edit computes the value where it is used. If a lambda expression captures a copy of the variable too early, the
+    edit makes it capture a reference.
     """
     loops, copies = loop_bodies(code, begin, end), list[tuple[int, int, int, str, str, int]]()
     """For each copy: begin and end, the end of its block, its name and value, and the place of a lambda's `]`."""
@@ -529,7 +530,11 @@ def _copied_early(code: str, begin: int, end: int, known: Sequence[Name]) -> Ite
 
 
 def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that move a statement before or after a loop around it, alone or into copies of loops around it."""
+    """Yield edits that move a statement out of the loops around it, to the place before or after one of these loops.
+
+    The moved statement may still need the loops that it leaves. So some edits put copies of these loops around it: of
+    those inside the loop that the statement passes, or also of that loop.
+    """
     apart = {at for at, _, _ in _outer_loops(code, begin, end)}
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest}
     loops = list(_loops(code, begin, end))
@@ -575,14 +580,14 @@ def _own_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterat
 
 
 def _constant(code: str, name: str, begin: int, end: int) -> str:
-    """Return the declaration of a constant or pointer in a block, else ""."""
+    """Return the declaration of the constant or pointer `name` between two offsets; "" without one."""
     kind = rf"(?:const(?:expr)?\s+\w+\s*\*?|\w+\s*\*)\s*{name}\s*=[^;{{}}]*;"
     found = re.compile(kind).search(code, begin, end)
     return found[0] if found else ""
 
 
 def _units(code: str, loops: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of the statements in the braces of each loop that may be moved, also of `for` and `if`."""
+    """Yield (begin, end) of the statements that may be moved, in each loop with braces. `for` and `if` are included."""
     for _, body, last in loops:
         opened = re.compile(r"\s*\{").match(code, body)
         at = opened.end() if opened else last
@@ -630,7 +635,7 @@ def _exchanged_loops(code: str, begin: int, end: int, known: Sequence[Name]) -> 
 
 
 def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that exchange two integers between two first values of the same form, or between two loops' steps.
+    """Yield edits that swap two integers between two initial values of the same form, or between two loops' steps.
 
     For example, an edit exchanges Br and Bc in `Tc = N / Br, Tr = N / Bc`.
     """
@@ -642,7 +647,8 @@ def _exchanged_names(code: str, begin: int, end: int, known: Sequence[Name]) -> 
             set_ = re.compile(rf"\b{each.name}\s*=(?!=)\s*")
             for name in list(set_.finditer(code, max(begin, each.begin - 200), each.begin))[-1:]:
                 form = WORD.sub("w", code[name.end() : each.begin])
-                # Leave out expressions with `?`: other edits' brackets around the condition would cross these.
+                # Leave out expressions with `?`: other edits put brackets around the condition alone, and those would
+                # overlap with the brackets that this edit puts around the whole expression.
                 if form != "w" and "?" not in form:
                     alike.setdefault(form, []).append((name.end(), each.begin))
     pairs = [pair for same in alike.values() for pair in islice(combinations(same, 2), MOST_STATED)]
@@ -820,16 +826,17 @@ def _collapsed(code: str, begin: int, end: int) -> Iterator[list[tuple[int, int]
 
 
 def _loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, body, end) of each `for`."""
+    """Yield (begin, begin of its body, end) of each `for` loop, as offsets."""
     for head in _FOR_HEAD.finditer(code, begin, end):
         body = closed(code, head.end(), "()")
         yield head.start(), body, statement_end(code, body)
 
 
 def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (begin, body, end) of each loop directly in a block, where statements may be put before and after it.
+    """Yield (begin, begin of its body, end) of each `for` loop that may have other statements before and after it.
 
-    If pragmas belong to the loop, `begin` is before them.
+    Such a loop is directly in a block, not the only statement of another loop. If pragmas belong to the loop, `begin`
+    is before them.
     """
     collapsed = {at for nest in _collapsed(code, begin, end) for at, _ in nest[1:]}
     for at, body, last in _loops(code, begin, end):
@@ -840,7 +847,7 @@ def _outer_loops(code: str, begin: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _pointers(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that set a pointer back after a loop that moves it, or that move another pointer in the loop, too."""
+    """Yield edits that set a pointer back after a loop that moves it, or that also move another pointer in the loop."""
     for at, body, last in _outer_loops(code, begin, end):
         for name in [
             each.name for each in known if each.kind.endswith("pointer") and each.begin <= at < each.end
@@ -898,7 +905,7 @@ def _hidden_counters(code: str, begin: int, end: int, known: Sequence[Name]) -> 
 
 
 def _hiding(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[tuple[float, Edit]]:
-    """Yield edits that use an outer number in place of a second one of its name, which hides the outer one."""
+    """Yield edits that use an outer number in place of an inner one of the same name, which hides the outer one."""
     for at, span, name, words in hiding(code, begin, end, known):
         hidden = f"gpt149_hidden_{name}_{at}"
         places = [insertion(at, f" const auto* {hidden} = &{name}; "), *wrapped(span, f"(@ ? *{hidden} : ")]

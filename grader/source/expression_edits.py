@@ -151,7 +151,7 @@ def of_words(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator
         shown = head[0].lstrip() if head else ""
         for k, new in enumerate(others):
             is_weak = old in lengths and kind.endswith("int")
-            # An edit is weak if it puts a variable here that nothing else uses: this may only remove a write.
+            # If nothing else uses the new variable, the edit is weak: it may only turn a write into one without effect.
             is_weak |= not is_whole(kind) and kind != "tensor" and uses[new] <= 1
             # A bound that is higher by one can add an empty last tile, which can hide a wrong test for the last tile.
             is_weak |= new == f"{old} + 1"
@@ -179,8 +179,8 @@ def _block_lengths(code: str, begin: int, end: int, known: Sequence[Name]) -> se
 def _likely(others: Sequence[str], declared: Sequence[str], old: str, favoured: Collection[str]) -> list[str]:
     """Return the likeliest replacements of `old`.
 
-    First come names that differ in case only, then names in `favoured`. Names declared near `old`, the nearest first,
-    alternate with names declared late, the last first.
+    First come names that differ from `old` in case only, then names in `favoured`, then the rest. In each group, the
+    name declared nearest to `old` comes first, then the one declared last, then the second nearest, and so on.
     """
     at = declared.index(old) if old in declared else 0
     nearest = sorted(others, key=lambda name: abs(declared.index(name) - at))
@@ -322,7 +322,7 @@ def factors(code: str, begin: int, end: int, known: Sequence[Name]) -> Iterator[
     added = rf"(?<=[\w\])])\s*([-+])\s*({FLOAT}|[A-Za-z_]\w*(?:\.\w+)?)(?!\s*(?:[\w(*/%[.]|::|<\w))"
     for extra in re.compile(added).finditer(code, begin, end):
         if not any(first < extra.start() < last for first, last in exponents):
-            # Without it, a condition that guards an access may always be true.
+            # Without the term, a condition that guards an access may always be true: such an edit is less likely.
             is_guard = re.compile(r"\s*<").match(code, extra.end()) is not None
             likely = (1.6 if extra[2][0].isalpha() else 0.9) + is_guard
             places = wrapped(extra.span(2), "(@ ? 0 : ")
@@ -439,7 +439,7 @@ def _rebracketed(text: str) -> Iterator[str]:
         found += [(0, " ".join(rest))] if pairs and lead == "(" else []
         for a in range(len(rest) - 1) if lead == "(" else (first,):
             for b in range(a + 1, len(rest) + 1):
-                # A size that leaves the exponent may cancel later, which would hide that it is wrong there.
+                # Do not move a size or number out of exp(): there, it may cancel out later, which would hide a mistake.
                 cancels = lead != "(" and b < last - 1 and _SIZED.match("".join(rest[b + 1 : b + 2]))
                 if (a, b) != (first, last - 1) and not cancels and _is_needed(rest, a, b, lead):
                     new = " ".join([*rest[:a], lead, *rest[a:b], ")", *rest[b:]])
@@ -453,7 +453,10 @@ def _rebracketed(text: str) -> Iterator[str]:
 
 
 def _is_needed(tokens: Sequence[str], a: int, b: int, lead: str) -> bool:
-    """Return True if brackets (after `lead`) around the tokens from `a` to `b` - 1 fit and change the value."""
+    """Return True if brackets around the tokens from `a` to `b` - 1 are valid and change the value.
+
+    `lead` is the opening bracket, with a function's name if there is one: "(" or "exp(".
+    """
     before, inside, after = tokens[a - 1] if a else "(", tokens[a:b], tokens[b] if b < len(tokens) else ")"
     depths = list(accumulate((token[-1] == "(") - (token == ")") for token in inside))
     is_sum = any(depth == 0 and token in "+-" for depth, token in zip(depths, inside, strict=True))

@@ -58,7 +58,7 @@ _ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)([^=,;]{0,200})")
 _ADDED = re.compile(r"([A-Za-z_]\w*)\s*(\[[^;=]*\]|\([^;=]*\))?\s*\+=(.*)")
 _SUM = re.compile(r"\w[\w\])]*\s*\+=|\b(?:accumulate|reduce|inner_product)\s*[<(]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-#: An assignment to an element of a value without elements and calls: ` = sum * 2` in `y[i] = sum * 2;`.
+#: The rest of an assignment to an element, if it has no index and no call: ` = sum * 2` in `y[i] = sum * 2;`.
 _PLAIN_VALUE = re.compile(r"(?<=\])\s*[-+*/%&|^]?=(?!=)(?!\s*\*)[^][()=;]*(?=;)")
 #: _READ: the index of an element, or a call that reads. _STORED_VALUE: the value that an assignment or a call stores.
 _READ = re.compile(r"(?<=[\w\]])\s*\[[^\[\]]*\]|\b(?!\w*(?:[Ww]rite|[Ss]et|[Ss]tore))(\w+)\s*\([^()]*\)")
@@ -78,15 +78,15 @@ _TAKES_LARGER = re.compile(
 _EXP = re.compile(r"\b\w*exp[fl2]?\s*\(")
 #: An initialiser of a pointer that adds an offset: `= p + n`, `= &p[n]`.
 _WITHIN = re.compile(r"=\s*(?:&\s*\w+\s*\[\s*(?!0?\s*\])|[^=;]*\)?\s*\+)")
-#: Number of a lambda's lines, from the first one on, in which its `return` is looked for.
+#: Number of lines, from the first line of a lambda on, that are searched for the lambda's `return`.
 _LAMBDA_LINES = 8
 _CHANGED = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\[[^\[\]]{0,80}\]\s*){0,3}(?:[-+*/%]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
-#: A loop's reduction clause (groups: operator, variables), and an update of the variable {0}.
+#: A loop's reduction clause (groups: operator, variables), and a template for the pattern of an update of variable {0}.
 _REDUCTION = re.compile(r"\breduction\s*\(\s*([-+*]|max|min)\s*:([^()]*)\)")
 _UPDATE = r"(?<![\w.>]){0}\s*(?:\[[^]]*\]\s*)?(?:([-+*])=|=\s*(?:std::)?f?(max|min)f?\([^;]*\b{0}\b|(=)(?!=))"
-#: An unsigned type, and a name for one: `using sz = std::size_t;`.
+#: An unsigned type, and a declaration of another name for such a type: `using sz = std::size_t;`.
 _UNSIGNED = r"(?:unsigned\b[\w ]*|(?:std::)?(?:size_t|uint\d+_t))"
 _UNSIGNED_NAME = rf"\b(?:using|typedef\s+{_UNSIGNED})\s+(\w+)\s*(?:=\s*{_UNSIGNED}\s*)?;"
 #: The parameters of a lambda expression.
@@ -165,7 +165,7 @@ class Body:
         return found
 
     def calls(self, pattern: str) -> list[Place]:
-        """Return the lines that call a function in which the pattern occurs, or a function that uses such a one."""
+        """Return the lines that call a function whose text has the pattern, directly or through one other function."""
         wanted = re.compile(pattern)
         names = {
             name
@@ -231,7 +231,10 @@ class Body:
         return [place for place in self.find(r"\breturn\b")[:_MOST_EQUAL] if self.enclosing(place.line)]
 
     def updates(self) -> list[Place]:
-        """Return the lines that use `*=` or set a float to a product plus a term: those inside the most loops."""
+        """Return the lines that use `*=`, or set a float to a product plus a term.
+
+        Of these lines, only those inside the largest number of loops are returned.
+        """
         ints, depths = self._ints(), dict[int, int]()
         for n in self.lines():
             row = self._read(n)
@@ -326,9 +329,10 @@ class Body:
         return {name for place in self.divisions() for name in found.findall(self.code[place.line - 1])}
 
     def kept_divisors(self) -> list[tuple[Place, str]]:
-        """Return (line, sum) for each divisor that is a sum and that the loop around its adding loop never sets.
+        """Return (line, sum) for each divisor that an inner loop adds up and that the loop around it does not set.
 
-        Loops over tiles are ignored. A sum in an array's element is left out if any line sets the array.
+        Such a sum keeps the values of earlier turns. Loops over tiles are ignored. A sum in an array's element is left
+        out if any line sets the array.
         """
         stepped, names, found = {place.line for place in self.steps()}, self._divisors(), []
         for n in self.lines():
@@ -371,7 +375,8 @@ class Body:
     def begun(self, names: Iterable[str]) -> list[Place]:
         """Return the lines by which a sum of values of `names` may include an old value of an array.
 
-        They start the sum with an element, or add to an element. Without them, return lines that set its first value.
+        These lines start the sum with an element, or add to an element. If no such line is found, return the lines that
+        set the sum's first value.
         """
         known = self._elements_of(self.made_of(names)[0])
         sums, elements, kept = set[str](), set[tuple[int, str]](), self._added_to_itself(known)
@@ -401,7 +406,7 @@ class Body:
         return known | {name for name, value in made if (read := _ELEMENT.match(value)) and read[1] in known}
 
     def times(self, names: Iterable[str]) -> list[Place]:
-        """Return the lines that set a variable, such as a factor, that another line uses together with these arrays."""
+        """Return the lines that set a variable, such as a factor, which is used on a line that reads these arrays."""
         lines = self.reads(names)
         known, _ = self.made_of(names)
         used = {word for place in lines for word in _WORD.findall(self.code[place.line - 1])}
@@ -430,7 +435,7 @@ class Body:
         return found
 
     def lost_copies(self) -> list[tuple[Place, str]]:
-        """Return (line, array) for each `return` of a tensor although the result is in a copy of it.
+        """Return (line, array) for each `return` of a tensor although the result is in a copy of the tensor.
 
         The function copied the tensor into the array, wrote to the array and did not copy it back.
         """
@@ -620,7 +625,7 @@ class Body:
         return [self.place(n) for n in dict.fromkeys([n for group in groups for n in group] + pending)]
 
     def divisions(self) -> list[Place]:
-        """Return the lines with a division, except of whole numbers, as in `int b = bh / H`."""
+        """Return the lines with a division. Divisions of whole numbers, as in `int b = bh / H`, are left out."""
         ints, found = self._ints(), list[Place]()
         for n in self.lines():
             row = self.code[n - 1]
@@ -732,8 +737,8 @@ class Body:
     def until(self, name: str, *, mixed: bool = False) -> list[Place]:
         """Return the loops that end at the size `name`.
 
-        If a counter ends at this size in one loop and at another size in another loop, this is likely a mistake. If
-        there are such loops to this size, only they are returned. `mixed`: never return other loops.
+        A loop is suspicious if another loop with the same counter ends at another size. If suspicious loops are found,
+        only these are returned. `mixed`: never return other loops.
         """
         ends = self._ends()
         wanted = re.compile(rf"\b{re.escape(name)}\b")

@@ -1,4 +1,4 @@
-"""Variables of a C++ text with the spans in which they are known, and its loops and simple statements."""
+"""Variables of a C++ text with the spans in which they are in scope, and its loops and simple statements."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def declared_names(code: str) -> Iterator[Name]:
 
 
 def _begun(code: str, at: int) -> int:
-    """Return the end of the initialiser that begins at `at`. The new name can be used only after it."""
+    """Return the end of the initialiser that begins at `at`. The declared variable counts as in scope from there on."""
     depth = 0
     for one in re.compile(r"[][(){},;]").finditer(code, at):
         if one[0] in ",;)" and depth == 0:
@@ -218,7 +218,7 @@ def loop_bodies(code: str, begin: int, end: int) -> list[tuple[int, int]]:
 def hiding(
     code: str, begin: int, end: int, known: Sequence[Name]
 ) -> Iterator[tuple[int, tuple[int, int], str, str]]:
-    """Yield declarations of a number that hide an outer number of the function, and are not set again.
+    """Yield the declarations of numbers that hide an outer number of the function and keep their first value.
 
     Each is (begin of the statement, span of the first value, name, words for students).
     """
@@ -282,7 +282,10 @@ def whole_loops(code: str, begin: int, end: int) -> list[int]:
 
 
 def shared_numbers(code: str, begin: int, end: int) -> dict[int, list[str]]:
-    """Return {line: numbers declared in it} for numbers that the threads of a later parallel region share and set."""
+    """Return {line: names of the numbers declared there} for numbers that the threads of a parallel region share.
+
+    These numbers are declared before the region, and set in it.
+    """
     known, found = list(declared_names(code)), dict[int, list[str]]()
     for pragma in _PARALLEL.finditer(code, begin, end):
         last = statement_end(code, pragma.end())
