@@ -50,7 +50,7 @@ class Shown:
 
 
 def profiled(part: Part, side: Side) -> dict[str, Any]:
-    """Return the arguments that make `Session.call` profile the call."""
+    """Return the keyword arguments of `Session.call` that run a call under the profiler."""
     return {"profile_label": scope(part, side), "workspace_in_scope": part.workspace_in_scope}
 
 

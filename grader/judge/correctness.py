@@ -51,7 +51,7 @@ NEEDS_NO_INQUIRY = frozenset(
 
 
 class Runners:
-    """Starter of the runners for one part. It keeps all their sessions for the search for cheats at the end."""
+    """Factory of the runners for one part. It keeps all their sessions for the search for cheats at the end."""
 
     def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
         self.bench, self.part = bench, part
@@ -202,7 +202,8 @@ class Correctness:
     def shake(self, session: Session, steps: list[Step]) -> None:
         """Repeat the largest of these cases with and without delayed threads, so that a data race shows.
 
-        Does nothing if only one thread works. Stops if several threads have worked for SHAKEN_S, or a result is wrong.
+        Does nothing if only one thread works. Stops after SHAKEN_S seconds of calls with several threads, after
+        MOST_REPEATS calls, at the time limit of one call, or at a wrong result.
         """
         if not steps or not self.delays or not session.shares_work:
             return
@@ -282,7 +283,10 @@ class Correctness:
         return found
 
     def with_inquiry(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Make the further calls of the oracle's `inquiry`, if any. Add its sentence to a public case's diagnosis."""
+        """Return a public case's diagnosis, extended by a sentence from the oracle's `inquiry`, if the oracle has one.
+
+        The further calls of the inquiry are made in a new runner.
+        """
         names = [case.name for case in self.cases if case.diagnosis is diagnosis]
         case = next((case for case in self.part.cases if case.name in names), None)
         if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:

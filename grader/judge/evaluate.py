@@ -101,8 +101,10 @@ def evaluate(
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         checks = None if checked is None else sanitize.options()
         host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
+        # Import NumPy now, not during the first part. If the file was not built, no function is called, and judging
+        # does not need NumPy.
         if made.judged.ok or not all(kind_of(part).is_students for part in parts):
-            import_numpy(assignment)  # before the first part; without a function to call, it is not needed
+            import_numpy(assignment)
 
         bench = Bench(
             assignment,

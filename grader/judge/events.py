@@ -42,7 +42,7 @@ class PartStarted:
 
 @dataclass(frozen=True)
 class Deviated:
-    """A wrong output. It is sent before Corrected for a public case, after it for a hidden case or in a timing.
+    """A wrong output. For a public case the event is sent before Corrected, for a hidden or timed call after it.
 
     `expected` (float64), `actual` and `wrong` (bool) have the output's shape. Listeners must not change them. `blocks`
     come from `grader.explain.deviation.blocks`. `hidden`: True if students do not get this case. If the call of a case
@@ -90,7 +90,10 @@ class Timed:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result of a part, sent before its profiled calls. PartDone follows, rarely with another verdict."""
+    """The result of a part without hidden cases, sent before its profiled calls.
+
+    PartDone follows, rarely with another verdict.
+    """
 
     part: Part
     result: PartResult

@@ -57,7 +57,11 @@ def refinements(
 
 
 def _is_plain(results: Correctness) -> bool:
-    """Return True if no cause is searched for: torch's function, sanitizers, or a part judged through another."""
+    """Return True if no search for a cause is useful.
+
+    This holds for a part that calls torch's own function, in a run with sanitizers, and for a part that is judged
+    through another part.
+    """
     is_students = results.backend.kind.is_students
     return not is_students or results.bench.options.sanitize or bool(results.judged_through)
 
@@ -146,7 +150,7 @@ def failing_helper(results: Correctness) -> Part | None:
 
 
 def _with_files(known: Diagnosis, results: Correctness) -> Diagnosis:
-    """Add the files that the kernel could not open, with the source lines that open them."""
+    """Return the diagnosis with the files that the kernel could not open, and the source lines that open them."""
     body, name = results.marker.body, results.bench.source.name
     rows, code = (body.rows, body.code) if body is not None else ((), ())
     lines = [known.message.replace(crashes.ADVICE, "").rstrip()]
@@ -208,20 +212,23 @@ class Edited:
 
 
 def _limit(session: Session, cpu_s: float) -> float:
-    """Limit the CPU time of a session's calls. Return a limit on their wall time, which also ends a waiting call."""
+    """Limit the CPU time of a session's calls. Return a limit on their wall time in seconds, for calls that wait."""
     session.call_cpu_s = cpu_s
     return WAIT_S + 2 * cpu_s
 
 
 class SecondBuild:
-    """The checked build (with sanitizers) of one submission, made on first use."""
+    """Maker of further builds of one submission: the checked build (with sanitizers), and builds of edited sources."""
 
     def __init__(self, bench: Bench, stack: ExitStack) -> None:
         self.bench, self.stack = bench, stack
 
     @property
     def is_allowed(self) -> bool:
-        """Return True if the compiler may print warnings on the file: it needs neither torch nor a sandbox for this."""
+        """Return True if the compiler may be run on the file for its warnings, without the locks of a sandbox.
+
+        False if the file needs torch, in a run with sanitizers, and if the file's sandbox has locks (any tier but D).
+        """
         return self._is_program and not of_file(self.bench.source).locks
 
     @property
@@ -307,7 +314,10 @@ class SecondBuild:
         return found
 
     def _call(self, marker: Marker, case: Case, found: Checked) -> float:
-        """Call the checked build on a case, add the result to `found`, and return the CPU seconds (or CALL_S)."""
+        """Call the checked build on a case and add the result to `found`.
+
+        Return the CPU seconds of the call; CALL_S for a time-out.
+        """
         shape = {**marker.shape, **case.shape}
         where = f"'{case.name}', {faults.in_words(marker.sizes(shape))}"
         samples = Samples(program) if (program := marker.bench.build.program) is not None else None

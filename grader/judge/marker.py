@@ -259,7 +259,7 @@ class Marker:
         except UsageError:
             return ""
         text = whole.decode(errors="replace")
-        # A bundle's line ends stay as they are, because its lines with names give the sizes of the files in bytes.
+        # Do not change the line ends of a bundle: its header lines give the sizes of the files in bytes.
         return text if filebundle.split(whole) else text.replace("\r\n", "\n").replace("\r", "\n")
 
     def overwritten(self, run: CaseRun) -> Diagnosis | None:

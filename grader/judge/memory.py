@@ -99,7 +99,7 @@ def _reference_call(marker: Marker, sizes: Mapping[str, int]) -> Call:
     if key not in _KNOWN_CALLS:
         with marker.bench.reference(threads=marker.shape["threads"]) as session:
             call = _large_call(marker, session, sizes, reference=True)
-            assert call is not None  # only a student's call can be None
+            assert call is not None  # `_large_call` returns None only for the student
             _KNOWN_CALLS[key] = replace(call, output=None, echoes=())
     return _KNOWN_CALLS[key]
 
@@ -110,9 +110,10 @@ _KNOWN_CALLS: dict[tuple[Any, ...], Call] = {}
 def _large_call(
     marker: Marker, session: Session, sizes: Mapping[str, int], *, reference: bool
 ) -> Call | None:
-    """Call the cases with shapes of their own, then the measured case, with `sizes` in its shape. Return that call.
+    """Call the cases with their own shape, then the case whose memory is measured. Return the measured call.
 
-    `reference`: call the reference, not the student. Returns None if a student's output is not right.
+    `sizes` replace sizes of the measured call. `reference`: call the reference, not the student. Returns None if an
+    output of the student is not right. Raises KitError if the reference fails.
     """
     measured = None
     for step in case_order.reference_steps(marker.part):
@@ -137,7 +138,8 @@ def _large_call(
 def _profiled(marker: Marker, mine: Shown, session: Session, side: case_order.Side) -> CaseRun:
     """Repeat the judged call `mine` under the profiler after a small warm-up call, and return the repetition.
 
-    `side`: "REFERENCE" or "STUDENT", the kernel to call. Raises KitError if the reference is wrong.
+    `side`: "REFERENCE" or "STUDENT", the kernel to call. Raises KitError if the reference fails or is wrong, Faulty if
+    the student's call fails.
     """
     part, is_reference = marker.part, side == "REFERENCE"
     small, table = marker.inputs_of(case_order.smallest(part)), case_order.profiled(part, side)
@@ -184,7 +186,10 @@ def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def _example(run: CaseRun) -> tuple[tuple[int, ...], float, float] | None:
-    """Return (index, expected value, actual value) of one element for an accessor; None for others or no output."""
+    """Return (index, expected value, actual value) of one element if the part is an accessor.
+
+    Returns None for other parts, and for a call without an output.
+    """
     if not run.part.table or run.outputs is None:
         return None
     actual = run.outputs[RESULT]

@@ -55,7 +55,10 @@ class PartJudge:
         self.profiled: Call | None = None
 
     def conclude(self, verdict: Verdict, diagnosis: Diagnosis | None = None, waits_for: str = "") -> None:
-        """Set the verdict and replace any earlier one."""
+        """Set the verdict and replace any earlier one.
+
+        `waits_for`: program or device that the machine lacks, for the verdict "unjudged".
+        """
         self.verdict, self.diagnosis, self.waits_for = verdict, diagnosis, waits_for
 
     def refine(self, *steps: Callable[[Diagnosis], Diagnosis], in_cases: bool = True) -> None:
@@ -115,8 +118,9 @@ class PartJudge:
             self.judge()
         except faults.Faulty as fault:
             self.settle(fault)
+        # `judge_hidden` flags library work in a part with hidden cases.
         if self.has_results and not self.has_hidden_cases():
-            self.flag_library_work()  # otherwise `judge_hidden` calls it
+            self.flag_library_work()
         self.look_for_cheats()
         self.look_for_other_work()
         self.look_for_races()
@@ -312,7 +316,10 @@ class PartJudge:
             self.add_flags(same_work.memory_flags(self.part, self.held, comparable))
 
     def look_for_races(self) -> None:
-        """Flag data races in a right kernel with threads. In a student's untimed run, only name the command `race`."""
+        """Flag data races in a right kernel with threads. In a student's untimed run, only name the command `race`.
+
+        A race changes the verdict to "wrong" if the part's time rule says so (key `races`).
+        """
         options, body, rule = self.bench.options, self.marker.body, self.part.time
         if self.verdict not in ("pass", "slow"):
             return
@@ -356,7 +363,10 @@ class PartJudge:
             yield Flag(ONE_THREAD, f"{words}{self._unshared_loop()}", "review")
 
     def _unshared_loop(self) -> str:
-        """Return text with the outermost loop around the last read of a parameter; "" if the function has threads."""
+        """Return text on the outermost loop around the last line that reads a parameter or a copy of one.
+
+        Returns "" if the function starts threads, or if no loop is found.
+        """
         body = self.marker.body
         if body is None or body.find(r"#\s*pragma\s+omp|std::thread|parallel_for"):
             return ""

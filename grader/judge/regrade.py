@@ -2,8 +2,9 @@
 
 Digests of the assignment before and now (`grader.assignment.prints`) show the changes. The source, the kit and the
 settings must be unchanged. A part is judged as a whole if its calls changed, or if it is right and its time rule
-changed. If cases were added, only these are called, and a right part keeps its time. A part that did not compile,
-crashed or was rejected keeps its verdict. Only if a case that may have caused a crash is gone, it is judged again.
+changed. If cases were added, only these are called, and a right part keeps its time. A part that did not compile keeps
+its verdict. So does a part that crashed, timed out or was rejected, unless a case was deleted or changed: that case may
+have caused the verdict, so the whole part is judged again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class Rest:
 def rest(
     before: Mapping[str, PartPrints], now: Mapping[str, PartPrints], result: SubmissionResult
 ) -> Rest | None:
-    """Return the parts of `result` to judge again, from the digests `before` and `now`; None for all of them."""
+    """Compare the digests `before` and `now`. Return the parts of `result` to judge again.
+
+    Returns None if every part must be judged as a whole.
+    """
     known = {part.id: part for part in result.parts}
     found: dict[str, tuple[str, ...]] = {}
     for part_id, prints in now.items():
@@ -60,7 +64,7 @@ def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, 
     if known.verdict in BROKEN_OFF:
         return () if gone else None
     if known.judged_through:
-        return None  # another part's cases decided this verdict
+        return None  # the cases of another part decided this verdict
     if before.timing != now.timing and known.verdict != "wrong":
         return ()
     if known.verdict == "wrong" and gone:

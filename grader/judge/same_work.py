@@ -170,10 +170,11 @@ def _own_sizes_doubled(part: Part, other: Part, shape: Mapping[str, int]) -> dic
 
 
 def memory_flags(part: Part, judged: Held, others: Iterable[Held] | None = None) -> Iterator[Flag]:
-    """Flag a part whose memory could hold the tensor that it should avoid.
+    """Flag a part whose memory could hold the tensor that the part should avoid (`Part.avoids_tensor`).
 
-    At one size, honest copies of the inputs may be as large as that tensor. So `others` decide: calls at other sizes
-    (`sizes_beside`), made only if the judged call is suspicious. None: the judged call alone decides.
+    `judged` is the memory of the judged call. At its sizes, honest copies of the inputs may be as large as the tensor.
+    So calls at other sizes decide (`others`, see `sizes_beside`), which are made only if the judged call is suspicious.
+    If `others` is None, the judged call alone decides.
     """
     if not part.avoids_tensor:
         return

@@ -2,7 +2,8 @@
 
 A cheating kernel could recognise timed calls by their sizes, cores and order, and skip its locks only in these calls.
 So in a part with threads, each of the first rounds has one more call per runner, with delayed threads, to reveal a data
-race. Its whole output is compared. It has the sizes and cores of the timed calls, and a random place among them.
+race. The whole output of this call is compared. The call has the sizes and cores of the timed calls, and a random place
+among them.
 """
 
 from __future__ import annotations
