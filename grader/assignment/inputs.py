@@ -35,7 +35,8 @@ class CaseInputs(dict[str, Any]):
         """Return an oracle's expected values. The oracle gets only the inputs `names` (None: all). Cached."""
         key = id(oracle), None if names is None else frozenset(names)
         if key not in self._expected:
-            if len(self._expected) == MOST_EXPECTED:  # if a lab makes an oracle for each submission
+            # A lab may make a new oracle for each submission: limit the number of cached values.
+            if len(self._expected) == MOST_EXPECTED:
                 self._expected.clear()
             # Keep the oracle: while it lives, no other object has its id.
             self._expected[key] = oracle, oracle.expected(self.only(names), self.shape)

@@ -84,7 +84,11 @@ class OracleFacts:
 
 @dataclass(frozen=True)
 class Step:
-    """One study: name of its table, command, part ("" for none), and the options for a full and for a quick run."""
+    """One of the studies that the command `study` runs in one go: its own command, its part ("" for none), and options.
+
+    `full` and `quick` are the options for a full and for a quick run. `table` names the region of the write-up that the
+    study's table fills.
+    """
 
     table: str
     command: str
@@ -99,7 +103,8 @@ class Step:
 class Ladder(Protocol):
     """Kernels of known speed, up to the machine's peak speed. A student's kernel is ranked among them.
 
-    A module with these functions can serve as a ladder. `part` and `assignment` are `grader.assignment.records`.
+    A module with these functions can serve as a ladder. The arguments `part` and `assignment` are a Part and an
+    Assignment of `grader.assignment.records`.
     """
 
     def standing(self, part: Any, shape: Mapping[str, int], ratio: float) -> Standing | None:
@@ -219,7 +224,8 @@ def size_options(lab: Lab, names: Iterable[str]) -> list[SizeOption]:
 def assignment_file(folder: Path, staff: bool = False) -> Path:
     """Return the assignment file of a lab's folder. With `staff`, return the file with hidden cases if it exists.
 
-    The main lab has PUBLIC_CONFIG and HIDDEN_CONFIG. Raises UsageError if the lab has no assignment file.
+    The main lab's files are outside of its folder: PUBLIC_CONFIG and HIDDEN_CONFIG. Raises UsageError if the lab has no
+    assignment file.
     """
     public, hidden = folder / "assignment.yaml", folder / "hidden" / "assignment.yaml"
     if folder == LABS / main():

@@ -40,7 +40,10 @@ def read(path: Path) -> Layered:
 
 
 def are_assignments(path: Path) -> bool:
-    """Return False if `path` or a file that it extends is not YAML, or the last one lacks the keys of an assignment."""
+    """Return True if `path` and the files that it extends are YAML, and the last of them has an assignment's keys.
+
+    Also returns True for a circular or too long chain of files, because `read` reports it.
+    """
     seen: set[Path] = set()
     while path not in seen and len(seen) < DEEPEST:
         seen.add(path)

@@ -150,7 +150,7 @@ class _Reader:
             raise node.fail(str(error)) from error
 
     def sizes(self, node: Node, what: str) -> Shape:
-        """Read sizes by name. Each must be at least its minimum, which is 1 unless `minima` has another."""
+        """Read sizes by name. Each must be at least its minimum: the value under the file's key `minima`, else 1."""
         return _sizes(node, what, lambda name: self.minima.get(name, 1))
 
     def _maxima(self) -> Shape:

@@ -137,7 +137,7 @@ def without_starter(source: str) -> str:
 
 
 def mutated(text: str, mutation: Mutation) -> str:
-    """Return the text of one or more functions with the mutation applied. Raises ValueError if it does not fit."""
+    """Return the text of one or more functions with the mutation applied. Raises ValueError as `applied` does."""
     if mutation.body is not None:
         text = _with_body(text, mutation)
     for old, new, *times in mutation.edits:

@@ -49,7 +49,8 @@ def _read(config: Path) -> Assignment:
     try:
         return _read_once(config, config.stat().st_mtime_ns)
     except OSError:
-        return _read_once.__wrapped__(config, 0)  # raises UsageError with the reason
+        # The file cannot be read. Call the function without its cache: it raises UsageError with the reason.
+        return _read_once.__wrapped__(config, 0)
 
 
 @functools.lru_cache(maxsize=1)

@@ -140,7 +140,7 @@ FORMS: Mapping[str, PartForm] = {
 
 
 def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
-    """Return {field of `Part`: value} for the command's name and for the function with its prototype and keywords."""
+    """Return values of `Part`'s fields by name: is_torch, function, command, prototype and keywords."""
     is_torch = "torch_function" in keys
     if "keywords" in keys and not is_torch:
         raise keys["keywords"].fail(

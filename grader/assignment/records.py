@@ -143,7 +143,10 @@ class Part:
         return weighted[0] if len(weighted) == 1 else None
 
     def of_class(self, name: str | None) -> Part:
-        """Return a copy that calls the autograd.Function `name`; this part without a name or without `autograd`."""
+        """Return a copy of this part that calls the autograd.Function `name`.
+
+        Returns this part itself if `name` is empty or the part cannot be handed in as an autograd.Function.
+        """
         if not name or not self.device or not self.device.autograd:
             return self
         return replace(self, device=replace(self.device, autograd=replace(self.device.autograd, name=name)))
@@ -225,7 +228,10 @@ class Assignment:
         return (self.source, *self.beside(self.source))
 
     def beside(self, source: str) -> tuple[str, ...]:
-        """Return the files judged together with a source of this name: same stem, suffixes of the other languages."""
+        """Return the names of the files judged together with the file `source`.
+
+        They have the same stem, and the suffixes of the other languages.
+        """
         languages = dict.fromkeys(part.device.language for part in self.parts if part.device)
         return tuple(name for each in languages if (name := file_of(source, each)) != source)
 

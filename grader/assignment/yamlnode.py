@@ -217,7 +217,7 @@ def compose(data: bytes, path: Path) -> Node:
         return Node(root)
     try:
         loader = yaml.SafeLoader(text)
-        loader.name = str(path)  # All positions of nodes get this name.
+        loader.name = str(path)  # the file's name in the positions of all nodes
         root = loader.get_single_node()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
