@@ -75,7 +75,7 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     """Draw student time divided by reference time: one dot for each student, on a logarithmic axis over `limits`.
 
     Ratios beyond `limits` are drawn at the ends of the axis. `allowances` holds the largest allowed ratio of each
-    student. They differ a little, because they depend on the measured reference time. Empty: times are not graded.
+    student, which depends a little on the measured reference time. It is empty if times are not graded.
     """
     base, height = 138, 112
     scale = _log_scale(limits)
@@ -88,7 +88,7 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
         parts.append(_rect("beyond", high, 18, _RIGHT + 6 - high, base - 18))
         if high - low > 1:
             parts.append(_rect("between", low, 18, high - low, base - 18))
-        # Near the right edge the label would leave the picture.
+        # Near the right edge, a label centred on the limit would leave the picture: align its end with the edge.
         at, anchor = (_RIGHT + 6, "end") if high > _RIGHT - 30 else (high, "middle")
         parts.append(_path("limit", f"M{_n(high)} 18V{base}"))
         parts.append(_text(at, 12, f"allowed {max(allowances):.2f}", anchor, "strong"))
@@ -165,7 +165,7 @@ def share(count: int, most: int) -> str:
 
 
 def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
-    """Draw a time ratio, its interval `bounds` and the allowance, as high as a line of text; "" for invalid numbers."""
+    """Draw a time ratio, its interval `bounds` and the allowance, for a line of text. Return "" for invalid numbers."""
     scale = _log_scale(INTERVAL_RANGE, 3, 117)
     if not all(value > 0 and math.isfinite(value) for value in (ratio, *bounds)):
         return ""
@@ -179,7 +179,7 @@ def interval(ratio: float, bounds: tuple[float, float], allowance: float | None)
     )
 
 
-# ---- scales and pieces
+# ---- scales and elements of charts
 
 
 def _svg(height: int, label: str, role: str = "img") -> str:

@@ -1,7 +1,7 @@
 """Files of a class: `grades.csv`, `report.html` and `<id>/feedback.txt`, written in one pass over the rows.
 
 Only one row's results are in memory at a time. So a class of 300 needs hardly more memory than one submission. Each
-file is written in one step.
+file is written atomically: a reader sees the old or the new content.
 """
 
 from __future__ import annotations

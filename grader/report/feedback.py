@@ -28,7 +28,7 @@ LONG = 200
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
     """Write `folder/feedback.txt`. Raises OSError if it cannot be written or the folder is a link."""
     with plainfile.folder(folder, make=True) as place:
-        # No sync: if a power cut loses this file, `grader report` can write it again from the recorded results.
+        # Do not wait for the disk: if a power cut loses the file, `grader report` can write it again from the results.
         plainfile.replace(place, "feedback.txt", [feedback(assignment, row).encode()], sync=False)
 
 

@@ -101,8 +101,8 @@ def publish(assignment: Assignment, result: SubmissionResult, score: Score, sour
 def annotations(assignment: Assignment, views: Sequence[StudentView], sources: Sources) -> list[str]:
     """Return one annotation for each part that did not pass.
 
-    It is placed at the line that the part's message names, else at the start of the part's function. Equal annotations
-    of several parts are merged. At most MOST_ANNOTATIONS of each kind are returned.
+    An annotation is placed at the line that the part's message names, else at the start of the part's function. Equal
+    annotations of several parts are merged. At most MOST_ANNOTATIONS of each kind are returned.
     """
     functions = {part.id: part.function for part in assignment.parts}
     found: dict[tuple[str, str, int, str], list[str]] = {}
@@ -219,7 +219,7 @@ def outputs(views: Sequence[StudentView], score: Score) -> dict[str, str]:
 def sources(files: Mapping[str, Path], places: Mapping[str, Path]) -> Sources:
     """Return the student's files. `files` maps the assignment's file names to paths to read; the source is first.
 
-    `places` maps them to the paths in the student's folder. Files outside of `repository()` get no path.
+    `places` maps the same names to the paths in the student's folder. Files outside of `repository()` get no path.
     """
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

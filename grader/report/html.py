@@ -115,7 +115,10 @@ class Report:
         plainfile.write(path, pieces)
 
     def _cards(self, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
-        """Return columns of cards, each with a part's figures: one timed part or up to three untimed parts a column."""
+        """Return the columns of the overview. A card has the figures of one part.
+
+        Columns with up to three untimed parts come first, then columns with one timed part each.
+        """
         cards = [self._card(part, limits) for part in self.tally.parts.values()]
         small = [card for card in cards if not card["ratios"]]
         columns = [small[k : k + 3] for k in range(0, len(small), 3)]
@@ -149,7 +152,7 @@ def environment(ladder: Ladder | None, folder: Path = TEMPLATES) -> Any:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Clean and cut texts that no filter of a template has cleaned.
+        # Clean and cut each text, because a template may use a text without a filter that does so.
         finalize=lambda value: words.block(value, 8000) if type(value) is str else value,
     )
     pages.filters.update(

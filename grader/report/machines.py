@@ -90,7 +90,10 @@ class Spread:
 
 
 def compared(machines: Iterable[Machine]) -> tuple[dict[str, list[str]], list[Spread]]:
-    """Return (ids of parts whose ratio differs from the median (see APART), by machine; the spread of each part)."""
+    """Return ({machine: ids of the parts whose ratio differs from the median}, [the spread of each part]).
+
+    APART defines a difference. Machines that may not judge are left out.
+    """
     fit = [row for row in machines if not row.refused]
     spreads = []
     for part_id in dict.fromkeys(part_id for row in fit for part_id in row.ratios):

@@ -86,7 +86,7 @@ class Progress:
                 console=console(self.stream),
                 refresh_per_second=REFRESH_PER_S,
                 transient=True,
-                # rich would print other output unfiltered, so that terminal sequences in it reach the terminal.
+                # Do not let rich print other output: rich does not filter terminal sequences out of it.
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -158,7 +158,8 @@ class Progress:
     def time_left(self) -> str:
         """Return the estimated time left as text.
 
-        Each submission counts as long as the average of the graded ones. As many as ever ran at once share the rest.
+        The estimate assumes that each submission takes the mean time of those graded so far. It also assumes that as
+        many are graded at once as the largest number so far.
         """
         if not self.paced:
             return "unknown time"

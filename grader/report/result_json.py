@@ -86,7 +86,7 @@ _CUT = re.compile(r"\.\.\. (\d{1,12}) more characters\Z")
 
 
 def write(result: SubmissionResult, score: Score, path: Path) -> None:
-    """Write the result to a file in one step, or to a pipe or device (/dev/stdout). Raises UsageError if that fails."""
+    """Write the result to a file, atomically, or to a pipe or device (/dev/stdout). Raises UsageError if that fails."""
     text = dumped(result, score)[1]
     place = path.resolve()
     partial = place.with_name(place.name + ".partial")

@@ -1,6 +1,7 @@
 """Selection of the results that a student may see. No other module makes this choice.
 
-About hidden cases, students learn only if one failed. Its name, shape, numbers and diagnosis are only for the staff.
+About a part's hidden cases, students learn only whether one failed. A hidden case's name, shape, numbers and diagnosis
+are only for the staff.
 
 This rule alone would not keep a hidden case secret. The kernel has seen the hidden inputs and may repeat them: in its
 output, in an exception's text, even in a "wrong" value of a later public case. So all results after a kernel's first
@@ -151,8 +152,9 @@ def _diagnosis(
     if part.verdict in BEFORE_INPUTS or own.code in BEFORE_INPUTS_CODES:
         return own
     if part.verdict == "wrong":
+        # If all cases are right, the fault is a data race, found in a watched call before any hidden case was called.
         if part.cases and all(case.ok for case in part.cases):
-            return own  # a data race, found in a watched call before any hidden case was called
+            return own
         diagnoses = [case.diagnosis for case in public if case.diagnosis]
         alike = [diagnosis for diagnosis in diagnoses if diagnosis.code == own.code]
         return own if own in diagnoses else next(iter(alike or diagnoses), None)

@@ -116,7 +116,8 @@ class Tally:
         self.loads += [load] if load is not None else []
         if load_warning(row.result):
             self.disturbed.add(link)
-        if row.result.sandbox:  # {} if the submission could not be read
+        # `sandbox` is empty if the submission could not be read.
+        if row.result.sandbox:
             self._settings(row.result)
         for part in row.result.parts:
             self._part(part, link)

@@ -384,7 +384,7 @@ def field(name: str, text: str) -> list[str]:
     """Return the lines of a paragraph, with the label `name` before the first. Long lines are wrapped and indented."""
     lines: list[str] = []
     for line in text.splitlines() or [""]:
-        # Do not wrap compiler output, in which carets must stay below the code that they mark, and prototypes.
+        # Do not wrap prototypes and compiler output: carets in compiler output must stay below the code that they mark.
         keep = line.startswith((" ", "|")) or "(" in line.split(" ")[-1:] or len(line) <= WIDTH
         lines += [line] if keep else textwrap.wrap(line, WIDTH, break_long_words=False)
     return [f"  {name if k == 0 else '':<9}{line}" for k, line in enumerate(lines)]
