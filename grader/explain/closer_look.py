@@ -108,7 +108,7 @@ def _lines_in(name: str, text: str) -> set[int]:
     return {int(line) for line in re.findall(rf"{re.escape(name)}:(\d+)", text)}
 
 
-def _without_questions(diagnosis: Diagnosis) -> Diagnosis:
+def _without_guesses(diagnosis: Diagnosis) -> Diagnosis:
     """Return a diagnosis of NaN or infinity without the guesses at its cause. Return other diagnoses unchanged."""
     numbers = NUMBERS.search(diagnosis.message) if diagnosis.code in ("not_finite", "overflow") else None
     return replace(diagnosis, message=f"NaN or infinity. {numbers[0]}") if numbers else diagnosis
@@ -194,7 +194,7 @@ class Closer:
         found, kept = self.second.look(self.part, [case]), ""
         if found is not None and not found.sites.found and call.status != "timeout":
             found = self.second.look_in_turn(self.part)
-            kept = self._kept(case, found)
+            kept = self._late_crash(case, found)
         if found is None or not found.sites.found:
             if found is not None and call.status != "timeout":
                 return self._unseen(diagnosis)
@@ -264,7 +264,7 @@ class Closer:
         """Return a line of the student's file for a message."""
         return f"  {self.source.name}:{place.line}: {place.text}" + (f"   ({note})" if note else "")
 
-    def _kept(self, crashed: Case, found: Checked | None) -> str:
+    def _late_crash(self, crashed: Case, found: Checked | None) -> str:
         """Return the reason why the case `crashed` crashes only after other calls: a wrong access in an earlier call,
         or a static variable. `found` is the checked build's result of calling all public cases in one runner."""
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
@@ -288,7 +288,7 @@ class Closer:
             races = _sentence(self._races, "")
             if races or (is_whole and known.code == "race"):
                 return self._raced(known, races)
-        diagnosis = _sentence(lambda: self._factors(self._stored(known)), known)
+        diagnosis = _sentence(lambda: self._with_source_mistake(self._stored(known)), known)
         has_cause = known.code not in unexplained(self.kernel.oracle.axes) and not known.message.startswith(
             PARTLY
         )
@@ -298,7 +298,7 @@ class Closer:
         prober, smallest = _sentence(self._probed, (None, None))
         unread, constant_on = ([], "") if has_cause else _sentence(self._unread, ([], ""))
         found = _Findings(diagnosis, has_cause, checked, prober, smallest, unread, constant_on)
-        shared, dissected = self._shared(found), self._dissection(found)
+        shared, dissected = self._facts_sentence(found), self._dissection(found)
         facts = _lines_in(self.source.name, diagnosis.message)
         repairs = _sentence(lambda: self._repairs(smallest, facts=facts), "")
         lead = self._lead(found, shared, dissected)
@@ -428,7 +428,7 @@ class Closer:
                     rows.append(self._row(body.place(line), note))
         return rows
 
-    def _shared(self, found: _Findings) -> str:
+    def _facts_sentence(self, found: _Findings) -> str:
         """Return a sentence with facts common to all inputs; "" if none is found.
 
         If the cause is known, facts are searched only for the codes in `Oracle.sized_codes`.
@@ -468,7 +468,7 @@ class Closer:
         ended = [text if text.endswith("?") else f"{text}." for text in added if text]
         lead = " ".join(f"{text[:1].upper()}{text[1:]}" for text in ended)
         if dissected and message.startswith("NaN"):
-            message = _without_questions(found.diagnosis).message
+            message = _without_guesses(found.diagnosis).message
         if "tile of" in lead or "multiple of" in lead:
             message = LIKELY.sub("", message)
         return f"{lead} {message}".strip()
@@ -509,7 +509,7 @@ class Closer:
             )
         return replace(diagnosis, message=diagnosis.message.replace(NOT_STORED.format(output), words))
 
-    def _factors(self, diagnosis: Diagnosis) -> Diagnosis:
+    def _with_source_mistake(self, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis, preceded by a mistake that the source text shows, if any.
 
         Such mistakes are: a reduction by a wrong operator; exp() of a wrong sign; a sum that is not set to 0; changes
@@ -522,7 +522,7 @@ class Closer:
             words = f"{name}:{mixed[0][0].line} has `{mixed[0][0].text}`, {mixed[0][1]}"
         elif diagnosis.code in ("not_finite", "overflow"):
             for place, term in self.body.grown_exponents()[:1]:
-                diagnosis = _without_questions(diagnosis)
+                diagnosis = _without_guesses(diagnosis)
                 words = (
                     f"{term} in {name}:{place.line} has the wrong sign. The new maximum minus the old one is positive, "
                     "and infinite while the old one is -inf, so that exp() overflows. Write "
