@@ -183,7 +183,7 @@ def _tiny(
 
 @dataclass
 class _Search:
-    """Caller of one build with edits. `work` is the cost of the calls so far (see MOST_WORK)."""
+    """Wrapper of one build with edits that counts the cost of its calls so far in `work` (see MOST_WORK)."""
 
     built: EditedBuild
     work: int = 0

@@ -21,7 +21,7 @@ from grader.source.cpptext import apart, blanked, definition, definitions, param
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 LARGEST_BODY, MOST_LINES = 1 << 17, 4000
 #: Limit on the arrays that `never_begun` examines, and on the lines for which `updates`, `around_row_sums`, `summing`
-#: and `leaves` find the loops around.
+#: and `leaves` look for enclosing loops.
 _MOST_EQUAL = 16
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_][\w.]*)\s*;\s*\w+\s*<\s*[\w.]+(?:\s*\*\s*[\w.]+)*\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*(?:1|[A-Za-z_]\w*))\s*$"

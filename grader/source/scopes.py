@@ -50,7 +50,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement without the loop heads before it. `block` is the offset after the `{` of the block around it."""
+    """A statement, without the loop heads before it. `block` is the offset after the `{` of the enclosing block."""
 
     begin: int
     end: int

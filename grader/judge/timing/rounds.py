@@ -187,7 +187,7 @@ class TimedInputs:
 
 
 class Pairs:
-    """Starter of the pair of runners for a round on CPU cores. It warms both up alike and ends them after the round.
+    """Factory of the pair of runners for a round on CPU cores. It warms both up alike and ends them after the round.
 
     `student` starts a runner of the student's code. `cpus` are the cores for both; None for the machine's default.
     """
